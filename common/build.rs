@@ -20,7 +20,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let descriptors = protox::compile(files, [&root])?;
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), descriptors.encode_to_vec())?;
-    tonic_prost_build::configure().codec_path("crate::codec::Codec").compile_fds(descriptors)?;
+    let configured = tonic_prost_build::configure().codec_path("crate::codec::Codec");
+    // tonic reads and writes error details with these types.
+    configured.extern_path(".google.rpc", "::tonic_types::pb").compile_fds(descriptors)?;
     Ok(())
 }
 

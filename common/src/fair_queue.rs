@@ -1,10 +1,11 @@
 //! Places for work that waits in turn: each caller's oldest work, one caller after the other.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::oneshot::{self, Sender};
+
+use crate::turns::Turns;
 
 /// A number of places. Clones share them.
 #[derive(Debug, Clone)]
@@ -13,8 +14,7 @@ pub struct FairQueue(Arc<Mutex<Queue>>);
 #[derive(Debug)]
 struct Queue {
     free: usize,
-    /// The waiting work of each caller. The next turn is the first caller's.
-    callers: VecDeque<(Arc<str>, VecDeque<Sender<Place>>)>,
+    waiting: Turns<Sender<Place>>,
 }
 
 /// A place. Dropping it gives it to the next in turn.
@@ -25,22 +25,19 @@ impl FairQueue {
     /// Creates this number of places, at least one.
     #[must_use]
     pub fn new(places: usize) -> Self {
-        Self(Arc::new(Mutex::new(Queue { free: places.max(1), callers: VecDeque::new() })))
+        Self(Arc::new(Mutex::new(Queue { free: places.max(1), waiting: Turns::default() })))
     }
 
     /// Waits for a place. Dropping the future leaves the queue.
     pub async fn place(&self, caller: &Arc<str>) -> Place {
         let receiver = {
-            let Queue { free, callers } = &mut *self.0.lock();
+            let Queue { free, waiting } = &mut *self.0.lock();
             if *free > 0 {
                 *free -= 1;
                 return Place(Some(self.clone()));
             }
             let (sender, receiver) = oneshot::channel();
-            match callers.iter_mut().find(|(waiting, _)| waiting == caller) {
-                Some((_, senders)) => senders.push_back(sender),
-                None => callers.push_back((Arc::clone(caller), VecDeque::from([sender]))),
-            }
+            waiting.push(caller, sender);
             receiver
         };
         // The sender is dropped only with the queue, which `self` holds.
@@ -62,14 +59,8 @@ impl FairQueue {
 impl Queue {
     /// Removes the next that waits, or frees a place if none does.
     fn next(&mut self) -> Option<Sender<Place>> {
-        let Some((caller, mut senders)) = self.callers.pop_front() else {
-            self.free += 1;
-            return None;
-        };
-        let next = senders.pop_front();
-        if !senders.is_empty() {
-            self.callers.push_back((caller, senders));
-        }
+        let next = self.waiting.pop();
+        self.free += usize::from(next.is_none());
         next
     }
 }

@@ -21,3 +21,5 @@ pub mod serve;
 pub mod status;
 pub mod suggestion;
 pub mod telemetry;
+pub mod thread_priority;
+pub mod turns;

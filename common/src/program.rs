@@ -9,3 +9,4 @@ mod settings;
 pub use args::{CompletionsArgs, DryRunArgs, ManArgs};
 pub use build::Build;
 pub use invocation::Invocation;
+pub(crate) use settings::fingerprint;

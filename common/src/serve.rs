@@ -21,6 +21,7 @@ mod metrics;
 mod not_ready;
 mod origin;
 mod pages;
+mod places;
 mod probes;
 mod security;
 mod shutdown;
@@ -37,7 +38,7 @@ use std::time::Duration;
 use http::Request;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tonic::body::Body;
 use tonic::transport::Server;
@@ -54,6 +55,7 @@ use deadline::CallTimeout;
 use message_bytes::MessageBytes;
 use not_ready::NotReadyLayer;
 use origin::Origins;
+use places::Places;
 use tls::Tls;
 use tokens::Admission;
 use unread_answers::AnswerOf;
@@ -87,13 +89,16 @@ pub struct Endpoint {
     pub names: Vec<&'static str>,
     /// The services, set once they are ready.
     pub routes: DeferredRoutes,
+    /// True if the endpoint accepts calls until the other endpoints have drained.
+    pub outlasts_drain: bool,
 }
 
 /// Serves all endpoints until `shutdown`, then drains.
 ///
 /// Health is SERVING once the routes of all endpoints are set. Calls to an endpoint without routes
 /// are rejected. Each endpoint has separate limits. On shutdown, health reports NOT_SERVING and new
-/// calls are rejected. Calls in progress have [`ServeArgs::drain_seconds`] to finish.
+/// calls are rejected. Calls in progress have [`ServeArgs::drain_seconds`] to finish. Endpoints that
+/// outlast the drain are closed last.
 ///
 /// # Errors
 /// Fails with [`ServeError`] if a server could not be built or failed.
@@ -107,12 +112,17 @@ pub async fn serve(
     health.set(false).await;
     probes::serve_probes(args.health_listen, &health).await?;
     let (close, closed) = watch::channel(());
-    let mut servers = JoinSet::new();
+    let (close_last, closed_last) = watch::channel(());
+    let (mut servers, mut last_servers) = (JoinSet::new(), JoinSet::new());
     let routes: Vec<_> = endpoints.iter().map(|endpoint| Arc::clone(&endpoint.routes)).collect();
     for endpoint in endpoints {
-        servers.spawn(server(endpoint, args, &health, closed.clone())?);
+        if endpoint.outlasts_drain {
+            last_servers.spawn(server(endpoint, args, &health, closed_last.clone())?);
+        } else {
+            servers.spawn(server(endpoint, args, &health, closed.clone())?);
+        }
     }
-    drop(closed);
+    drop((closed, closed_last));
 
     let ready = async {
         for routes in routes {
@@ -124,13 +134,19 @@ pub async fn serve(
     tokio::select! {
         () = ready => {}
         Some(ended) = servers.join_next() => return ended?,
+        Some(ended) = last_servers.join_next() => return ended?,
         () = shutdown => {}
     }
     health.close().await;
     tracing::info!(seconds = args.drain_seconds, "draining");
     let _ = close.send(());
     health.end().await;
-    match tokio::time::timeout(Duration::from_secs(args.drain_seconds), join(servers)).await {
+    let drained = async {
+        join(servers).await?;
+        let _ = close_last.send(());
+        join(last_servers).await
+    };
+    match tokio::time::timeout(Duration::from_secs(args.drain_seconds), drained).await {
         Ok(ended) => ended?,
         Err(_) => tracing::warn!(seconds = args.drain_seconds, "drain timed out; calls in progress were aborted"),
     }
@@ -152,7 +168,7 @@ fn server(
     health: &Health,
     mut closed: watch::Receiver<()>,
 ) -> Result<impl Future<Output = Result<(), ServeError>> + use<>, ServeError> {
-    let Endpoint { listener, security: Security { tls, tokens, .. }, names, routes } = endpoint;
+    let Endpoint { listener, security: Security { tls, tokens, .. }, names, routes, outlasts_drain: _ } = endpoint;
     let (capacity, max_message_bytes) = (Capacity::new(args.max_calls), args.max_message_bytes);
     let message_bytes = MessageBytes::new(args.max_total_message_bytes, max_message_bytes);
     let origins = Origins::new(&args.allowed_origins);
@@ -198,10 +214,10 @@ fn server(
         .add_service(health.server())
         .add_service(reflection(&names)?.build_v1()?)
         .add_service(reflection(&names)?.build_v1alpha()?);
-    let permits = Arc::new(Semaphore::new(args.max_connections.min(Semaphore::MAX_PERMITS)));
-    connections::observe(names.first().copied().unwrap_or_default(), &permits);
+    let places = Places::new(args.max_connections);
+    connections::observe(names.first().copied().unwrap_or_default(), &places.all);
     // Browsers and proxies send gRPC-Web over HTTP/1.1 too.
-    let incoming = connections::incoming(listener, permits, tls.map(Tls::with_http1), args.answer_patience());
+    let incoming = connections::incoming(listener, places, tls.map(Tls::with_http1), args.answer_patience());
     let close = async move {
         let _ = closed.changed().await;
     };

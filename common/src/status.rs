@@ -7,6 +7,7 @@ mod reason;
 
 use std::collections::HashMap;
 
+use prost::Message as _;
 use serde_json::{Value, json};
 use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Code, Status};
@@ -132,6 +133,21 @@ impl Failure {
         self.line
     }
 
+    fn details(&self) -> ErrorDetails {
+        let line = self.line.map(|line| ("line".to_owned(), line.to_string()));
+        let mut details = ErrorDetails::with_error_info(self.reason.name(), DOMAIN, HashMap::from_iter(line));
+        if let Some(field) = &self.field {
+            details.add_bad_request_violation(field, &self.message);
+        }
+        if let Some(delay) = self.reason.retry_delay() {
+            details.set_retry_info(Some(delay));
+        }
+        if let Some((kind, name)) = &self.resource {
+            details.set_resource_info(*kind, name, "", &self.message);
+        }
+        details
+    }
+
     /// Returns `{"code", "reason", "message", "field"?, "line"?}`, the form of the command line.
     #[must_use]
     pub fn to_json(&self) -> Value {
@@ -148,20 +164,20 @@ impl Failure {
 
 impl From<Failure> for Status {
     fn from(failure: Failure) -> Self {
-        let line = failure.line.map(|line| ("line".to_owned(), line.to_string()));
-        let mut details = ErrorDetails::with_error_info(failure.reason.name(), DOMAIN, HashMap::from_iter(line));
-        if let Some(field) = &failure.field {
-            details.add_bad_request_violation(field, &failure.message);
-        }
         let mut metadata = MetadataMap::new();
         if let Some(delay) = failure.reason.retry_delay() {
-            details.set_retry_info(Some(delay));
             metadata.insert(PUSHBACK, MetadataValue::from(delay.as_millis().try_into().unwrap_or(u64::MAX)));
         }
-        if let Some((kind, name)) = &failure.resource {
-            details.set_resource_info(*kind, name, "", &failure.message);
-        }
-        Status::with_error_details_and_metadata(failure.code, failure.message(), details, metadata)
+        Status::with_error_details_and_metadata(failure.code, failure.message(), failure.details(), metadata)
+    }
+}
+
+/// The failure as a part of a response, such as that of one request of a batch.
+impl From<Failure> for tonic_types::Status {
+    fn from(failure: Failure) -> Self {
+        let status = Status::from(failure);
+        // tonic has encoded the details as this message.
+        Self::decode(status.details()).unwrap_or_default()
     }
 }
 

@@ -40,7 +40,7 @@ pub use args::{LogArgs, LogFormat, OtlpArgs, TelemetryArgs};
 pub(crate) use call::Call;
 pub use call::{Traced, traced};
 pub(crate) use identity::Identity;
-pub use meter::meter;
+pub use meter::{meter, record_service};
 pub use otlp::ExportError;
 pub use span::Span;
 

@@ -14,7 +14,7 @@ use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::{LogArgs, TelemetryArgs};
 use tandem_images::Limits as ImageLimits;
 
-use crate::engine::{Config, DeviceChoice, DtypeChoice, Quantize};
+use crate::engine::{Config, DeviceChoice, DtypeChoice, Quantize, RuntimeChoice};
 use crate::media::{ImageHosts, MediaLimits, Origin};
 use crate::sampling::PARAMETER_NAMES;
 
@@ -57,11 +57,11 @@ pub enum Command {
 fn generate_help() -> String {
     let parameters = PARAMETER_NAMES.join(", ");
     format!(
-        "Run requests from a file or standard input, without a server.\n\nA request is a JSON object: prompt or token_ids; \
-         max_new_tokens, min_new_tokens; {parameters}, logit_bias ({{\"ID\": BIAS}}), seed; stop (a string or a list), \
+        "Run requests from a file or standard input, without a server.\n\nA request is a JSON object: prompt, token_ids or hf_messages \
+         (a list of messages, with images as base64; hf_template has the template's other inputs); max_new_tokens, min_new_tokens; {parameters}, logit_bias ({{\"ID\": BIAS}}), seed; stop (a string or a list), \
          stop_token_ids, ignore_eos, include_stop; grammar, an object with json_schema, regex, lark or choice; \
-         output_spec, tokenizer_sha256. An answer of `render-svc render --jsonl` is a request too: its token_ids, or else \
-         its prompt, and its output_spec are used. An answer {{\"error\": ...}} is passed on.\n\nA conversation: \
+         output_spec, tokenizer_sha256. An answer of `render-svc render --jsonl` is a request too: its hf_messages, \
+         or its token_ids, or else its prompt with its attachments, and its output_spec are used. An answer {{\"error\": ...}} is passed on.\n\nA conversation: \
          render-svc render --jsonl conversations.jsonl | gen-svc generate --jsonl --set max_new_tokens=64 --model \
          MODEL.gguf\n\nExample: echo '{{\"prompt\": \"Once upon a time\", \"max_new_tokens\": 40, \"temperature\": 0}}' | gen-svc generate \
          --model MODEL.gguf"
@@ -168,6 +168,9 @@ pub struct EngineArgs {
     /// Device: cpu, or cuda:N for the GPU of index N, from 0.
     #[arg(long, env = "TANDEM_DEVICE", default_value_t = Config::default().device, value_name = "DEVICE")]
     pub device: DeviceChoice,
+    /// What computes on the CPU.
+    #[arg(long, env = "TANDEM_RUNTIME", default_value_t = Config::default().runtime, value_name = "RUNTIME", value_enum)]
+    pub runtime: RuntimeChoice,
     /// Dtype of weights and activations.
     #[arg(long, env = "TANDEM_DTYPE", default_value_t = Config::default().dtype, value_name = "DTYPE", value_enum)]
     pub dtype: DtypeChoice,
@@ -237,6 +240,15 @@ pub struct EngineArgs {
         value_name = "PIXELS"
     )]
     pub max_image_pixels: u64,
+    /// Tiles or crops into which an image may be cut, the whole image included, for models that cut
+    /// images. Counted from the sides in its header, before it is decoded.
+    #[arg(
+        long,
+        env = "TANDEM_MAX_IMAGE_TILES",
+        default_value_t = MediaLimits::default().image.max_tiles,
+        value_name = "TILES"
+    )]
+    pub max_image_tiles: usize,
     /// Memory in MiB for prepared images, which later requests reuse.
     #[arg(
         long,
@@ -279,6 +291,7 @@ impl From<EngineArgs> for Config {
             mmproj: args.mmproj,
             generation_config: args.generation_config,
             device: args.device,
+            runtime: args.runtime,
             dtype: args.dtype,
             quantize: args.quantize,
             threads: args.threads,
@@ -293,6 +306,7 @@ impl From<EngineArgs> for Config {
                 image: ImageLimits {
                     max_bytes: (args.max_image_mib as usize) << 20,
                     max_pixels: args.max_image_pixels,
+                    max_tiles: args.max_image_tiles,
                 },
                 cache_bytes: u64::from(args.image_cache_mib) << 20,
             },
@@ -307,7 +321,7 @@ impl From<EngineArgs> for Config {
 
 impl ValueEnum for DtypeChoice {
     fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Auto, Self::F32, Self::Bf16]
+        &[Self::Auto, Self::F32, Self::Bf16, Self::F16]
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
@@ -315,6 +329,21 @@ impl ValueEnum for DtypeChoice {
             Self::Auto => "f32 on the CPU, with quantized blocks as stored; bf16 on a GPU",
             Self::F32 => "32-bit floats, the reference",
             Self::Bf16 => "bfloat16: half the memory, coarser rounding",
+            Self::F16 => "16-bit floats: finer rounding than bf16, up to 65504; libtorch computes",
+        };
+        Some(PossibleValue::new(self.name()).help(help))
+    }
+}
+
+impl ValueEnum for RuntimeChoice {
+    fn value_variants<'a>() -> &'a [Self] {
+        &Self::ALL
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        let help = match self {
+            Self::Auto => "the kernels of gen-svc, and libtorch for models that they do not support",
+            Self::Torch => "libtorch, as on a GPU",
         };
         Some(PossibleValue::new(self.name()).help(help))
     }

@@ -181,16 +181,20 @@ fn collect<E>(
 
 impl Output {
     fn to_json(&self) -> Value {
-        let Summary { prompt_tokens: prompt, completion_tokens: completion, .. } = self.summary;
+        let Summary { prompt_tokens: prompt, completion_tokens: completion, image_tokens, .. } = self.summary;
+        let mut usage = json!({
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+        });
+        if image_tokens > 0 {
+            usage["image_tokens"] = image_tokens.into();
+        }
         json!({
             "token_ids": self.token_ids,
             "text": self.text,
             "finish_reason": self.reason.name(),
-            "usage": {
-                "prompt_tokens": prompt,
-                "completion_tokens": completion,
-                "total_tokens": prompt + completion,
-            },
+            "usage": usage,
         })
     }
 

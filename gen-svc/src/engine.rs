@@ -21,6 +21,7 @@ mod images;
 mod load;
 mod memory;
 mod metrics;
+mod pace;
 mod progress;
 mod requests;
 mod schedule;
@@ -30,7 +31,7 @@ mod sink;
 mod step_clock;
 mod thread;
 
-pub use config::{Config, DeviceChoice, DtypeChoice, EngineLimits, Quantize};
+pub use config::{Config, DeviceChoice, DtypeChoice, EngineLimits, Quantize, RuntimeChoice};
 pub use event::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings, Token, TopToken};
 pub use handle::Engine;
 pub use memory::left_in_control_groups;

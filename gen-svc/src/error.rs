@@ -131,6 +131,13 @@ pub enum Error {
         /// The failure.
         source: Box<RenderError>,
     },
+    /// Control tokens of messages shall stay text, and it is unclear which come from the messages. They
+    /// render to another text when tainted.
+    #[error(
+        "cannot determine which control tokens of the prompt come from the messages: they render differently with \
+         tainted text"
+    )]
+    ControlTokensUnclear,
     /// The queue is full.
     #[error("queue is full: {limit} requests wait (--max-queue)")]
     QueueFull {
@@ -239,6 +246,12 @@ pub enum Error {
         /// The hidden size.
         expected: u32,
     },
+    /// The image processor's settings do not suit the vision tower.
+    #[error("the settings of the image processor do not fit the model's config: {problem}")]
+    ProcessorOfOthers {
+        /// What does not fit.
+        problem: String,
+    },
     /// A setting of the `mmproj` file is not supported.
     #[error("the mmproj file has {key} = {value}, which is not supported")]
     MmprojSetting {
@@ -342,8 +355,8 @@ pub enum Error {
     /// A step came before the KV cache was allocated.
     #[error("KV cache is not allocated")]
     NoKvMemory,
-    /// The device does not support the quantization.
-    #[error("--quantize {quantize} needs --device cpu")]
+    /// libtorch computes, which does not support the quantization.
+    #[error("--quantize {quantize} needs --device cpu, without --runtime torch or --dtype f16")]
     QuantizeDevice {
         /// The configured quantization.
         quantize: &'static str,
@@ -402,9 +415,11 @@ impl Error {
             Self::TokenizerMismatch { .. } => Reason::TokenizerMismatch,
             Self::ImagesNotSupported { .. } => Reason::ImagesNotSupported,
             Self::Image { source, .. } => match source {
-                ImageError::Bytes { .. } | ImageError::Pixels { .. } | ImageError::Scans { .. } => {
-                    Reason::ImageOverLimit
-                }
+                ImageError::Bytes { .. }
+                | ImageError::Pixels { .. }
+                | ImageError::Side { .. }
+                | ImageError::Tiles { .. }
+                | ImageError::Scans { .. } => Reason::ImageOverLimit,
                 _ => Reason::InvalidImage,
             },
             Self::Fetch { source: FetchError::TooLarge { .. } | FetchError::TooLargeTogether { .. }, .. }
@@ -416,6 +431,7 @@ impl Error {
                 RenderError::Runtime { .. } => Reason::TemplateFailed,
                 RenderError::ContinueFinalMessage { .. } | RenderError::Input { .. } => Reason::InvalidRequest,
             },
+            Self::ControlTokensUnclear => Reason::ControlTokensUnclear,
             Self::QueueFull { .. } | Self::QueueShareFull { .. } => Reason::QueueFull,
             Self::GrammarQueueFull { .. } => Reason::GrammarQueueFull,
             Self::Grammar { .. } => Reason::GrammarFailed,
@@ -448,6 +464,7 @@ impl Error {
             Self::QuantizeDtype { .. }
             | Self::ProjectorOfOthers { .. }
             | Self::ProjectorRows { .. }
+            | Self::ProcessorOfOthers { .. }
             | Self::SeveralMmproj { .. }
             | Self::MmprojOfFolder { .. } => Reason::SettingsConflict,
             Self::Memory { .. } => Reason::MemoryTooSmall,

@@ -2,11 +2,15 @@
 //!
 //! A grammar is compiled on a separate thread while its request is checked. While the model
 //! computes a step, other threads compute which tokens may follow ([`Constraint`]), so that the
-//! engine rarely waits. The cost of a grammar is bounded: its text, its compiled size, and the work
-//! for each token. The number of grammars that are compiled at the same time is bounded too.
+//! engine rarely waits. It waits for a short time only: an output whose tokens are not known by then
+//! takes no part in the next step. These threads serve the callers in turns.
+//!
+//! The cost of a grammar is bounded: its text, its compiled size, and the work for each token. The
+//! number of grammars that are compiled at the same time is bounded too.
 
 mod compile;
 mod constraint;
+mod jobs;
 mod source;
 mod vocabulary;
 

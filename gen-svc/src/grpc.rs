@@ -70,11 +70,14 @@ impl GenerateService for Service {
         Ok(Response::new(Responses::new(source, progress, engine)))
     }
 
-    async fn get_model(&self, request: Request<pb::GetModelRequest>) -> Result<Response<pb::GetModelResponse>, Status> {
-        let pb::GetModelRequest { model } = request.into_inner();
+    async fn get_loaded_model(
+        &self,
+        request: Request<pb::GetLoadedModelRequest>,
+    ) -> Result<Response<pb::GetLoadedModelResponse>, Status> {
+        let pb::GetLoadedModelRequest { model } = request.into_inner();
         let served = self.engine.model();
         served.check_id(&model)?;
-        Ok(Response::new(pb::GetModelResponse { model: Some(served.into()) }))
+        Ok(Response::new(pb::GetLoadedModelResponse { model: Some(served.into()) }))
     }
 }
 

@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     let ended = match command {
         Command::Serve(args) if args.dry_run.print_config => print_config(&invocation),
         Command::Serve(args) if args.dry_run.check => check_serve(*args, &build),
-        Command::Serve(args) => run_server(*args, &build),
+        Command::Serve(args) => run_server(*args, &build, &invocation),
         Command::Generate(args) => generate(args),
         Command::Check(args) => check(args.into()),
         Command::Completions(args) => succeed(invocation.print_completions(args)),
@@ -63,9 +63,10 @@ fn generate(args: Generate) -> anyhow::Result<ExitCode> {
     Ok(cli::run(args)?)
 }
 
-fn run_server(args: Serve, build: &Build) -> anyhow::Result<ExitCode> {
+fn run_server(args: Serve, build: &Build, invocation: &Invocation) -> anyhow::Result<ExitCode> {
     tokio::runtime::Runtime::new()?.block_on(async {
         let telemetry = Telemetry::start(build, &args.telemetry)?;
+        telemetry::record_service(build, &invocation.settings());
         let ended = serve::run(args, &telemetry).await;
         telemetry.end().await;
         Ok(ended.map(|()| ExitCode::SUCCESS)?)

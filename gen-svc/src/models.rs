@@ -18,6 +18,7 @@ pub mod config;
 mod cpu;
 pub mod decoder;
 mod features;
+mod head;
 mod images;
 mod interface;
 mod mmproj;
@@ -106,6 +107,7 @@ pub fn describe(file: &ModelFile) -> Result<Decoder, Error> {
     let architecture = architectures::find(file.architecture())?;
     let mut decoder = (architecture.describe)(&Config::new(file.config()))?;
     composite::tie(&mut decoder, file);
+    head::untie(&mut decoder, file)?;
     for (name, shape) in decoder.tensors() {
         file.tensor(&name, &shape)?;
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::cache::Content;
 use crate::error::Error;
 use crate::grammar::{Compiled, Grammar};
-use crate::media::{Marked, PromptMedia};
+use crate::media::{Marked, MediaFile, PromptMedia};
 use crate::output::extract::Rules;
 use crate::output::{OutputPipeline, TextSegment, TokenOutput, push_segment};
 use crate::sampling::Sampling;
@@ -213,10 +213,7 @@ impl GenerateRequest {
 
     /// Returns true if [`fetch_images`](Self::fetch_images) would fetch an image.
     pub fn must_fetch(&mut self, model: &ServedModel) -> bool {
-        match (&mut self.input, &model.vision) {
-            (Input::HfMessages(messages), Some(vision)) => vision.must_fetch(messages),
-            _ => false,
-        }
+        model.vision.as_ref().is_some_and(|vision| vision.must_fetch(&self.input.urls()))
     }
 
     /// Fetches images at URLs, if the service's settings allow it. Blocks.
@@ -224,10 +221,7 @@ impl GenerateRequest {
     /// # Errors
     /// An image cannot be fetched, or the images are over a limit.
     pub fn fetch_images(&mut self, model: &ServedModel) -> Result<(), Error> {
-        match (&mut self.input, &model.vision) {
-            (Input::HfMessages(messages), Some(vision)) => vision.fetch_images(messages),
-            _ => Ok(()),
-        }
+        model.vision.as_ref().map_or(Ok(()), |vision| vision.fetch_images(self.input.urls()))
     }
 
     /// Returns the size of the prompt in bytes.
@@ -236,7 +230,7 @@ impl GenerateRequest {
         match &self.input {
             Input::Text(text) => text.len(),
             Input::TokenIds(ids) => size_of_val(ids.as_slice()),
-            Input::WithMedia(prompt, files) => prompt.size() + files.iter().map(|file| file.bytes.len()).sum::<usize>(),
+            Input::WithMedia(prompt, files) => prompt.size() + files.iter().map(MediaFile::size).sum::<usize>(),
             Input::HfMessages(messages) => messages.size(),
         }
     }

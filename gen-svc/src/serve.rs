@@ -231,7 +231,8 @@ impl Control {
 }
 
 /// Serves the engine once it is loaded, and the control service on a separate socket. Ends at
-/// `shutdown`, after the drain delay, or a call of Drain. Then the server drains: new requests are
+/// `shutdown`, after the drain delay, or a call of Drain. Then the server drains, and the control
+/// service shows its state until the end: new requests are
 /// rejected, and running ones may finish. Shortly before the drain time is over, the remaining
 /// requests are cancelled, so that callers receive a finish reason.
 ///
@@ -246,11 +247,18 @@ pub async fn serve(
 ) -> Result<(), ServeError> {
     let Server { lifecycle, engine, routes, ready } = server;
     let watched_engine = Arc::clone(&engine);
-    let mut endpoints = vec![Endpoint { listener, security, names: vec![grpc::SERVICE_NAME], routes }];
+    let mut endpoints =
+        vec![Endpoint { listener, security, names: vec![grpc::SERVICE_NAME], routes, outlasts_drain: false }];
     if let Some(Control { listener, security }) = control {
         let control = grpc::control::server(lifecycle.clone(), engine, args.max_message_bytes);
         let routes = DeferredRoutes::new(SetOnce::from(Routes::new(control)));
-        endpoints.push(Endpoint { listener, security, names: vec![grpc::control::SERVICE_NAME], routes });
+        endpoints.push(Endpoint {
+            listener,
+            security,
+            names: vec![grpc::control::SERVICE_NAME],
+            routes,
+            outlasts_drain: true,
+        });
     }
     let health = Health::new(endpoints.iter().flat_map(|endpoint| endpoint.names.clone()));
     let drained = async {

@@ -11,11 +11,11 @@ use std::path::PathBuf;
 
 use tandem_common::input;
 use tandem_common::status::Failure;
+use tandem_template::LocalTime;
 
 use self::models::RequestModels;
 use crate::capabilities::Capabilities;
 use crate::catalog::Sources;
-use crate::clock;
 use crate::command::CommandError;
 use crate::error::Error;
 use crate::field_paths::RequestPaths;
@@ -115,7 +115,9 @@ struct RequestRunner {
 impl RequestRunner {
     fn render(&mut self, text: &str) -> Result<Rendered, Error> {
         let text = text.strip_prefix('\u{FEFF}').unwrap_or(text); // a byte order mark, which some editors write
-        let Some(request) = typed::request(text)? else { return self.render_job(json::request(text, clock::now())?) };
+        let Some(request) = typed::request(text)? else {
+            return self.render_job(json::request(text, LocalTime::now())?);
+        };
         let paths = RequestPaths::new(request.conversation.as_ref());
         let rendered = RenderJob::try_from(request).map_err(Error::from).and_then(|job| self.render_job(job));
         match rendered {

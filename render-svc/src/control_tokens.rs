@@ -19,57 +19,13 @@ use std::ops::Range;
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
 use tandem_model_files::tokenizer::{AddedToken, Tokenizer};
+use tandem_template::taint::Stripped;
 use tandem_template::{RenderError, Taint};
 
 use crate::adapter::{KnownNames, NameLists};
 use crate::conversation::{Conversation, Object};
 use crate::error::Error;
 use crate::model::Templates;
-
-/// Elements of HTML. Their tags are text unless a format writes them.
-const HTML: &[&str] = &[
-    "a",
-    "b",
-    "blockquote",
-    "body",
-    "br",
-    "caption",
-    "code",
-    "div",
-    "em",
-    "h1",
-    "h2",
-    "h3",
-    "h4",
-    "h5",
-    "h6",
-    "head",
-    "hr",
-    "html",
-    "i",
-    "img",
-    "li",
-    "ol",
-    "p",
-    "pre",
-    "s",
-    "span",
-    "strong",
-    "sub",
-    "sup",
-    "table",
-    "tbody",
-    "td",
-    "tfoot",
-    "th",
-    "thead",
-    "tr",
-    "u",
-    "ul",
-];
-
-/// Brackets around control tokens.
-const BRACKETS: &[char] = &['<', '>', '[', ']', '{', '}', '|', '｜'];
 
 /// Searches the control tokens of one model's prompts. They are its special tokens, added tokens
 /// that its templates or its adapter write, and every other added token in brackets. The rest of a
@@ -87,10 +43,7 @@ impl ControlTokenFinder {
     /// There are too many control tokens to search.
     pub fn new(tokenizer: &Tokenizer, templates: &Templates, markup: &[&str]) -> Result<Self, Error> {
         let is_written = |text: &str| markup.contains(&text) || templates.write(text);
-        let is_control = |token: &&AddedToken| {
-            let text = token.text.as_str();
-            token.is_special || (!text.trim().is_empty() && (looks_like_control(text) || is_written(text)))
-        };
+        let is_control = |token: &&AddedToken| token.is_control(is_written);
         let control = tokenizer.added_tokens().iter().filter(is_control);
         let texts = control.map(|token| token.text.as_str()).filter(|text| !text.is_empty());
         Ok(Self { finder: AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(texts)? })
@@ -120,7 +73,7 @@ impl ControlTokenFinder {
         if found.is_empty() {
             return Ok(found);
         }
-        let taint = unused_taint(conversation).ok_or(Error::ControlTokensUnclear)?;
+        let taint = Taint::unused_in(texts(conversation)).ok_or(Error::ControlTokensUnclear)?;
         let tainter = Tainter { taint, names: *known_names };
         let rendered = render(&tainter.conversation(conversation), taint).map_err(|error| match error {
             Error::Template(RenderError::Limit { .. }) => error,
@@ -130,20 +83,9 @@ impl ControlTokenFinder {
         if stripped.text != prompt {
             return Err(Error::ControlTokensUnclear);
         }
-        found.retain(|range| stripped.is_users(range));
+        found.retain(|range| stripped.is_tainted(range));
         Ok(found)
     }
-}
-
-/// Returns true if an added token that is not special is written as control tokens are.
-fn looks_like_control(text: &str) -> bool {
-    text.contains(BRACKETS) && !is_html(text)
-}
-
-fn is_html(text: &str) -> bool {
-    let tag = text.strip_prefix('<').and_then(|text| text.strip_suffix('>'));
-    let element = tag.map(|tag| tag.strip_prefix('/').unwrap_or(tag));
-    element.is_some_and(|element| HTML.contains(&element))
 }
 
 /// Taints the text of a conversation.
@@ -213,46 +155,8 @@ fn is_in(lists: NameLists, name: &str) -> bool {
     lists.iter().any(|list| list.contains(&name))
 }
 
-/// A rendering without its taint.
-#[derive(Debug, Default)]
-struct Stripped {
-    text: String,
-    /// The tainted parts, in order.
-    parts: Vec<Range<usize>>,
-}
-
-impl Stripped {
-    fn of(rendered: &str, taint: Taint) -> Self {
-        let mut stripped = Self::default();
-        for (is_tainted, run) in taint.runs(rendered) {
-            let start = stripped.text.len();
-            stripped.text.push_str(&taint.strip(run));
-            if is_tainted {
-                stripped.parts.push(start..stripped.text.len());
-            }
-        }
-        stripped
-    }
-
-    /// Returns true if characters of the control token at `range` were tainted.
-    fn is_users(&self, range: &Range<usize>) -> bool {
-        let next = self.parts.partition_point(|part| part.end <= range.start);
-        self.parts.get(next).is_some_and(|part| part.start < range.end)
-    }
-}
-
-/// Returns a taint whose characters do not occur in the conversation.
-fn unused_taint(conversation: &Conversation) -> Option<Taint> {
+/// Returns the values of a conversation that may contain text.
+fn texts(conversation: &Conversation) -> impl Iterator<Item = &Value> + Clone {
     let Conversation { messages, tools, documents, template_args } = conversation;
-    let values = || messages.iter().chain(tools).chain(documents).chain(template_args.values());
-    Taint::ALL.into_iter().find(|&taint| !values().any(|value| occurs_in(taint, value)))
-}
-
-fn occurs_in(taint: Taint, value: &Value) -> bool {
-    match value {
-        Value::String(text) => taint.is_in(text),
-        Value::Array(items) => items.iter().any(|item| occurs_in(taint, item)),
-        Value::Object(object) => object.iter().any(|(key, value)| taint.is_in(key) || occurs_in(taint, value)),
-        _ => false,
-    }
+    messages.iter().chain(tools).chain(documents).chain(template_args.values())
 }

@@ -139,8 +139,11 @@ pub enum Error {
         /// The id.
         id: u32,
     },
-    /// The task contains images, and generation supports text only.
-    #[error("tasks with images are not supported: the generation service takes text only")]
+    /// The task contains images, and the tokenizer has no token for their markers.
+    #[error(
+        "images have no place in the prompt: the tokenizer of this model has no token for them; \
+         use a model with images, or remove them from the conversation"
+    )]
     ImagesNotSupported,
     /// No generation service was configured.
     #[error("this server has no generation service: start it with --generate ADDRESS")]

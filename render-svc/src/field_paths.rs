@@ -154,6 +154,12 @@ impl RequestPaths {
         }
     }
 
+    /// Returns the path on the wire of a path in the conversation's JSON.
+    #[must_use]
+    pub fn wire(&self, path: &str) -> String {
+        self.place(path).field
+    }
+
     fn place(&self, path: &str) -> Place {
         let Place { field, within } = self.place_in_request(path);
         Place { field: format!("{}{field}", self.prefix), within }
@@ -217,8 +223,9 @@ impl Place {
 }
 
 impl Message {
-    fn new(message: &chat::Message) -> Self {
-        let chat::Message { role: _, content, reasoning_content, tool_calls, tool_call_id, name, extra_json } = message;
+    fn new(message: &chat::ChatMessage) -> Self {
+        let chat::ChatMessage { role: _, content, reasoning_content, tool_calls, tool_call_id, name, extra_json } =
+            message;
         let fields = [
             ("role", true),
             ("reasoning_content", reasoning_content.is_some()),
@@ -228,8 +235,8 @@ impl Message {
         ];
         let content = match content {
             None => Content::Unset,
-            Some(chat::message::Content::Text(_)) => Content::Text,
-            Some(chat::message::Content::Blocks(list)) => Content::blocks(list),
+            Some(chat::chat_message::Content::Text(_)) => Content::Text,
+            Some(chat::chat_message::Content::Blocks(list)) => Content::blocks(list),
         };
         let fields = fields.into_iter().filter(|(_, is_set)| *is_set).map(|(name, _)| name).collect();
         Self { content, fields, has_extra: extra_json.is_some() }
@@ -287,9 +294,9 @@ impl Block {
         use chat::block::Kind;
         match &block.kind {
             Some(Kind::Text(_)) => Self::Text,
-            Some(Kind::Image(image)) => Self::Media("image", image.source.as_ref().map_or("", image_source)),
-            Some(Kind::Audio(audio)) => Self::Media("audio", audio.source.as_ref().map_or("", audio_source)),
-            Some(Kind::Video(video)) => Self::Media("video", video.source.as_ref().map_or("", video_source)),
+            Some(Kind::Image(image)) => Self::Media("image", image.source.as_ref().map_or("", source_name)),
+            Some(Kind::Audio(audio)) => Self::Media("audio", audio.source.as_ref().map_or("", source_name)),
+            Some(Kind::Video(video)) => Self::Media("video", video.source.as_ref().map_or("", source_name)),
             Some(Kind::ToolUse(_)) => Self::ToolUse,
             Some(Kind::ToolResult(result)) => Self::ToolResult(match &result.content {
                 None => Content::Unset,
@@ -329,25 +336,14 @@ fn tool_use(root: String, step: &Step<'_>) -> Place {
     }
 }
 
-/// The three media blocks have the same sources, but different types.
-macro_rules! source_names {
-    ($($name:ident: $module:ident;)*) => {$(
-        fn $name(source: &chat::$module::Source) -> &'static str {
-            use chat::$module::Source;
-            match source {
-                Source::Base64(_) => "base64",
-                Source::Data(_) => "data",
-                Source::Location(_) => "location",
-                Source::AttachmentId(_) => "attachment_id",
-            }
-        }
-    )*};
-}
-
-source_names! {
-    image_source: image_block;
-    audio_source: audio_block;
-    video_source: video_block;
+fn source_name(source: &chat::media_block::Source) -> &'static str {
+    use chat::media_block::Source;
+    match source {
+        Source::Base64(_) => "base64",
+        Source::Data(_) => "data",
+        Source::Location(_) => "location",
+        Source::AttachmentId(_) => "attachment_id",
+    }
 }
 
 impl Tool {

@@ -4,6 +4,7 @@
 mod convert;
 mod registry;
 pub mod task;
+mod task_paths;
 
 use std::sync::Arc;
 

@@ -118,9 +118,18 @@ fn size(image: &Value) -> Option<[u64; 2]> {
     let mut chars: Vec<u8> = chars.take(HEADER_CHARS).collect();
     chars.truncate(chars.len() / 4 * 4);
     let header = STANDARD.decode(chars).ok()?;
+    if let [b'B', b'M', .., 12, 0, 0, 0] = header.get(..18)? {
+        return old_bitmap_size(&header);
+    }
     let size = imagesize::reader_size(Cursor::new(&header)).ok()?;
     let [width, height] = [size.width as u64, size.height as u64];
     // A bitmap that is stored from the top down has a negative height.
     let is_negative = header.starts_with(b"BM") && height > u64::from(u32::MAX / 2);
     Some([width, if is_negative { (1 << 32) - height } else { height }])
+}
+
+/// Returns the sides of a bitmap with the header of OS/2, which `imagesize` does not know: 16 bits each.
+fn old_bitmap_size(header: &[u8]) -> Option<[u64; 2]> {
+    let side = |at: usize| Some(u64::from(u16::from_le_bytes(*header.get(at..)?.first_chunk()?)));
+    Some([side(18)?, side(20)?])
 }

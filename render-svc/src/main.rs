@@ -20,7 +20,7 @@ fn main() -> ExitCode {
     let ended = match command {
         Command::Serve(args) if args.dry_run.print_config => print_config(&args, &invocation),
         Command::Serve(args) if args.dry_run.check => check_serve(*args, &build),
-        Command::Serve(args) => run_server(*args, &build),
+        Command::Serve(args) => run_server(*args, &build, &invocation),
         Command::Render(args) => render(args),
         Command::Tokenize(args) => answer(args, Question::Tokens),
         Command::Explain(args) => answer(args, Question::Resolution),
@@ -77,10 +77,11 @@ fn answer(args: QueryArgs, question: Question) -> anyhow::Result<()> {
     Ok(query::run(args.config(question), io::stdout().lock())?)
 }
 
-fn run_server(args: Serve, build: &Build) -> anyhow::Result<()> {
+fn run_server(args: Serve, build: &Build, invocation: &Invocation) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Runtime::new()?;
     let ended = runtime.block_on(async {
         let telemetry = Telemetry::start(build, &args.telemetry)?;
+        telemetry::record_service(build, &invocation.settings());
         let ended = serve::run(args, &telemetry).await;
         telemetry.end().await;
         Ok(ended?)

@@ -17,10 +17,11 @@ use crate::adapter::{AdapterOutput, Attachment, Input};
 use crate::catalog::{ModelTable, Resolution};
 use crate::conversation::{Conversation, Object};
 use crate::error::Error;
-use crate::job::{ControlTokenPolicy, RenderJob, ReturnTokenIds};
+use crate::job::{ControlTokenPolicy, RenderJob, RenderOptions, ReturnTokenIds};
 use crate::limits::Limits;
 use crate::model::Model;
 use crate::output_spec::OutputSpec;
+use crate::prepare::origins::Origins;
 use crate::prepare::{self, Prepared, hf_messages};
 use crate::resolve::{HF_REASON, OutputForm, ResolvedRender};
 use crate::warning::{self, Warning, option_ignored};
@@ -79,6 +80,10 @@ pub struct HfMessages {
     pub continue_final_message: bool,
     /// The time that the template sees.
     pub now: LocalTime,
+    /// The meaning of text that spells a control token.
+    pub control_tokens: ControlTokenPolicy,
+    /// The messages of the request that these were made from.
+    pub origins: Origins,
 }
 
 impl Rendered {
@@ -204,7 +209,7 @@ fn tokenize(
 
 fn render_hf_messages(resolved: &ResolvedRender<'_>, job: RenderJob, start: Instant) -> Result<Rendered, Error> {
     let ignored = hf_warnings(&job);
-    let (continue_final_message, now) = (job.options.continue_final_message, job.options.now);
+    let RenderOptions { continue_final_message, now, control_tokens, .. } = job.options;
     let prepared = prepare::for_hf(job.conversation, &job.options, resolved)?;
     let Prepared { conversation, mut warnings, origins } = prepared;
     warnings.extend(ignored);
@@ -222,6 +227,8 @@ fn render_hf_messages(resolved: &ResolvedRender<'_>, job: RenderJob, start: Inst
             add_generation_prompt: resolved.add_generation_prompt,
             continue_final_message,
             now,
+            control_tokens,
+            origins,
         })),
         resolution: resolved.resolution(),
         warnings,
@@ -237,7 +244,6 @@ fn hf_warnings(job: &RenderJob) -> Vec<Warning> {
     let RenderJob { options, token_ids, return_offsets, .. } = job;
     let given = [
         ("template", options.template.is_some()),
-        ("control_tokens", options.control_tokens == ControlTokenPolicy::Literal),
         ("return_token_ids", *token_ids == ReturnTokenIds::Yes),
         ("return_offsets", *return_offsets),
     ];

@@ -146,7 +146,7 @@ pub async fn serve(
     routes: DeferredRoutes,
     shutdown: Shutdown,
 ) -> Result<(), ServeError> {
-    let endpoint = Endpoint { listener, security, names: SERVICE_NAMES.to_vec(), routes };
+    let endpoint = Endpoint { listener, security, names: SERVICE_NAMES.to_vec(), routes, outlasts_drain: false };
     let announced = health.clone();
     serve::serve(vec![endpoint], args, health, async { shutdown.announced(&announced, args.drain_delay()).await }).await
 }

@@ -7,6 +7,7 @@
 pub mod generator;
 pub mod model_names;
 pub mod output;
+pub mod prefix;
 mod replay;
 pub mod request;
 mod retry;

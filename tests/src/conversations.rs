@@ -16,26 +16,26 @@ pub async fn serve(template: &str) -> (Running, RenderServiceClient<Channel>) {
     (service, client)
 }
 
-pub fn text(role: &str, text: &str) -> chat::Message {
-    let content = Some(chat::message::Content::Text(text.to_owned()));
-    chat::Message { role: role.to_owned(), content, ..chat::Message::default() }
+pub fn text(role: &str, text: &str) -> chat::ChatMessage {
+    let content = Some(chat::chat_message::Content::Text(text.to_owned()));
+    chat::ChatMessage { role: role.to_owned(), content, ..chat::ChatMessage::default() }
 }
 
-pub fn blocks(role: &str, kinds: Vec<chat::block::Kind>) -> chat::Message {
+pub fn blocks(role: &str, kinds: Vec<chat::block::Kind>) -> chat::ChatMessage {
     let blocks = kinds.into_iter().map(|kind| chat::Block { kind: Some(kind) }).collect();
-    let content = Some(chat::message::Content::Blocks(chat::BlockList { blocks }));
-    chat::Message { role: role.to_owned(), content, ..chat::Message::default() }
+    let content = Some(chat::chat_message::Content::Blocks(chat::BlockList { blocks }));
+    chat::ChatMessage { role: role.to_owned(), content, ..chat::ChatMessage::default() }
 }
 
 pub fn text_block(text: &str) -> chat::block::Kind {
     chat::block::Kind::Text(chat::TextBlock { text: text.to_owned() })
 }
 
-pub fn image_block(source: chat::image_block::Source) -> chat::block::Kind {
-    chat::block::Kind::Image(chat::ImageBlock { source: Some(source) })
+pub fn image_block(source: chat::media_block::Source) -> chat::block::Kind {
+    chat::block::Kind::Image(chat::MediaBlock { source: Some(source), mime_type: String::new() })
 }
 
-pub fn conversation(messages: Vec<chat::Message>) -> chat::Conversation {
+pub fn conversation(messages: Vec<chat::ChatMessage>) -> chat::Conversation {
     chat::Conversation { messages, ..chat::Conversation::default() }
 }
 

@@ -2,7 +2,7 @@
 
 use tandem_common::status::{Reason, RetryClass};
 use tonic::{Code, Status};
-use tonic_types::StatusExt;
+use tonic_types::{ErrorDetails, RpcStatusExt, StatusExt};
 
 use crate::error_texts;
 
@@ -33,6 +33,17 @@ pub fn failed(status: &Status) -> Failed {
     let violations = details.bad_request().map(|bad| &bad.field_violations);
     let field = violations.and_then(|violations| violations.first()).map(|violation| violation.field.clone());
     Failed { code: status.code(), reason: info.reason.clone(), field }
+}
+
+/// Returns the details of a failure that is part of a response. Panics if they cannot be decoded.
+#[track_caller]
+pub fn details(failure: &tonic_types::Status) -> ErrorDetails {
+    failure.check_error_details().unwrap_or_else(|error| panic!("{error}: {failure:?}"))
+}
+
+/// Returns the path of the invalid field. Empty if no field is invalid.
+pub fn field(details: &ErrorDetails) -> &str {
+    details.bad_request().map_or("", |invalid| &invalid.field_violations[0].field)
 }
 
 /// Checks a failed call: its code, reason and field, and its message against the golden text of a

@@ -1,8 +1,9 @@
-//! Guarantees of the contract: reasons, the registry, the validation of templates, the client packages.
+//! Guarantees of the contract: reasons, the registry, the validation of templates, the client packages, the pages of the documentation.
 
 mod clients;
 mod error_texts;
 mod field_paths;
+mod pages;
 mod reasons;
 mod registry;
 mod validate_template;

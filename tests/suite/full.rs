@@ -5,3 +5,4 @@ mod generate;
 mod operations;
 mod serve;
 mod task;
+mod vectors;

@@ -5,6 +5,8 @@ mod chat;
 mod control;
 mod dist;
 mod dry_run;
+mod images;
 mod program;
+mod root;
 mod stress;
 mod telemetry;

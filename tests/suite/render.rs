@@ -14,4 +14,5 @@ mod gemma4;
 mod golden;
 mod new_family;
 mod output_spec;
+mod prefix;
 mod rewriting;

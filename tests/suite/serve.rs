@@ -8,4 +8,5 @@ mod limits;
 mod load;
 mod progress;
 mod security;
+mod soak;
 mod transport;

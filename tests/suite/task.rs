@@ -3,5 +3,6 @@
 mod callers;
 mod envoy;
 mod failover;
+mod images;
 mod models;
 mod run_task;

@@ -16,6 +16,7 @@ mod located;
 mod long;
 mod long_word;
 mod pending;
+mod pipeline;
 mod pre;
 mod unicode;
 
@@ -35,9 +36,6 @@ pub use error::TokenizerError;
 use literal::{Forbidden, Piece, pieces};
 use located::Locator;
 use pending::Pending;
-
-/// The default size of the cache of encoded texts.
-const CACHE_BYTES: u64 = 64 << 20;
 
 /// The maximum size of a text with offsets.
 const MAX_LOCATED_BYTES: usize = 1 << 20;
@@ -141,7 +139,7 @@ impl Tokenizer {
         let (decoder, locator) = (Decoder::of(&encoder)?, Locator::of(&encoder));
         let classic = Arc::new(Classic::new(encoder)?);
         cache::register_metrics();
-        let fast = Pending::new(CACHE_BYTES);
+        let fast = Pending::new();
         let inner =
             Inner { classic, decoder, locator, fast, bytes, added, forbidden, special, affixes, min_tokens, sha256 };
         Ok(Self { inner: Arc::new(inner) })
@@ -173,8 +171,8 @@ impl Tokenizer {
         Ok(self.inner.affixes.applied_to(encoding, options.affixes))
     }
 
-    /// Sets the size of the cache of encoded texts, which all clones share. The default is 64 MiB;
-    /// 0 disables it.
+    /// Gives this tokenizer and its clones a separate cache of encoded texts, of this size. 0
+    /// disables it. By default, all tokenizers of the process share a cache of 64 MiB.
     pub fn set_cache_bytes(&self, bytes: u64) {
         self.inner.fast.set_cache_bytes(bytes);
     }

@@ -5,6 +5,7 @@ use std::any::TypeId;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches};
 use serde_json::{Map, Value, json};
+use sha2::{Digest as _, Sha256};
 use tonic::transport::Uri;
 
 use super::build::Build;
@@ -29,6 +30,13 @@ impl Invocation {
         all.insert("settings".to_owned(), Value::Object(settings));
         all
     }
+}
+
+/// Returns 12 hexadecimal digits of a hash of settings. Services with equal settings have the same.
+#[must_use]
+pub(crate) fn fingerprint(settings: &Map<String, Value>) -> String {
+    let hash = Sha256::digest(Value::Object(settings.clone()).to_string());
+    hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn setting(arg: &Arg, matches: &ArgMatches) -> Value {

@@ -65,6 +65,8 @@ pub struct ServeArgs {
     pub max_connection_calls: u32,
 
     /// Maximum number of connections; further connections are closed at once
+    ///
+    /// One address may have at most three quarters of them, and connections over HTTP/1.1 one eighth.
     #[arg(
         long,
         env = "TANDEM_MAX_CONNECTIONS",

@@ -62,7 +62,7 @@ fn own_id(holder: Option<&Holder>, peer: Option<&Peer>) -> Arc<str> {
 }
 
 /// Returns the address, or for IPv6 the network of 64 bits, of which one caller has all addresses.
-fn network(address: IpAddr) -> IpAddr {
+pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() & (u128::MAX << 64)).into()),
         address => address,

@@ -12,15 +12,16 @@ use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{self, Receiver, Sender};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
 use super::caller::Peer;
 use super::handshakes;
+use super::places::{Place, Places};
 use super::tls::Tls;
 use super::unread_answers::Watch;
+use crate::permits::Permits;
 use crate::telemetry::meter;
 
 /// The time for the TLS handshake, and again for the first bytes of HTTP/2.
@@ -33,37 +34,37 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const SHORTAGE_DELAY: Duration = Duration::from_millis(100);
 
 /// Registers the gauge of open connections, for the port of this service.
-pub(super) fn observe(service: &'static str, permits: &Arc<Semaphore>) {
-    let (limit, permits) = (permits.available_permits(), Arc::downgrade(permits));
+pub(super) fn observe(service: &'static str, permits: &Arc<Permits>) {
+    let permits = Arc::downgrade(permits);
     meter()
         .u64_observable_gauge("tandem.server.connections")
         .with_unit("{connection}")
         .with_description("Open connections, by the first service of their port.")
         .with_callback(move |observer| {
             if let Some(permits) = permits.upgrade() {
-                let open = limit.saturating_sub(permits.available_permits());
-                observer.observe(open as u64, &[KeyValue::new("rpc.service", service)]);
+                observer.observe(permits.held() as u64, &[KeyValue::new("rpc.service", service)]);
             }
         })
         .build();
 }
 
 /// Accepts connections until the stream is dropped, which closes the socket. A connection without a
-/// permit is closed at once, and one whose client does not read an answer after `patience`.
+/// place for its address is closed at once, and one whose client does not read an answer after
+/// `patience`.
 pub(super) fn incoming(
     listener: TcpListener,
-    permits: Arc<Semaphore>,
+    places: Places,
     tls: Option<Tls>,
     patience: Duration,
 ) -> ReceiverStream<io::Result<Connection>> {
     let (sender, receiver): (_, Receiver<_>) = mpsc::channel(16);
-    tokio::spawn(accept(listener, permits, tls, patience, sender));
+    tokio::spawn(accept(listener, places, tls, patience, sender));
     ReceiverStream::new(receiver)
 }
 
 async fn accept(
     listener: TcpListener,
-    permits: Arc<Semaphore>,
+    places: Places,
     tls: Option<Tls>,
     patience: Duration,
     sender: Sender<io::Result<Connection>>,
@@ -73,8 +74,8 @@ async fn accept(
             accepted = listener.accept() => accepted,
             () = sender.closed() => return,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "accept failed");
                 if is_shortage(&error) {
@@ -83,14 +84,14 @@ async fn accept(
                 continue;
             }
         };
-        let Ok(permit) = Arc::clone(&permits).try_acquire_owned() else {
+        let Some(place) = places.acquire(address.ip()) else {
             tracing::debug!("connection limit reached; connection closed");
             continue;
         };
         let (sender, tls) = (sender.clone(), tls.clone());
         tokio::spawn(async move {
             if let Ok(Ok(connection)) =
-                tokio::time::timeout(HANDSHAKE_TIMEOUT, connect(stream, tls, patience, permit)).await
+                tokio::time::timeout(HANDSHAKE_TIMEOUT, connect(stream, tls, patience, place)).await
             {
                 let _ = sender.send(Ok(connection)).await;
             }
@@ -104,12 +105,7 @@ fn is_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(12 | 23 | 24 | 105))
 }
 
-async fn connect(
-    stream: TcpStream,
-    tls: Option<Tls>,
-    patience: Duration,
-    permit: OwnedSemaphorePermit,
-) -> io::Result<Connection> {
+async fn connect(stream: TcpStream, tls: Option<Tls>, patience: Duration, place: Place) -> io::Result<Connection> {
     stream.set_nodelay(true)?;
     // Without it a client that vanished over HTTP/1.1, which has no pings, would keep its permit.
     sockopt::set_socket_keepalive(&stream, true)?;
@@ -129,7 +125,7 @@ async fn connect(
     let timer = Some(Box::pin(tokio::time::sleep(HANDSHAKE_TIMEOUT)));
     let peer = Peer::new(address, certificate);
     let unread = Watch::new(Arc::clone(&peer.unread), patience);
-    Ok(Connection { stream, peer, received: 0, timer, unread, _permit: permit })
+    Ok(Connection { stream, peer, received: 0, timer, unread, place })
 }
 
 /// Returns the start of the SHA-256 of a certificate in hex: enough to distinguish callers.
@@ -151,7 +147,7 @@ pub(super) struct Connection {
     /// Runs until [`PREFACE_BYTES`] have arrived.
     timer: Option<Pin<Box<Sleep>>>,
     unread: Watch,
-    _permit: OwnedSemaphorePermit,
+    place: Place,
 }
 
 impl Connected for Connection {
@@ -171,6 +167,7 @@ impl AsyncRead for Connection {
         self.unread.poll(context)?;
         let before = buffer.filled().len();
         let polled = pin!(&mut self.stream).poll_read(context, buffer);
+        self.place.read(&buffer.filled()[before..])?;
         let Some(timer) = &mut self.timer else { return polled };
         if polled.is_pending() && timer.as_mut().poll(context).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));

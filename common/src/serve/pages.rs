@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -13,13 +12,13 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
 use tonic::codegen::Bytes;
 
 use super::args::ServeArgs;
 use super::connections::incoming;
+use super::places::Places;
 use super::tls::Tls;
 
 /// The limit of concurrent connections.
@@ -38,8 +37,8 @@ pub(super) async fn serve_pages<A>(listener: TcpListener, tls: Option<Tls>, answ
 where
     A: Fn(&Request<Incoming>) -> Page + Clone + Send + Sync + 'static,
 {
-    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-    let mut connections = incoming(listener, permits, tls.map(Tls::with_http1), ServeArgs::DEFAULT.answer_patience());
+    let places = Places::of_pages(MAX_CONNECTIONS);
+    let mut connections = incoming(listener, places, tls.map(Tls::with_http1), ServeArgs::DEFAULT.answer_patience());
     while let Some(Ok(connection)) = connections.next().await {
         let answer = answer.clone();
         tokio::spawn(async move {

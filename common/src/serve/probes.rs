@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, Request, StatusCode};
@@ -15,7 +14,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_stream::StreamExt as _;
@@ -25,6 +23,7 @@ use super::connections::{Connection, incoming};
 use super::error::ServeError;
 use super::health::Health;
 use super::pages::{Page, plain, wrong_method};
+use super::places::Places;
 
 /// The limit of concurrent connections. One more closes the oldest.
 const MAX_CONNECTIONS: usize = 256;
@@ -44,12 +43,7 @@ pub(super) async fn serve_probes(address: Option<SocketAddr>, health: &Health) -
 }
 
 async fn accept(listener: TcpListener, health: Health) {
-    let mut accepted = incoming(
-        listener,
-        Arc::new(Semaphore::new(Semaphore::MAX_PERMITS)),
-        None,
-        ServeArgs::DEFAULT.answer_patience(),
-    );
+    let mut accepted = incoming(listener, Places::of_pages(usize::MAX), None, ServeArgs::DEFAULT.answer_patience());
     let mut connections: VecDeque<AbortHandle> = VecDeque::new();
     while let Some(Ok(connection)) = accepted.next().await {
         connections.retain(|connection| !connection.is_finished());

@@ -47,6 +47,8 @@ enum Mark {
     Fault,
     /// Any method can fail with the reason, so that the comments of methods do not list it.
     AnyMethod,
+    /// A server prints the reason when it cannot start. No call fails with it.
+    AtStart,
 }
 
 /// No reason has the name.
@@ -126,6 +128,12 @@ impl Reason {
     #[must_use]
     pub fn is_of_any_method(self) -> bool {
         self.marks().contains(&Mark::AnyMethod)
+    }
+
+    /// Returns true if a server prints the reason when it cannot start, and no call fails with it.
+    #[must_use]
+    pub fn is_at_start(self) -> bool {
+        self.marks().contains(&Mark::AtStart)
     }
 
     /// Returns the reason with a wire name.
@@ -248,22 +256,22 @@ reasons! {
     GenerationFailed = "GENERATION_FAILED", Unknown, Never, Fault;
     /// The gRPC transport rejected the call, with its own code and message.
     Transport = "TRANSPORT", Unknown, Never, AnyMethod;
-    /// At start: the model's files cannot be read.
-    ModelUnreadable = "MODEL_UNREADABLE", FailedPrecondition, Never;
-    /// At start: the model's architecture, a setting or a tensor type is not supported.
-    ModelUnsupported = "MODEL_UNSUPPORTED", FailedPrecondition, Never;
-    /// At start: a tensor is missing from the model's files or has another shape.
-    ModelIncomplete = "MODEL_INCOMPLETE", FailedPrecondition, Never;
-    /// At start: the device does not support a setting.
-    DeviceUnsupported = "DEVICE_UNSUPPORTED", FailedPrecondition, Never;
-    /// At start: the device does not exist or is not available.
-    DeviceUnavailable = "DEVICE_UNAVAILABLE", FailedPrecondition, Never;
-    /// At start: two settings exclude each other.
-    SettingsConflict = "SETTINGS_CONFLICT", FailedPrecondition, Never;
-    /// At start: the weights need more memory than is free.
-    MemoryTooSmall = "MEMORY_TOO_SMALL", FailedPrecondition, Never;
-    /// At start: too little memory is left for the KV cache.
-    KvMemoryTooSmall = "KV_MEMORY_TOO_SMALL", FailedPrecondition, Never;
-    /// The operating system did not start a thread. At start, the server exits.
+    /// The model's files cannot be read.
+    ModelUnreadable = "MODEL_UNREADABLE", FailedPrecondition, Never, AtStart;
+    /// The model's architecture, a setting or a tensor type is not supported.
+    ModelUnsupported = "MODEL_UNSUPPORTED", FailedPrecondition, Never, AtStart;
+    /// A tensor is missing from the model's files or has another shape.
+    ModelIncomplete = "MODEL_INCOMPLETE", FailedPrecondition, Never, AtStart;
+    /// The device does not support a setting.
+    DeviceUnsupported = "DEVICE_UNSUPPORTED", FailedPrecondition, Never, AtStart;
+    /// The device does not exist or is not available.
+    DeviceUnavailable = "DEVICE_UNAVAILABLE", FailedPrecondition, Never, AtStart;
+    /// Two settings exclude each other.
+    SettingsConflict = "SETTINGS_CONFLICT", FailedPrecondition, Never, AtStart;
+    /// The weights need more memory than is free.
+    MemoryTooSmall = "MEMORY_TOO_SMALL", FailedPrecondition, Never, AtStart;
+    /// Too little memory is left for the KV cache.
+    KvMemoryTooSmall = "KV_MEMORY_TOO_SMALL", FailedPrecondition, Never, AtStart;
+    /// The operating system did not start a thread.
     ThreadFailed = "THREAD_FAILED", Internal, Never, Fault;
 }

@@ -173,7 +173,7 @@ impl Call {
 /// Returns true for a call that each render service makes once a second, with its health check. Such
 /// calls are not measured, since they would hide the share of failed ones.
 fn is_routine(method: &str, code: &str) -> bool {
-    method == "tandem.generate.v1.GenerateService/GetModel" && code == code_name(Code::Ok)
+    method == "tandem.generate.v1.GenerateService/GetLoadedModel" && code == code_name(Code::Ok)
 }
 
 /// Returns the method of a request, or [`OTHER`] for an unknown one.

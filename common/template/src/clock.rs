@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::fmt::Write;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A date and time of day without a time zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,15 +36,22 @@ impl LocalTime {
         Self { year, month, day, hour: part(3600, 24), minute: part(60, 60), second: part(1, 60), microsecond }
     }
 
+    /// Returns the time of the system's clock, in UTC.
+    #[must_use]
+    pub fn now() -> Self {
+        let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self::from_unix(i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX), elapsed.subsec_micros())
+    }
+
     /// Parses a time such as `2025-07-04T09:05:03`, with or without a fraction of the second, as
     /// [`Display`](std::fmt::Display) writes it. Returns None for any other text.
     pub fn parse(text: &str) -> Option<Self> {
         let (whole, fraction) = text.split_once('.').unwrap_or((text, "0"));
         let (date, time) = whole.split_once('T')?;
-        let [year, month, day] = numbers(date, '-')?;
-        let [hour, minute, second] = numbers(time, ':')?;
+        let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
+        let [hour, minute, second] = numbers(time, ':', [2; 3])?;
         let is_valid = (1..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
-        let [microsecond] = numbers(&format!("{fraction:0<6}"), '.')?;
+        let [microsecond] = numbers(&format!("{fraction:0<6}"), '.', [6])?;
         let byte = |number: u32| u8::try_from(number).ok();
         let time = Self {
             year: i32::try_from(year).ok()?,
@@ -52,7 +60,7 @@ impl LocalTime {
             hour: byte(hour).filter(|hour| *hour < 24)?,
             minute: byte(minute).filter(|minute| *minute < 60)?,
             second: byte(second).filter(|second| *second < 60)?,
-            microsecond: Some(microsecond).filter(|number| *number < 1_000_000)?,
+            microsecond,
         };
         let (_, _, last_valid) = civil_from_days(time.days());
         Some(time).filter(|_| is_valid && last_valid == time.day)
@@ -82,10 +90,12 @@ impl std::fmt::Display for LocalTime {
 }
 
 /// Reads whole numbers between separators.
-fn numbers<const N: usize>(text: &str, separator: char) -> Option<[u32; N]> {
-    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
-    let number = |part: &str| Some(part).filter(|part| is_number(part)).and_then(|part| part.parse().ok());
-    text.split(separator).map(number).collect::<Option<Vec<u32>>>()?.try_into().ok()
+fn numbers<const N: usize>(text: &str, separator: char, digits: [usize; N]) -> Option<[u32; N]> {
+    let parts: [&str; N] = text.split(separator).collect::<Vec<_>>().try_into().ok()?;
+    let is_number =
+        |(part, digits): (&&str, usize)| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit());
+    let are_numbers = parts.iter().zip(digits).all(is_number);
+    are_numbers.then(|| parts.map(|part| part.parse().unwrap_or(0)))
 }
 
 // One function of few templates needs the time. As a parameter, it would be part of every function call.

@@ -28,6 +28,7 @@ pub(crate) fn tokenize(source: &str) -> Result<Vec<Token>, CompileError> {
     let mut lexer = Lexer::new(source);
     while lexer.at < source.len() {
         lexer.text()?;
+        lexer.check_count()?;
     }
     lexer.push(TokenKind::Eof);
     Ok(lexer.tokens)

@@ -17,6 +17,7 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::cmp::Ordering;
 use std::iter;
+use std::ops::Range;
 
 use serde_json::{Map, Value as Json};
 
@@ -38,6 +39,20 @@ impl Taint {
     /// All taints. No tainted character belongs to two taints. Unicode assigns no characters to the
     /// planes of the first two.
     pub const ALL: [Self; 3] = [Self { distance: SPAN }, Self { distance: 2 * SPAN }, Self { distance: 3 * SPAN }];
+
+    /// Returns a taint whose characters do not occur in the values. None if all of them do.
+    pub fn unused_in<'v>(values: impl Iterator<Item = &'v Json> + Clone) -> Option<Self> {
+        Self::ALL.into_iter().find(|taint| !values.clone().any(|value| taint.occurs_in(value)))
+    }
+
+    fn occurs_in(self, value: &Json) -> bool {
+        match value {
+            Json::String(text) => self.is_in(text),
+            Json::Array(items) => items.iter().any(|item| self.occurs_in(item)),
+            Json::Object(object) => object.iter().any(|(key, value)| self.is_in(key) || self.occurs_in(value)),
+            _ => false,
+        }
+    }
 
     /// Returns the tainted form of a character. Characters above plane 3 are unchanged.
     #[must_use]
@@ -112,7 +127,9 @@ impl Taint {
         object.into_iter().map(|(key, value)| (self.taint_text(&key), self.taint_json(value))).collect()
     }
 
-    fn taint_json(self, value: Json) -> Json {
+    /// Returns a JSON value with every key and every text in it tainted.
+    #[must_use]
+    pub fn taint_json(self, value: Json) -> Json {
         match value {
             Json::String(text) => Json::String(self.taint_text(&text)),
             Json::Array(items) => items.into_iter().map(|item| self.taint_json(item)).collect(),
@@ -123,6 +140,38 @@ impl Taint {
 
     fn stripped_chars(self, text: &str) -> impl DoubleEndedIterator<Item = char> {
         text.chars().map(move |c| self.strip_char(c))
+    }
+}
+
+/// A rendering without its taint.
+#[derive(Debug, Default)]
+pub struct Stripped {
+    /// The text without taint.
+    pub text: String,
+    /// The tainted parts, in order.
+    parts: Vec<Range<usize>>,
+}
+
+impl Stripped {
+    /// Strips the taint of a text.
+    #[must_use]
+    pub fn of(rendered: &str, taint: Taint) -> Self {
+        let mut stripped = Self::default();
+        for (is_tainted, run) in taint.runs(rendered) {
+            let start = stripped.text.len();
+            stripped.text.push_str(&taint.strip(run));
+            if is_tainted {
+                stripped.parts.push(start..stripped.text.len());
+            }
+        }
+        stripped
+    }
+
+    /// Returns true if characters of this range were tainted.
+    #[must_use]
+    pub fn is_tainted(&self, range: &Range<usize>) -> bool {
+        let next = self.parts.partition_point(|part| part.end <= range.start);
+        self.parts.get(next).is_some_and(|part| part.start < range.end)
     }
 }
 

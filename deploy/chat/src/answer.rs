@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use tandem_common::pb::chat::v1::{Message, message::Content};
+use tandem_common::pb::chat::v1::{ChatMessage, chat_message::Content};
 use tandem_common::pb::generate::v1::FinishReason;
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::{RunTaskResponse, TaskFinished};
@@ -67,12 +67,12 @@ impl Answer {
 
     /// Returns the message for the history: the service's message, or the text before a
     /// cancellation.
-    pub(crate) fn into_message(self) -> Option<Message> {
+    pub(crate) fn into_message(self) -> Option<ChatMessage> {
         let text = (!self.text.is_empty()).then_some(self.text);
-        let cancelled = text.map(|text| Message {
+        let cancelled = text.map(|text| ChatMessage {
             role: "assistant".into(),
             content: Some(Content::Text(text)),
-            ..Message::default()
+            ..ChatMessage::default()
         });
         self.finished.and_then(|finished| finished.message).or(cancelled)
     }

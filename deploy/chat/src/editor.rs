@@ -35,29 +35,30 @@ pub(crate) enum Entry {
 pub(crate) struct LineEditor {
     ask: blocking::Sender<()>,
     entries: mpsc::Receiver<io::Result<Entry>>,
-    _quiet: Arc<QuietMode>,
+    /// Empty as soon as the terminal is restored. Only this editor may empty it: if the thread held the
+    /// last reference, the process could exit before the terminal is restored.
+    quiet: Arc<Mutex<Option<QuietMode>>>,
 }
 
 impl LineEditor {
     /// Starts the editor. With a folder, earlier messages are read from it, and new ones added.
     pub(crate) fn start(history: Option<&Path>) -> io::Result<Self> {
-        let quiet = Arc::new(QuietMode::enter()?);
+        let quiet = Arc::new(Mutex::new(Some(QuietMode::enter()?)));
         let mut reader = Reader::new(history.map(History::new)).map_err(into_io)?;
         let (ask, asked) = blocking::channel();
         let (send, entries) = mpsc::channel(1);
-        let mode = Arc::downgrade(&quiet);
+        let mode = Arc::clone(&quiet);
         thread::spawn(move || {
             while asked.recv().is_ok() {
                 let entry = reader.read();
-                let Some(mode) = mode.upgrade() else { return };
                 // The editor ends marked pastes; the next one may come during the answer.
-                let _ = mode.mark_pastes();
+                lock(&mode).as_ref().map(QuietMode::mark_pastes);
                 if send.blocking_send(entry).is_err() {
                     return;
                 }
             }
         });
-        Ok(Self { ask, entries, _quiet: quiet })
+        Ok(Self { ask, entries, quiet })
     }
 
     /// Returns the next entry that is not blank.
@@ -66,6 +67,12 @@ impl LineEditor {
             return Ok(Entry::End);
         }
         self.entries.recv().await.unwrap_or(Ok(Entry::End))
+    }
+}
+
+impl Drop for LineEditor {
+    fn drop(&mut self) {
+        lock(&self.quiet).take();
     }
 }
 
@@ -193,9 +200,9 @@ fn is_continued(context: &EventContext<'_>) -> bool {
     context.line().ends_with('\\') && context.pos() == context.line().len()
 }
 
-/// A panic of another thread leaves the pastes as they are.
-fn lock(pastes: &Mutex<Pastes>) -> MutexGuard<'_, Pastes> {
-    pastes.lock().unwrap_or_else(PoisonError::into_inner)
+/// A panic of another thread leaves the value as it is.
+fn lock<T>(value: &Mutex<T>) -> MutexGuard<'_, T> {
+    value.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn into_io(error: ReadlineError) -> io::Error {

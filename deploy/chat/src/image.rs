@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use tandem_common::pb::chat::v1::block::Kind;
-use tandem_common::pb::chat::v1::image_block::Source;
-use tandem_common::pb::chat::v1::{Block, ImageBlock, MediaData};
+use tandem_common::pb::chat::v1::media_block::Source;
+use tandem_common::pb::chat::v1::{Block, MediaBlock};
 
 /// The most bytes of a file: the default limit of the services' messages.
 const MAX_BYTES: u64 = 32 << 20;
@@ -67,8 +67,8 @@ impl Image {
 
     /// Returns the content block.
     pub(crate) fn into_block(self) -> Block {
-        let data = MediaData { data: self.data, mime_type: self.format.mime_type.to_owned() };
-        Block { kind: Some(Kind::Image(ImageBlock { source: Some(Source::Data(data)) })) }
+        let (source, mime_type) = (Some(Source::Data(self.data)), self.format.mime_type.to_owned());
+        Block { kind: Some(Kind::Image(MediaBlock { source, mime_type })) }
     }
 
     /// Returns width and height in pixels, if the file's header states them.

@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use tandem_chat_args::Generation;
 use tandem_common::pb::chat::v1::block::Kind;
-use tandem_common::pb::chat::v1::message::Content;
-use tandem_common::pb::chat::v1::{Block, BlockList, Conversation, Message, TextBlock};
+use tandem_common::pb::chat::v1::chat_message::Content;
+use tandem_common::pb::chat::v1::{Block, BlockList, ChatMessage, Conversation, TextBlock};
 use tandem_common::pb::generate::v1::{Sampling, Stop};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tokio::signal::unix::Signal;
@@ -29,9 +29,9 @@ pub(crate) struct Session {
     /// The system message. Empty means none.
     system: String,
     /// The messages of the user and the assistant.
-    messages: Vec<Message>,
+    messages: Vec<ChatMessage>,
     /// The last message of the user, if it has no answer.
-    unanswered: Option<Message>,
+    unanswered: Option<ChatMessage>,
     /// The images of the user's next message.
     images: Vec<Image>,
     /// The seed of each first answer.
@@ -155,7 +155,7 @@ impl Session {
 
     /// Runs one turn. The history then has the question and the answer, or neither if the answer is
     /// empty.
-    async fn turn(&mut self, question: Message, interrupts: &mut Signal) -> Result<End> {
+    async fn turn(&mut self, question: ChatMessage, interrupts: &mut Signal) -> Result<End> {
         self.sampling.seed = self.seed;
         self.messages.push(question);
         let (answer, outcome) = self.answer(interrupts).await?;
@@ -186,7 +186,7 @@ impl Session {
     }
 
     /// Prints one answer to the messages. Returns the answer, if it has text.
-    async fn answer(&mut self, interrupts: &mut Signal) -> io::Result<(Option<Message>, Result<End>)> {
+    async fn answer(&mut self, interrupts: &mut Signal) -> io::Result<(Option<ChatMessage>, Result<End>)> {
         let mut answer = Answer::new();
         let outcome = tokio::select! {
             outcome = stream(&self.service, self.request(), &mut answer) => outcome.map(|()| End::Done),
@@ -239,22 +239,26 @@ async fn stream(service: &RenderService, request: RunTaskRequest, answer: &mut A
     answer.print(&mut response.into_inner()).await
 }
 
-fn message(role: &str, text: String) -> Message {
-    Message { role: role.to_owned(), content: Some(Content::Text(text)), ..Message::default() }
+fn message(role: &str, text: String) -> ChatMessage {
+    ChatMessage { role: role.to_owned(), content: Some(Content::Text(text)), ..ChatMessage::default() }
 }
 
 /// Returns a message of the user: plain text, or blocks with the images before the text.
-fn user_message(images: Vec<Image>, text: String) -> Message {
+fn user_message(images: Vec<Image>, text: String) -> ChatMessage {
     if images.is_empty() {
         return message("user", text);
     }
     let text = Block { kind: Some(Kind::Text(TextBlock { text })) };
     let blocks = images.into_iter().map(Image::into_block).chain([text]).collect();
-    Message { role: "user".to_owned(), content: Some(Content::Blocks(BlockList { blocks })), ..Message::default() }
+    ChatMessage {
+        role: "user".to_owned(),
+        content: Some(Content::Blocks(BlockList { blocks })),
+        ..ChatMessage::default()
+    }
 }
 
 /// Returns true for a message with images.
-fn has_blocks(message: &Message) -> bool {
+fn has_blocks(message: &ChatMessage) -> bool {
     matches!(message.content, Some(Content::Blocks(_)))
 }
 

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
@@ -43,10 +43,14 @@ pub(crate) struct Programs(PathBuf);
 impl Programs {
     /// Finds the folder. Cargo puts all programs of a profile into one folder, and this program is
     /// one of them.
-    fn of(profile: Profile) -> Result<Self> {
+    pub(crate) fn of(profile: Profile) -> Result<Self> {
         let this = env::current_exe().context("cannot find this program's own path")?;
         let target = this.ancestors().nth(2).context("this program is not in cargo's target folder")?;
         Ok(Self(target.join(profile.folder())))
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.0
     }
 
     pub(crate) fn executable(&self, name: &str) -> Result<PathBuf> {

@@ -1,20 +1,16 @@
 //! `cargo xtask dist`: a tarball per service, which runs on another machine of the same kind.
 
 mod archive;
-mod binary;
 mod content;
-mod output;
 
-use std::env;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::cargo::{self, Profile};
 use crate::files::{make_folder, remove_folder};
 use crate::layout::Layout;
-use crate::setup;
+use crate::release::{self, Commit, SERVICES};
 use archive::Archive;
 use content::Package;
 
@@ -42,18 +38,12 @@ pub(crate) struct Args {
     programs: Option<PathBuf>,
 }
 
-const SERVICES: [&str; 2] = ["render-svc", "gen-svc"];
-
 pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
-    let all = SERVICES.map(str::to_owned);
-    let services = if args.services.is_empty() { &all[..] } else { &args.services };
+    let services = release::chosen(&args.services);
     let out = args.out.clone().unwrap_or_else(|| layout.root().join("target/dist"));
     make_folder(&out)?;
     let commit = Commit::of(layout);
-    let programs = match &args.programs {
-        Some(folder) => services.iter().map(|service| folder.join(service)).collect(),
-        None => build(layout, services, &commit)?,
-    };
+    let programs = release::programs(layout, &services, &commit, args.programs.as_deref())?;
     let mut archives = Vec::new();
     for (service, program) in services.iter().zip(programs) {
         let package = Package { layout, service, program, is_trial: args.programs.is_some() };
@@ -67,15 +57,6 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn build(layout: &Layout, services: &[String], commit: &Commit) -> Result<Vec<PathBuf>> {
-    setup::ensure(layout)?;
-    let names: Vec<&str> = services.iter().map(String::as_str).collect();
-    eprintln!("Building {} of commit {}, optimized; this takes some minutes.", names.join(" and "), commit.name);
-    let variables = [("TANDEM_DIST", "1"), ("TANDEM_COMMIT", commit.name.as_str())];
-    let built = cargo::build_with(layout, Profile::Release, &names, &variables)?;
-    names.iter().map(|name| built.executable(name)).collect()
-}
-
 /// Fills a folder with the tarball's content, packs it, and removes it.
 fn pack(package: &Package, out: &Path, seconds: u64) -> Result<Archive> {
     let staging = out.join("staging");
@@ -85,28 +66,4 @@ fn pack(package: &Package, out: &Path, seconds: u64) -> Result<Archive> {
     let archive = archive::pack(&staging, &name, out, seconds)?;
     remove_folder(&staging)?;
     Ok(archive)
-}
-
-/// The commit of the sources.
-#[derive(Debug)]
-struct Commit {
-    /// The hash, with `-modified` if files differ from it, or `unknown`.
-    name: String,
-    /// The time of all packed files, in seconds since 1970.
-    seconds: u64,
-}
-
-impl Commit {
-    fn of(layout: &Layout) -> Self {
-        let git = |arguments: &[&str]| {
-            let output = Command::new("git").current_dir(layout.root()).args(arguments).output().ok()?;
-            output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
-        };
-        let stated = |name| env::var(name).ok().filter(|value| !value.is_empty());
-        let is_modified = || git(&["status", "--porcelain"]).is_some_and(|changes| !changes.is_empty());
-        let described = || Some(git(&["rev-parse", "HEAD"])? + if is_modified() { "-modified" } else { "" });
-        let name = stated("TANDEM_COMMIT").or_else(described).unwrap_or_else(|| "unknown".to_owned());
-        let time = stated("SOURCE_DATE_EPOCH").or_else(|| git(&["log", "-1", "--format=%ct"]));
-        Self { name, seconds: time.and_then(|time| time.parse().ok()).unwrap_or_default() }
-    }
 }

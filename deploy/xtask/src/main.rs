@@ -9,11 +9,18 @@ mod chart;
 mod chat;
 mod ci;
 mod dist;
+mod docs;
 mod errors;
 mod files;
+mod images;
 mod layout;
+mod release;
+mod sbom;
 mod setup;
+mod simulate;
+mod steps;
 mod test;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -50,7 +57,11 @@ enum Command {
     Bench(bench::Args),
     Ci(ci::Args),
     Dist(dist::Args),
+    Docs(docs::Args),
     Errors(errors::Args),
+    Images(images::Args),
+    Sbom(sbom::Args),
+    Simulate(simulate::Args),
 }
 
 fn main() -> ExitCode {
@@ -73,6 +84,10 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(args) => bench::run(&layout, &args),
         Command::Ci(args) => ci::run(&layout, &args),
         Command::Dist(args) => dist::run(&layout, &args),
+        Command::Docs(_) => docs::run(&layout),
         Command::Errors(_) => errors::run(&layout),
+        Command::Images(args) => images::run(&layout, &args),
+        Command::Sbom(args) => sbom::run(&layout, &args),
+        Command::Simulate(args) => simulate::run(&layout, &args),
     }
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask setup`: fetches the files that a build and the first generation need into
 //! `.tandem/`, once.
 
+pub(crate) mod cyclonedx;
 pub(crate) mod envoy;
 pub(crate) mod go_tool;
 mod libtorch;
@@ -55,6 +56,11 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
     eprintln!("libtorch:  {}", libtorch::in_use(layout));
     eprintln!("model:     {}", model::path(layout).display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the version of the libtorch that a build uses.
+pub(crate) fn libtorch_version(layout: &Layout) -> String {
+    libtorch::version(layout)
 }
 
 /// Sets up the missing parts. An installed libtorch is kept, with or without CUDA.

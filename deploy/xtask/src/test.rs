@@ -1,22 +1,20 @@
 //! `cargo xtask test`: sets up the requirements of the tests, and runs them.
 
-mod clients;
+pub(crate) mod clients;
+mod cluster;
 mod differential;
 
 use std::env;
 use std::ffi::OsString;
 use std::iter;
-use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 
 use crate::cargo;
-use crate::files;
 use crate::layout::Layout;
 use crate::setup;
-use crate::setup::venv::Venv;
-use crate::setup::{envoy, tokenizers};
+use crate::setup::{envoy, tokenizers, venv};
 
 /// Run every test.
 ///
@@ -31,22 +29,38 @@ Examples:
   cargo xtask test cancellation        tests whose names contain this word
   cargo xtask test --release           any option of cargo test
   cargo xtask test -- --nocapture      options of the test program
-  cargo xtask test --clients           tests the packages in proto/clients; needs npm and openssl
+  cargo xtask test --clients           tests the clients of every language
+  cargo xtask test --clients go        tests the clients of one language
   cargo xtask test --differential      compares the template engine with transformers
+  cargo xtask test --cluster           the chart and the images on a real Kubernetes
   cargo xtask test --stress            200 clients that connect and disconnect, for ten minutes;
                                        32 answers while their replicas are killed 50 times;
                                        300 tasks beside a stuck replica, for each way to be stuck;
                                        polite and greedy callers while replicas are killed, stopped
                                        and cut off, for ten minutes;
                                        a polite caller beside 200 streams of another;
+                                       the memory of 390 models that are used and reloaded;
                                        1,000 connections; overload")]
 pub(crate) struct Args {
-    /// Test the client packages for Python and TypeScript against both services, instead of the tests.
+    /// Test the clients of one language, or of all, against both services, instead of the tests.
     ///
-    /// Installs the Python package into `.tandem/clients`, and the dependencies of the TypeScript package into
-    /// its folder. Needs Node.js with npm, and openssl.
-    #[arg(long, conflicts_with_all = ["differential", "stress"])]
-    clients: bool,
+    /// Tests the packages of `proto/clients`. With the suites of `tests/clients`, runs the examples of
+    /// `proto/docs` and replays the contract's vectors. With all languages, each also reads the requests that the others send. Needs
+    /// Python with pip, Node.js with npm, openssl, Go, and a JDK with Maven. A language whose tools are
+    /// missing is skipped with a line.
+    #[arg(long, value_name = "LANGUAGE", conflicts_with_all = ["differential", "stress"])]
+    #[expect(clippy::option_option, reason = "clap's type of an option with an optional value")]
+    clients: Option<Option<clients::Language>>,
+
+    /// Test the chart and the images on a real Kubernetes of one node, instead of the tests.
+    ///
+    /// Needs root, Linux, Go, and some packages of Debian. If one is missing, the command names it and
+    /// skips the test. Go builds Kubernetes once into the user's cache, which takes about a quarter of an hour
+    /// on two cores. The cluster has its own namespaces and no connection to any network. The steps
+    /// take about 20 minutes, and leave nothing behind. With a text, only the steps whose names
+    /// contain it run, after the installation.
+    #[arg(long, value_name = "STEP", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["clients", "differential", "stress"])]
+    cluster: Option<String>,
 
     /// Compare the template engine with transformers on this many random cases, instead of the
     /// tests.
@@ -71,8 +85,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
-    if args.clients {
-        return clients::run(layout);
+    if let Some(only) = args.clients {
+        return clients::run(layout, only);
+    }
+    if let Some(filter) = &args.cluster {
+        return cluster::run(layout, filter);
     }
     if let Some(count) = args.differential {
         return differential::run(layout, count, args.seed);
@@ -96,6 +113,7 @@ fn stress(layout: &Layout, minutes: u64) -> Result<ExitCode> {
         "three_hundred_tasks",
         "chaos_with_greedy_callers",
         "two_hundred_streams",
+        "memory_of_hundreds",
     ];
     let options = ["--ignored", "--nocapture", "--test-threads=1"];
     let arguments: Vec<_> = iter::once("--").chain(tests).chain(options).map(OsString::from).collect();
@@ -114,14 +132,6 @@ pub(crate) fn command(layout: &Layout, arguments: &[OsString]) -> Result<Command
     tokenizers::ensure(layout)?;
     envoy::ensure(layout)?;
     let mut command = cargo::command(layout);
-    command.args(["test", "--workspace"]).args(arguments).env("TANDEM_PYTHON", python(layout)?);
+    command.args(["test", "--workspace"]).args(arguments).env("TANDEM_PYTHON", venv::clients(layout)?);
     Ok(command)
-}
-
-fn python(layout: &Layout) -> Result<PathBuf> {
-    if let Some(chosen) = env::var_os("TANDEM_PYTHON") {
-        return Ok(chosen.into());
-    }
-    let list = layout.root().join("tests/clients/python/requirements.txt");
-    Ok(Venv::ensure(layout, "venv", &files::read(&list)?)?.python())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
-use crate::decode::{Limits, decode};
+use crate::decode::Limits;
 use crate::error::ImageError;
 use crate::prepared::PreparedImage;
 use crate::processor::Processor;
@@ -30,7 +30,7 @@ struct Weight;
 
 impl Weighter<Key, Arc<PreparedImage>> for Weight {
     fn weight(&self, _: &Key, image: &Arc<PreparedImage>) -> u64 {
-        (size_of_val(image.pixels.as_slice()) + image.plan.expansion.text.len()) as u64 + OVERHEAD_BYTES
+        (image.bytes.len() + image.plan.expansion.text.len()) as u64 + OVERHEAD_BYTES
     }
 }
 
@@ -61,7 +61,7 @@ impl PreparedCache {
             return Err(ImageError::Bytes { bytes: bytes.len(), limit: limits.max_bytes });
         }
         let key: Key = processor.digest(bytes);
-        self.images.get_or_insert_with(&key, || processor.prepare_image(&decode(bytes, limits)?).map(Arc::new))
+        self.images.get_or_insert_with(&key, || processor.prepare_encoded(bytes, limits).map(Arc::new))
     }
 
     /// Returns the bytes of all kept images.

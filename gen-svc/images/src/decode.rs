@@ -19,10 +19,17 @@ use crate::error::ImageError;
 use crate::format::{Format, sniff};
 use crate::image::RgbImage;
 pub use limits::Limits;
+use limits::{Accept, HeaderRules};
 use output::damaged;
 
 /// Decodes an image. Its format is that of its bytes. An animation's first frame is returned.
 pub fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, ImageError> {
+    decode_if(bytes, limits, &|_, _| Ok(()))
+}
+
+/// Decodes an image if `accept` accepts the width and the height in its header. The EXIF orientation
+/// may swap them later.
+pub(crate) fn decode_if(bytes: &[u8], limits: &Limits, accept: Accept<'_>) -> Result<RgbImage, ImageError> {
     if bytes.len() > limits.max_bytes {
         return Err(ImageError::Bytes { bytes: bytes.len(), limit: limits.max_bytes });
     }
@@ -35,7 +42,7 @@ pub fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, ImageError> {
         Format::Bmp => bmp::decode,
     };
     // libjpeg's errors unwind the stack. A defect of another decoder must not end the service.
-    catch_unwind(AssertUnwindSafe(|| decoder(bytes, limits)))
+    catch_unwind(AssertUnwindSafe(|| decoder(bytes, &HeaderRules { limits, accept })))
         .unwrap_or_else(|panic| Err(damaged(format)(panic_text(&*panic))))
 }
 

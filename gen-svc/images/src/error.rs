@@ -14,9 +14,15 @@ pub enum ImageError {
     /// The header declares too many pixels.
     #[error("image has {width} x {height} pixels, limit {limit} pixels")]
     Pixels { width: u64, height: u64, limit: u64 },
+    /// The header declares a side that is too long.
+    #[error("image has {width} x {height} pixels, limit {limit} for a side")]
+    Side { width: u64, height: u64, limit: u64 },
     /// The header declares a side of zero pixels.
     #[error("image has {width} x {height} pixels, each side must have at least 1")]
     Empty { width: u64, height: u64 },
+    /// The processor would cut the image into too many parts.
+    #[error("image has {tiles} tiles, limit {limit}")]
+    Tiles { tiles: usize, limit: usize },
     /// A JPEG file has more scans than any encoder writes. Each scan costs a pass over the image.
     #[error("JPEG image has {scans} scans, limit {limit}")]
     Scans { scans: usize, limit: usize },

@@ -4,12 +4,14 @@
 //! Images are untrusted. Limits are checked on an image's header, before its pixels are decoded.
 //! The same bytes and settings always produce the same bits.
 
+mod arrange;
 mod cache;
 mod decode;
 mod error;
 mod expand;
 mod format;
 mod image;
+mod parallel;
 mod prepared;
 mod processor;
 mod processors;
@@ -21,7 +23,7 @@ mod values;
 pub use cache::PreparedCache;
 pub use decode::{Limits, decode};
 pub use error::{ImageError, ProcessorError};
-pub use expand::{Expanded, expand};
+pub use expand::{Expanded, expand, expand_outside};
 pub use format::{Format, sniff};
 pub use image::RgbImage;
 pub use prepared::{Expansion, ImagePlan, Layout, PixelBatch, Prepared, PreparedImage};

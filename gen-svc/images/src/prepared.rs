@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use crate::error::ImageError;
+use crate::image::CHANNELS;
+use crate::values::ValueTable;
 
 /// The text that replaces an image's placeholder.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,13 +44,47 @@ pub struct ImagePlan {
     pub expansion: Expansion,
 }
 
+impl ImagePlan {
+    /// Returns the number of tiles or crops, the whole image included. 1: the image is not cut.
+    #[must_use]
+    pub fn tiles(&self) -> usize {
+        match self.layout {
+            Layout::Tiles { rows, columns } if rows * columns > 1 => rows * columns + 1,
+            Layout::Crops { crops } => crops + 1,
+            _ => 1,
+        }
+    }
+
+    /// Returns how many values of one channel are adjacent.
+    fn channel_run(&self) -> usize {
+        match (&self.layout, self.shape.as_slice()) {
+            (Layout::Patches { .. }, _) => 1,
+            (Layout::Grid { .. }, [.., length]) => length / CHANNELS,
+            (_, [.., height, width]) => height * width,
+            _ => 1,
+        }
+    }
+}
+
 /// An image as its tower takes it. It depends on no other image of the request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PreparedImage {
     /// Shape, arrangement and expansion.
     pub plan: ImagePlan,
-    /// The pixel values, flat.
-    pub pixels: Vec<f32>,
+    /// The pixels before scaling and normalization, arranged as the plan says: a quarter of the
+    /// memory of their values.
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) values: Arc<ValueTable>,
+}
+
+impl PreparedImage {
+    /// Returns the pixel values, flat.
+    #[must_use]
+    pub fn pixels(&self) -> Vec<f32> {
+        let mut out = vec![0.0; self.bytes.len()];
+        self.values.write(&self.bytes, self.plan.channel_run(), &mut out);
+        out
+    }
 }
 
 /// The images of a request, in the order of their placeholders.
@@ -83,6 +119,6 @@ pub struct PixelBatch {
 pub(crate) fn concatenate(images: &[&PreparedImage], leading: &[usize], element: &[usize]) -> PixelBatch {
     let count = images.iter().map(|image| image.plan.shape[0]).sum();
     let shape = leading.iter().copied().chain([count]).chain(element.iter().copied()).collect();
-    let pixels = images.iter().flat_map(|image| &image.pixels).copied().collect();
+    let pixels = images.iter().flat_map(|image| image.pixels()).collect();
     PixelBatch { shape, pixels, positions: Vec::new() }
 }

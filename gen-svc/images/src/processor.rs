@@ -7,6 +7,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use crate::decode::{Limits, decode_if};
 use crate::error::{ImageError, ProcessorError};
 use crate::image::RgbImage;
 use crate::prepared::{ImagePlan, PixelBatch, Prepared, PreparedImage};
@@ -180,9 +181,18 @@ impl Processor {
     /// Prepares one image. The result does not depend on other images.
     pub fn prepare_image(&self, image: &RgbImage) -> Result<PreparedImage, ImageError> {
         let plan = self.recipe.plan(image.width(), image.height())?;
-        let pixels = self.recipe.pixels(image)?;
-        debug_assert_eq!(pixels.len(), plan.shape.iter().product::<usize>());
-        Ok(PreparedImage { plan, pixels })
+        let bytes = self.recipe.bytes(image)?;
+        debug_assert_eq!(bytes.len(), plan.shape.iter().product::<usize>());
+        Ok(PreparedImage { plan, bytes, values: Arc::clone(self.recipe.values()) })
+    }
+
+    /// Decodes and prepares one image. Its tiles are counted before its pixels are decoded.
+    pub(crate) fn prepare_encoded(&self, bytes: &[u8], limits: &Limits) -> Result<PreparedImage, ImageError> {
+        let fits = |width, height| limits.check_tiles(self.plan(width, height)?.tiles());
+        let fits_turned = |width, height| fits(width, height).or_else(|error| fits(height, width).map_err(|_| error));
+        let image = decode_if(bytes, limits, &fits_turned)?;
+        fits(image.width(), image.height())?;
+        self.prepare_image(&image)
     }
 
     /// Prepares the images of a request, in the order of their placeholders.

@@ -1,10 +1,12 @@
 //! The interface of a family of models.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use crate::error::ImageError;
 use crate::image::RgbImage;
 use crate::prepared::{ImagePlan, PixelBatch, PreparedImage};
+use crate::values::ValueTable;
 
 /// How a family prepares images. `Debug` shows all settings, which the fingerprint is made of.
 pub(crate) trait Recipe: Debug + Send + Sync {
@@ -17,8 +19,11 @@ pub(crate) trait Recipe: Debug + Send + Sync {
     /// Returns shape, arrangement and expansion of an image with these sides.
     fn plan(&self, width: usize, height: usize) -> Result<ImagePlan, ImageError>;
 
-    /// Returns the pixel values. `plan` succeeded for the image's sides.
-    fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError>;
+    /// Returns the value of each byte.
+    fn values(&self) -> &Arc<ValueTable>;
+
+    /// Returns the resized pixels, arranged as `plan` says, which succeeded for the image's sides.
+    fn bytes(&self, image: &RgbImage) -> Result<Vec<u8>, ImageError>;
 
     /// Joins the images of a request. There is at least one.
     fn join(&self, images: &[&PreparedImage]) -> PixelBatch;

@@ -1,5 +1,7 @@
 //! Settings of a processor: the model's files, and overrides.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use crate::error::ProcessorError;
@@ -41,7 +43,7 @@ pub(crate) struct Settings {
     pub(crate) overrides: Section,
 }
 
-/// Settings of one source. A null is as an absent setting.
+/// Settings of one source. A null is as an absent setting, and for a flag it is false, as in Python.
 #[derive(Debug, Default)]
 pub(crate) struct Section(pub(crate) Map<String, Value>);
 
@@ -51,8 +53,11 @@ impl Section {
     }
 
     pub(crate) fn flag(&self, name: &'static str, default: bool) -> Result<bool, ProcessorError> {
-        let value = |value: &Value| value.as_bool().ok_or_else(|| refused(name, value, "true or false"));
-        self.get(name).map_or(Ok(default), value)
+        match self.0.get(name) {
+            None => Ok(default),
+            Some(Value::Null) => Ok(false),
+            Some(value) => value.as_bool().ok_or_else(|| refused(name, value, "true or false")),
+        }
     }
 
     pub(crate) fn number(&self, name: &'static str, default: f64) -> Result<f64, ProcessorError> {
@@ -110,8 +115,10 @@ impl Section {
     /// Fails if a step is switched on or off that no recipe leaves out or adds.
     fn check_steps(&self) -> Result<(), ProcessorError> {
         for name in ["do_resize", "do_rescale", "do_convert_rgb"] {
-            if !self.flag(name, true)? {
-                return Err(refused(name, &Value::Bool(false), "true"));
+            // Published files have nulls for the conversion, which changes no image of three channels.
+            let is_null = name == "do_convert_rgb" && self.get(name).is_none();
+            if !is_null && !self.flag(name, true)? {
+                return Err(refused(name, &self.0[name], "true"));
             }
         }
         if self.flag("do_center_crop", false)? {
@@ -121,13 +128,14 @@ impl Section {
     }
 
     /// Returns the filter, and the value of each byte.
-    pub(crate) fn pixels(&self, defaults: Defaults) -> Result<(Filter, ValueTable), ProcessorError> {
+    pub(crate) fn pixels(&self, defaults: Defaults) -> Result<(Filter, Arc<ValueTable>), ProcessorError> {
         self.check_steps()?;
         let factor = self.number("rescale_factor", 1.0 / 255.0)?;
         let mean = self.triple("image_mean", defaults.normal.mean, f64::MIN)?;
         let std = self.triple("image_std", defaults.normal.std, f64::MIN_POSITIVE)?;
         let normalize = self.flag("do_normalize", defaults.normalize)?;
-        Ok((self.filter(defaults)?, ValueTable::new(factor, normalize.then_some(Normal { mean, std }))))
+        let values = ValueTable::new(factor, normalize.then_some(Normal { mean, std }));
+        Ok((self.filter(defaults)?, Arc::new(values)))
     }
 
     fn filter(&self, defaults: Defaults) -> Result<Filter, ProcessorError> {
@@ -191,7 +199,7 @@ mod tests {
 
     #[test]
     fn defaults_apply_to_nulls() {
-        let section = section(r#"{"resample": null, "image_std": null}"#);
+        let section = section(r#"{"resample": null, "image_std": null, "do_convert_rgb": null}"#);
         assert_eq!(section.pixels(DEFAULTS).expect("defaults").0, Filter::Bicubic);
     }
 
@@ -199,6 +207,7 @@ mod tests {
     fn unsupported_settings_are_named() {
         for (text, name) in [
             (r#"{"do_resize": false}"#, "do_resize"),
+            (r#"{"do_rescale": null}"#, "do_rescale"),
             (r#"{"do_center_crop": true}"#, "do_center_crop"),
             (r#"{"resample": 5}"#, "resample"),
             (r#"{"image_std": [1, 0, 1]}"#, "image_std"),

@@ -1,6 +1,7 @@
 //! Pixel values of bytes: scaling and normalization.
 
-use crate::image::{Area, CHANNELS, RgbImage};
+use crate::image::CHANNELS;
+use crate::parallel::in_parts;
 
 /// Mean and standard deviation of each channel, for values from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -10,7 +11,7 @@ pub(crate) struct Normal {
 }
 
 /// The value of each byte, per channel.
-#[derive(Clone)]
+#[derive(PartialEq)]
 pub(crate) struct ValueTable {
     values: [[f32; 256]; CHANNELS],
     factor: f64,
@@ -24,48 +25,20 @@ impl ValueTable {
         Self { values, factor, normal }
     }
 
-    /// Writes the values of `area` by channel, row and column to the start of each channel's part
-    /// of `out`, which are equally long.
-    pub(crate) fn write_planes(&self, image: &RgbImage, area: Area, out: &mut [f32]) {
-        let (red, rest) = out.split_at_mut(out.len() / CHANNELS);
-        let (green, blue) = rest.split_at_mut(rest.len() / 2);
-        let planes = [red, green, blue].map(|plane| plane.chunks_exact_mut(area.width));
-        let [red, green, blue] = planes;
-        let [red_values, green_values, blue_values] = &self.values;
-        for (row, ((red, green), blue)) in area_rows(image, area).zip(red.zip(green).zip(blue)) {
-            let values = red.iter_mut().zip(green).zip(blue);
-            for (pixel, ((red, green), blue)) in row.as_chunks::<CHANNELS>().0.iter().zip(values) {
-                *red = red_values[usize::from(pixel[0])];
-                *green = green_values[usize::from(pixel[1])];
-                *blue = blue_values[usize::from(pixel[2])];
+    /// Writes the values of `bytes`. The channel changes every `run` bytes.
+    pub(crate) fn write(&self, bytes: &[u8], run: usize, out: &mut [f32]) {
+        in_parts(out, CHANNELS * run, |first, out| {
+            let bytes = &bytes[first * CHANNELS * run..];
+            for (bytes, out) in bytes.chunks_exact(CHANNELS * run).zip(out.chunks_exact_mut(CHANNELS * run)) {
+                let channels = bytes.chunks_exact(run).zip(out.chunks_exact_mut(run)).zip(&self.values);
+                for ((bytes, out), values) in channels {
+                    for (&byte, out) in bytes.iter().zip(out) {
+                        *out = values[usize::from(byte)];
+                    }
+                }
             }
-        }
+        });
     }
-
-    /// Writes the values of `area` by row, column and channel.
-    pub(crate) fn write_pixels(&self, image: &RgbImage, area: Area, out: &mut [f32]) {
-        for (row, out) in area_rows(image, area).zip(out.chunks_exact_mut(area.width * CHANNELS)) {
-            for (pixel, out) in row.as_chunks::<CHANNELS>().0.iter().zip(out.as_chunks_mut::<CHANNELS>().0) {
-                *out = std::array::from_fn(|channel| self.values[channel][usize::from(pixel[channel])]);
-            }
-        }
-    }
-
-    /// Writes the values of a patch by channel, time, row and column. All times are equal.
-    pub(crate) fn write_patch(&self, image: &RgbImage, area: Area, times: usize, out: &mut [f32]) {
-        self.write_planes(image, area, out);
-        let length = area.width * area.height;
-        for channel in out.chunks_exact_mut(length * times) {
-            let (first, rest) = channel.split_at_mut(length);
-            rest.chunks_exact_mut(length).for_each(|copy| copy.copy_from_slice(first));
-        }
-    }
-}
-
-fn area_rows(image: &RgbImage, area: Area) -> impl Iterator<Item = &[u8]> {
-    let columns = area.left * CHANNELS..(area.left + area.width) * CHANNELS;
-    let stride = image.width() * CHANNELS;
-    image.bytes().chunks_exact(stride).skip(area.top).take(area.height).map(move |row| &row[columns.clone()])
 }
 
 fn scaled(factor: f64) -> [[f32; 256]; CHANNELS] {
@@ -101,10 +74,14 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_repeats_each_channel_in_time() {
-        let image = RgbImage::new(1, 1, vec![1, 2, 3]).expect("one pixel");
-        let mut out = [0.0; 6];
-        ValueTable::new(1.0, None).write_patch(&image, image.area(), 2, &mut out);
-        assert_eq!(out, [1.0, 1.0, 2.0, 2.0, 3.0, 3.0]);
+    fn channels_take_turns_in_runs() {
+        let table = ValueTable::new(1.0, Some(Normal { mean: [0.0, 10.0, 20.0], std: [1.0; 3] }));
+        let values = |run: usize| {
+            let mut out = [0.0; 6];
+            table.write(&[1, 1, 12, 12, 23, 23], run, &mut out);
+            out
+        };
+        assert_eq!(values(2), [1.0, 1.0, 2.0, 2.0, 3.0, 3.0]);
+        assert_eq!(values(1), [1.0, -9.0, -8.0, 12.0, 13.0, 3.0]);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use tandem_images::{Format, ImageError, Limits, RgbImage, decode, sniff};
+use tandem_images::{Files, Format, ImageError, Limits, PreparedCache, Processor, RgbImage, decode, sniff};
 
 const WIDTH: u16 = 19;
 const HEIGHT: u16 = 13;
@@ -146,6 +146,17 @@ fn huge_sides_are_refused_by_the_header() {
     assert!(decoded(&huge_canvas).is_err());
 }
 
+/// A resize would need memory in proportion to the side.
+#[test]
+fn a_long_side_of_few_pixels_is_refused() {
+    let mut header = png(None)[..33].to_vec();
+    header[16..24].copy_from_slice(&[65_536_u32.to_be_bytes(), 1_u32.to_be_bytes()].concat());
+    let crc = crc32(&header[12..29]).to_be_bytes();
+    header[29..].copy_from_slice(&crc);
+    let error = decoded(&patched(png(None), 0, &header)).unwrap_err();
+    assert_eq!(error, ImageError::Side { width: 65_536, height: 1, limit: 65_535 });
+}
+
 #[test]
 fn the_limit_of_pixels_holds_for_each_format() {
     for bytes in all() {
@@ -153,6 +164,41 @@ fn the_limit_of_pixels_holds_for_each_format() {
         let error = decode(&bytes, &limits).unwrap_err();
         assert!(matches!(error, ImageError::Pixels { .. }), "{error}");
     }
+}
+
+#[test]
+fn palettes_that_end_within_a_colour_are_errors() {
+    let chunk = |name: &[u8], data: &[u8]| {
+        let named = [name, data].concat();
+        [&(data.len() as u32).to_be_bytes()[..], &named, &crc32(&named).to_be_bytes()].concat()
+    };
+    let header = [0, 0, 0, 1, 0, 0, 0, 1, 8, 3, 0, 0, 0];
+    for bytes in [4, 5] {
+        let parts = [chunk(b"IHDR", &header), chunk(b"PLTE", &vec![0; bytes]), chunk(b"IDAT", b"")];
+        let error = decoded(&[b"\x89PNG\r\n\x1a\n".as_slice(), &parts.concat()].concat()).unwrap_err();
+        assert!(error.to_string().contains("palette"), "{bytes} bytes: {error}");
+    }
+}
+
+/// The file ends after its header: an error of the pixels would be another one.
+#[test]
+fn tiles_are_counted_before_pixels_are_decoded() {
+    let object = |text: &str| serde_json::from_str(text).unwrap();
+    let files = Files {
+        processor: object(r#"{"processor_class": "SmolVLMProcessor"}"#),
+        preprocessor: object(r#"{"size": {"longest_edge": 128}, "max_image_size": {"longest_edge": 32}}"#),
+        ..Files::default()
+    };
+    let processor = Processor::new(&files).unwrap();
+    let header = &png(None)[..33];
+    let prepare = |max_tiles| {
+        let limits = Limits { max_tiles, ..Limits::default() };
+        PreparedCache::new(0).prepare(&processor, header, &limits).unwrap_err()
+    };
+    let tiles = processor.plan(WIDTH.into(), HEIGHT.into()).unwrap().tiles();
+    assert!(tiles > 1, "{tiles} tiles");
+    assert_eq!(prepare(tiles - 1), ImageError::Tiles { tiles, limit: tiles - 1 });
+    assert!(matches!(prepare(tiles), ImageError::Damaged { .. }));
 }
 
 #[test]

@@ -3,12 +3,13 @@
 
 use serde_json::{Map, Value, json};
 use tandem_common::suggestion::unknown_key;
+use tandem_template::LocalTime;
 
 use super::fields::Fields;
 use super::output_spec::output_spec;
 use crate::error::Error;
 use crate::grammar::Grammar;
-use crate::media::{HfMessages, now};
+use crate::media::{HfMessages, Marked, MediaFile, MediaSource, decode_base64};
 use crate::request::{GenerateRequest, Input, StopOptions};
 use crate::sampling::SamplingOptions;
 use crate::sampling::parameters::{PARAMETER_NAMES, with_sampling_parameters};
@@ -20,10 +21,12 @@ const FLAT: &[(&str, &str)] = &[
     ("stop.", ""),
     ("token_ids.ids", "token_ids"),
     ("hf_messages_json", "hf_messages"),
+    ("media", "attachments"),
 ];
 
 /// The keys of a request besides the sampling parameters.
-const INPUT_KEYS: &[&str] = &["prompt", "token_ids", "hf_messages", "hf_template", "output_spec", "tokenizer_sha256"];
+const INPUT_KEYS: &[&str] =
+    &["prompt", "attachments", "token_ids", "hf_messages", "hf_template", "output_spec", "tokenizer_sha256"];
 const OPTION_KEYS: &[&str] = &[
     "max_new_tokens",
     "min_new_tokens",
@@ -36,7 +39,7 @@ const OPTION_KEYS: &[&str] = &[
     "grammar",
 ];
 /// The keys of an answer of render-svc that are no part of a request.
-const ANSWER_KEYS: &[&str] = &["adapter", "warnings", "offsets", "attachments"];
+const ANSWER_KEYS: &[&str] = &["adapter", "warnings", "offsets"];
 
 /// A line of the input.
 #[derive(Debug)]
@@ -112,6 +115,15 @@ fn input(fields: &mut Fields, is_answer: bool) -> Result<Input, Error> {
         let template = fields.read("hf_template", "an object", |value| value.as_object().cloned())?;
         return hf_messages(messages, Fields::below("hf_template", template.unwrap_or_default()));
     }
+    let attachments = fields.read("attachments", "a list", |value| value.as_array().cloned())?.unwrap_or_default();
+    if !attachments.is_empty() {
+        // Their offsets count bytes of the text, so that token ids are of no use.
+        let Some(text) = fields.text("prompt")? else {
+            return Err(Error::invalid("prompt", "must be set together with attachments"));
+        };
+        fields.ids("token_ids")?;
+        return Ok(Input::WithMedia(Marked::Text(text), media(attachments)?));
+    }
     match (fields.text("prompt")?, fields.ids("token_ids")?) {
         (Some(_), Some(_)) if !is_answer => Err(Error::invalid("token_ids", "must not be set together with prompt")),
         (_, Some(ids)) => Ok(Input::TokenIds(ids)),
@@ -120,13 +132,44 @@ fn input(fields: &mut Fields, is_answer: bool) -> Result<Input, Error> {
     }
 }
 
+/// Reads the attachments of a prompt, as render-svc writes them.
+fn media(attachments: Vec<Value>) -> Result<Vec<MediaFile>, Error> {
+    let file = |(i, value): (usize, Value)| {
+        let path = format!("attachments[{i}]");
+        let Value::Object(object) = value else { return Err(Error::invalid(path, "must be an object")) };
+        let mut fields = Fields::below(&path, object);
+        if fields.text("type")?.as_deref() != Some("image") {
+            return Err(Error::invalid(fields.path("type"), "must be image: no other media are generated from"));
+        }
+        let offset = fields.integer("offset")?;
+        let offset = offset.ok_or_else(|| Error::invalid(fields.path("offset"), "must be set"))?;
+        let source = match (fields.text("base64")?, fields.text("url")?) {
+            (Some(text), _) => MediaSource::Bytes(decode_base64(&text, &format!("media[{i}].base64"))?),
+            (None, Some(url)) => MediaSource::Url(url),
+            (None, None) => return Err(Error::invalid(path, "must have base64 or url")),
+        };
+        Ok(MediaFile { source, offset })
+    };
+    attachments.into_iter().enumerate().map(file).collect()
+}
+
 /// Reads messages, and the other inputs of the model's chat template.
 fn hf_messages(messages: Vec<Value>, mut template: Fields) -> Result<Input, Error> {
-    const KEYS: [&str; 5] = ["tools", "documents", "template_args", "add_generation_prompt", "continue_final_message"];
+    const KEYS: [&str; 7] = [
+        "tools",
+        "documents",
+        "template_args",
+        "add_generation_prompt",
+        "continue_final_message",
+        "render_time",
+        "literal_control_tokens",
+    ];
     if let Some(key) = template.other_than(&KEYS) {
         return Err(Error::invalid(template.path(key), unknown_key(key, &KEYS)));
     }
     let continue_final_message = template.boolean("continue_final_message")?.unwrap_or_default();
+    const TIME: &str = "a time such as \"2025-07-04T09:05:03\"";
+    let time = |value: &Value| LocalTime::parse(value.as_str()?);
     let list = |value: &Value| value.is_array().then(|| value.clone());
     Ok(Input::HfMessages(Box::new(HfMessages {
         tools: template.read("tools", "a list", list)?,
@@ -136,7 +179,8 @@ fn hf_messages(messages: Vec<Value>, mut template: Fields) -> Result<Input, Erro
             .unwrap_or_default(),
         add_generation_prompt: template.boolean("add_generation_prompt")?.unwrap_or(!continue_final_message),
         continue_final_message,
-        ..HfMessages::new(messages, now())
+        literal_control_tokens: template.boolean("literal_control_tokens")?.unwrap_or_default(),
+        ..HfMessages::new(messages, template.read("render_time", TIME, time)?.unwrap_or_else(LocalTime::now))
     })))
 }
 

@@ -4,7 +4,7 @@ use std::thread;
 
 use tch::{Cuda, Device, Kind};
 
-use super::config::{Config, DeviceChoice, DtypeChoice, Quantize};
+use super::config::{Config, DeviceChoice, DtypeChoice, Quantize, RuntimeChoice};
 use crate::error::Error;
 use crate::models::{Backend, Precision};
 use crate::weights::TorchTarget;
@@ -23,7 +23,7 @@ pub(super) struct BackendNames {
 /// The device is not available, or does not support the dtype or the quantization.
 pub(super) fn resolve(config: &Config) -> Result<Backend, Error> {
     let device = match config.device {
-        DeviceChoice::Cpu if config.reference => Device::Cpu,
+        DeviceChoice::Cpu if config.runtime == RuntimeChoice::Torch || config.dtype == DtypeChoice::F16 => Device::Cpu,
         DeviceChoice::Cpu => {
             let precision = precision(config.dtype, config.quantize)?;
             return Ok(Backend::Cpu { precision, threads: threads(config.threads) });
@@ -36,6 +36,7 @@ pub(super) fn resolve(config: &Config) -> Result<Backend, Error> {
     let dtype = match config.dtype {
         DtypeChoice::F32 => Kind::Float,
         DtypeChoice::Bf16 => Kind::BFloat16,
+        DtypeChoice::F16 => Kind::Half,
         DtypeChoice::Auto if device == Device::Cpu => Kind::Float,
         DtypeChoice::Auto => Kind::BFloat16,
     };
@@ -51,7 +52,7 @@ fn precision(dtype: DtypeChoice, quantize: Option<Quantize>) -> Result<Precision
         (Some(Quantize::Int4), _) => Precision::Int4,
         (Some(Quantize::Keep), _) | (None, DtypeChoice::Auto) => Precision::Keep,
         (_, DtypeChoice::Bf16) => Precision::Bf16,
-        (_, DtypeChoice::F32 | DtypeChoice::Auto) => Precision::F32,
+        (_, DtypeChoice::F32 | DtypeChoice::F16 | DtypeChoice::Auto) => Precision::F32,
     })
 }
 
@@ -77,7 +78,11 @@ fn cuda(index: usize) -> Result<Device, Error> {
 pub(super) fn names(backend: Backend) -> BackendNames {
     match backend {
         Backend::Torch(target) => {
-            let dtype = if target.dtype == Kind::BFloat16 { DtypeChoice::Bf16 } else { DtypeChoice::F32 };
+            let dtype = match target.dtype {
+                Kind::BFloat16 => DtypeChoice::Bf16,
+                Kind::Half => DtypeChoice::F16,
+                _ => DtypeChoice::F32,
+            };
             BackendNames {
                 device: device(target.device).to_string(),
                 dtype: dtype.name(),

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use opentelemetry::KeyValue;
 use tandem_common::telemetry::Span;
+use tandem_common::thread_priority;
 use tokio::sync::{mpsc as events, oneshot};
 
 use super::command::{Command, Job};
@@ -87,8 +88,10 @@ impl Engine {
         load: impl FnOnce(&Config) -> Result<(ServedModel, M), Error> + Send + 'static,
     ) -> Result<(Self, JoinHandle<()>), Error> {
         let (loaded, result) = mpsc::channel();
-        let main =
-            move || match load(&config).and_then(|(served, model)| build(&config, lifecycle, served, model.into())) {
+        let main = move || {
+            // The threads of products are started by this one, and have its priority.
+            thread_priority::lower();
+            match load(&config).and_then(|(served, model)| build(&config, lifecycle, served, model.into())) {
                 Ok((engine, thread)) => {
                     let _ = loaded.send(Ok(engine));
                     thread.run();
@@ -96,7 +99,8 @@ impl Engine {
                 Err(error) => {
                     let _ = loaded.send(Err(error));
                 }
-            };
+            }
+        };
         let thread = std::thread::Builder::new().name("engine".into()).spawn(main).map_err(Error::Thread)?;
         let engine = result.recv().map_err(|_| Error::EngineFailed)??;
         Ok((engine, thread))

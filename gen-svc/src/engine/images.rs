@@ -2,7 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
+use super::pace::Pace;
 use super::schedule::{Scheduler, Wanted};
 use crate::cache::Digest;
 use crate::error::Error;
@@ -33,19 +35,26 @@ impl ImageEncoder {
         Self { tower, current: None, kept: Kept::default() }
     }
 
-    /// Computes slices for the sequences that wait for images, up to `budget` tokens. Returns the
-    /// tokens that the slices count. Requests whose image fails end with an error.
-    pub(super) fn advance(&mut self, scheduler: &mut Scheduler, budget: usize) -> usize {
-        let mut spent = 0;
-        while spent < budget
+    /// Computes slices for the sequences that wait for images, up to `budget` tokens, and at least
+    /// one. Returns the tokens that the slices count: as many as take as long, and not fewer than a
+    /// slice's share of the image's patches. Before `pace` is known, a slice counts the whole budget.
+    /// Requests whose image fails end with an error.
+    pub(super) fn advance(&mut self, scheduler: &mut Scheduler, budget: usize, pace: Pace) -> usize {
+        let (mut spent, mut last) = (0, 0);
+        // The next slice takes about as long as the last one.
+        while (spent == 0 || spent + last <= budget)
             && let Some(wanted) = scheduler.wanted_image()
         {
             if let Some(features) = self.kept.find(&wanted.digest) {
                 scheduler.requests.get_mut(wanted.request).set_features(wanted.index, features);
                 continue;
             }
+            let start = Instant::now();
             match self.slice(&wanted) {
-                Ok(tokens) => spent += tokens.max(1),
+                Ok(tokens) => {
+                    last = pace.tokens(start.elapsed()).unwrap_or(budget).max(tokens).max(1);
+                    spent += last;
+                }
                 Err(error) => {
                     self.current = None;
                     scheduler.fail(wanted.request, &error);

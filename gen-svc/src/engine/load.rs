@@ -60,7 +60,9 @@ fn vision(
         return Ok(None);
     }
     let attention = ImageAttention { has_axes: decoder.has_axes(), is_mutual: decoder.has_image_blocks() };
-    Vision::load(artifacts, file.processor(), attention, config.media, config.image_hosts.clone()).map(Some)
+    let vision = Vision::load(artifacts, file.processor(), attention, config.media, config.image_hosts.clone())?;
+    models::vision::check_processor(file, vision.processor())?;
+    Ok(Some(vision))
 }
 
 /// Logs every setting in force, defaults included.

@@ -153,6 +153,19 @@ pub(super) fn observe(limits: EngineLimits, gauges: impl Fn() -> Option<Gauges> 
     gauge(&meter, "tandem.engine.kv.block_size", "{token}", block_size, &source, |_| BLOCK as u64);
     counter(&meter, "tandem.engine.generated_tokens", "{token}", "Generated tokens.", &source, |it| it.tokens);
     counter(&meter, "tandem.engine.preemptions", "{output}", "Preempted outputs.", &source, |it| it.preemptions);
+    let held = Arc::clone(&source);
+    meter
+        .f64_observable_gauge("tandem.engine.kv.use")
+        .with_unit("1")
+        .with_description("Share of the KV cache's blocks that sequences hold, 0 to 1.")
+        .with_callback(move |observer| {
+            if let Some(Gauges { kv_blocks: Usage { total, held, .. }, .. }) =
+                held().filter(|it| it.kv_blocks.total > 0)
+            {
+                observer.observe(held as f64 / total as f64, &[]);
+            }
+        })
+        .build();
     meter
         .u64_observable_gauge("tandem.engine.kv.blocks")
         .with_unit("{block}")

@@ -199,7 +199,7 @@ impl RequestState {
     /// Returns why the request ends now, if it does, and measures its back-pressure.
     pub(super) fn interruption(&mut self, is_stopped: bool, patience: Duration) -> Option<Interruption> {
         let now = Instant::now();
-        self.sink.measure(self.unfinished, now);
+        self.measure_back_pressure(now);
         let is_late = self.deadline.is_some_and(|deadline| now >= deadline);
         if self.sink.is_closed() {
             Some(Interruption::CallerGone)
@@ -213,6 +213,11 @@ impl RequestState {
         } else {
             is_stopped.then_some(Interruption::Refused(Error::Draining))
         }
+    }
+
+    /// Measures the back-pressure of the response channel.
+    pub(super) fn measure_back_pressure(&mut self, now: Instant) {
+        self.sink.measure(self.unfinished, now);
     }
 
     /// Records a sampled token.

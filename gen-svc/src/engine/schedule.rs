@@ -1,14 +1,16 @@
 //! Chooses the sequences of the next step and their token budgets.
 //!
-//! The highest priority starts first; within a priority, the caller with the fewest running sequences.
-//! One start of four goes to the longest wait, whatever its priority. A caller with fewer running
-//! sequences may preempt the caller with the most. Running sequences are ordered by priority, then by
-//! arrival. Each in decode takes part with one token; on a CPU, at most 32 do, in turns. The rest of a step's budget goes to prompts
-//! in equal shares of their callers; an unused share goes to the others. If a caller with few running
-//! sequences has a prompt, every other step is for such callers alone, so that their first token does
-//! not wait for a step of all. When the KV cache is full,
-//! sequences with slow readers are preempted first, then the lowest-ranked one. A preempted sequence
-//! returns to the queue, and may find its blocks again.
+//! The highest priority starts first; within a priority, the caller with the fewest running
+//! sequences. One start of four goes to the longest wait, whatever its priority. A caller with
+//! fewer running sequences may preempt the caller with the most. Running sequences are ordered by
+//! priority, then by arrival. Each in decode takes part with one token; on a CPU, at most 32 do, in
+//! turns. The rest of a step's budget goes to prompts in equal shares of their callers; an unused
+//! share goes to the others. If a caller with few running sequences has a prompt, every other step
+//! is for such callers alone, so that their first token does not wait for a step of all. For a
+//! while after that, fewer sequences take part in a step, so that the next prompt of such a caller
+//! waits for a shorter step. When the KV cache is full, sequences with slow readers are preempted
+//! first, then the lowest-ranked one. A preempted sequence returns to the queue, and may find its
+//! blocks again.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -30,6 +32,8 @@ const LONG_WAIT: Duration = Duration::from_secs(2);
 const STARTS_PER_LONG_WAIT: u64 = 4;
 /// A caller has few running sequences if another has at least this many times as many.
 const EXPRESS_SHARE: usize = 4;
+/// How long steps stay short after a prompt of a caller with few running sequences.
+const SHORT_STEPS: Duration = Duration::from_secs(5);
 /// How long a channel must be full before its sequences are preempted for others.
 const SLOW_READER_GRACE: Duration = Duration::from_secs(2);
 
@@ -49,6 +53,8 @@ pub(super) struct Scheduler {
     steps: u64,
     /// True if the last step was for callers with few running sequences alone.
     was_express: bool,
+    /// The time of the last step for callers with few running sequences.
+    last_express: Option<Instant>,
 }
 
 /// An image that a running sequence waits for.
@@ -84,6 +90,7 @@ impl Scheduler {
             preemptions: 0,
             steps: 0,
             was_express: false,
+            last_express: None,
         }
     }
 
@@ -280,6 +287,7 @@ impl Scheduler {
         let express = if self.was_express { None } else { self.express_callers() };
         self.was_express = express.is_some();
         if express.is_some() {
+            self.last_express = Some(Instant::now());
             let counts = self.plan_for(express.as_deref(), spent);
             if counts.iter().any(|count| *count > 0) {
                 return counts;
@@ -317,12 +325,19 @@ impl Scheduler {
             takes_part(sequence) && self.is_ready(sequence) && sequence.pending() == 1
         };
         let mut chosen: Vec<usize> = (0..self.running.len()).filter(decodes).collect();
-        if chosen.len() > self.limits.max_decodes {
+        let most = self.max_decodes();
+        if chosen.len() > most {
             chosen.sort_by_key(|&at| (Reverse(self.running[at].priority()), self.running[at].last_step, at));
-            chosen.truncate(self.limits.max_decodes);
+            chosen.truncate(most);
             chosen.sort_unstable();
         }
         chosen
+    }
+
+    /// Returns the most sequences in decode that the next step computes.
+    fn max_decodes(&self) -> usize {
+        let is_shared = self.last_express.is_some_and(|last| last.elapsed() < SHORT_STEPS);
+        if is_shared { self.limits.max_shared_decodes } else { self.limits.max_decodes }
     }
 
     /// Returns the callers with a prompt and few running sequences: at most one for

@@ -52,6 +52,8 @@ pub(super) struct Sequence {
     /// Number of prompt tokens whose log-probabilities were sent. The first token of a prompt has
     /// no log-probability.
     reported: usize,
+    /// The logits of the next token, while the tokens that its grammar allows are not known yet.
+    unsampled: Option<Vec<f32>>,
     /// Created when the sequence first leaves the queue, so that a queued sequence needs little
     /// memory.
     writer: Option<Writer>,
@@ -71,10 +73,15 @@ impl Writer {
     fn new(request: &PreparedRequest, output: u32) -> Self {
         Self {
             sampler: Sampler::new(request.sampling.clone(), output, request.prompt()).after(request.generated()),
-            constraint: request.grammar.as_ref().map(Constraint::start),
+            constraint: request.grammar.as_ref().map(|grammar| Constraint::start(grammar, &request.caller)),
             pipeline: request.output.clone(),
             whole: request.delivered.clone(),
         }
+    }
+
+    /// Returns true if the tokens that the grammar allows next are known by that time.
+    fn is_mask_known_by(&mut self, time: Instant) -> bool {
+        self.constraint.as_mut().is_none_or(|constraint| constraint.is_computed_by(time))
     }
 
     /// Returns the tokens that the grammar allows next.
@@ -101,6 +108,7 @@ impl Sequence {
             table: BlockTable::default(),
             last_step: 0,
             reported: 1,
+            unsampled: None,
             writer: None,
         };
         outputs.map(sequence).collect()
@@ -249,6 +257,7 @@ impl Sequence {
     pub(super) fn release(&mut self, pool: &mut BlockPool) {
         pool.release(&mut self.table);
         self.computed = 0;
+        self.unsampled = None;
     }
 
     /// Releases the blocks, before the sequence returns to the queue with the priority of its request.
@@ -294,13 +303,14 @@ impl Sequence {
         }
     }
 
-    /// Records that the next `count` tokens are computed, with the requested `rows` of logits.
-    /// Returns true if that ends the output.
+    /// Records that the next `count` tokens are computed, with the requested `rows` of logits. Waits
+    /// until `masks_by` for the tokens that a grammar allows. Returns true if that ends the output.
     pub(super) fn advance(
         &mut self,
         state: &mut RequestState,
         count: usize,
         rows: &mut [&mut [f32]],
+        masks_by: Instant,
         pool: &mut BlockPool,
     ) -> bool {
         if self.reports_prompt(state) {
@@ -312,9 +322,30 @@ impl Sequence {
         }
         pool.commit(&mut self.table, state.request.content(&self.ids), self.computed);
         match rows.last_mut() {
-            Some(last) if self.computed == self.ids.len() => self.sample(state, last),
+            Some(last) if self.computed == self.ids.len() => {
+                if self.writer(&state.request).is_mask_known_by(masks_by) {
+                    return self.sample(state, last);
+                }
+                self.unsampled = Some(last.to_vec());
+                false
+            }
             _ => false,
         }
+    }
+
+    /// Samples the token whose mask was not known at the end of its step, if the mask is known now.
+    /// Returns true if that ends the output.
+    pub(super) fn sample_late(&mut self, state: &mut RequestState) -> bool {
+        if self.unsampled.is_none() || state.sink.is_full() {
+            return false;
+        }
+        let now = Instant::now();
+        if !self.writer(&state.request).is_mask_known_by(now) {
+            return false;
+        }
+        let ended = self.unsampled.take().is_some_and(|mut logits| self.sample(state, &mut logits));
+        state.measure_back_pressure(now);
+        ended
     }
 
     /// Sends the log-probabilities of the prompt tokens that the computed rows predict.
@@ -365,7 +396,6 @@ impl Sequence {
     /// Appends a sampled token. Returns true if it ends the output.
     fn push(&mut self, state: &mut RequestState, id: u32, logprobs: Option<Logprobs>) -> bool {
         Arc::make_mut(&mut self.ids).push(id);
-        self.writer(&state.request).constraint.iter_mut().for_each(|constraint| constraint.advance(id));
         state.record_token();
         if !std::mem::replace(&mut self.is_decoding, true) {
             let output = i64::from(self.output);
@@ -384,11 +414,13 @@ impl Sequence {
         }
         if self.generated(request) >= request.limits.max_new_tokens {
             self.flush().into_iter().for_each(|segment| push_segment(&mut segments, segment));
-            let is_whole = matches!(self.writer(request).mask(), Ok(Some(Mask::Ended)));
+            let constraint = self.writer(request).constraint.as_mut();
+            let is_whole = constraint.is_some_and(|constraint| constraint.completes_with(id));
             let reason = if is_whole { FinishReason::Stop } else { FinishReason::Length };
             self.end(state, reason, None, segments, tokens);
             return true;
         }
+        self.writer(request).constraint.iter_mut().for_each(|constraint| constraint.advance(id));
         let delta = self.delta(request, segments, tokens);
         if !delta.is_empty() {
             state.sink.send(Event::Delta(delta));

@@ -4,11 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::command::Command;
 use super::images::ImageEncoder;
 use super::metrics::Gauges;
+use super::pace::Pace;
 use super::schedule::Scheduler;
 use super::shared::Shared;
 use crate::cache::BlockPool;
@@ -22,6 +23,10 @@ const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// their readers.
 const FULL_POLL_INTERVAL: Duration = Duration::from_millis(2);
 
+/// How long a step waits for the tokens that grammars allow, after the model. The other outputs wait
+/// as long.
+const MASK_WAIT: Duration = Duration::from_millis(10);
+
 /// The state of the thread.
 pub(super) struct EngineThread {
     model: Box<dyn Model>,
@@ -33,6 +38,7 @@ pub(super) struct EngineThread {
     commands: Receiver<Command>,
     /// Tokens sampled since the start.
     sampled: u64,
+    pace: Pace,
     reader_patience: Duration,
 }
 
@@ -55,6 +61,7 @@ impl EngineThread {
             shared,
             commands,
             sampled: 0,
+            pace: Pace::default(),
             reader_patience,
         };
         thread.report();
@@ -81,8 +88,11 @@ impl EngineThread {
             return false;
         }
         self.reap_interrupted();
+        self.sample_late();
         self.scheduler.admit();
-        let spent = self.images.advance(&mut self.scheduler, self.shared.limits.prefill_chunk);
+        // A caller that was accepted finds itself among the running, also during its first step.
+        self.report();
+        let spent = self.images.advance(&mut self.scheduler, self.shared.limits.prefill_chunk, self.pace);
         let has_computed = self.compute(spent) || spent > 0;
         self.report();
         if !has_computed && !self.scheduler.is_empty() {
@@ -142,10 +152,21 @@ impl EngineThread {
         });
     }
 
+    /// Samples the tokens whose masks were not known at the end of their step.
+    fn sample_late(&mut self) {
+        let Self { scheduler, sampled, .. } = self;
+        scheduler.remove(|sequence, state| {
+            let before = sequence.length();
+            let ended = sequence.sample_late(state);
+            *sampled += (sequence.length() - before) as u64;
+            ended
+        });
+    }
+
     /// Computes the next tokens of all sequences that are ready. Returns false if none is.
     /// `spent` is the part of the step's budget that images took.
     fn compute(&mut self, spent: usize) -> bool {
-        let Self { model, logits, scheduler, sampled, .. } = self;
+        let Self { model, logits, scheduler, sampled, pace, .. } = self;
         let counts = scheduler.plan(spent);
         let Scheduler { running, pool, requests, .. } = scheduler;
         let planned = || running.iter().zip(&counts).filter(|(_, count)| **count > 0);
@@ -164,10 +185,13 @@ impl EngineThread {
         if chunks.is_empty() {
             return false;
         }
+        let start = Instant::now();
         let computed = model.forward(&chunks, logits);
+        pace.observe(chunks.iter().map(|chunk| chunk.tokens.len()).sum(), start.elapsed());
         let row_counts: Vec<usize> = chunks.iter().map(|chunk| chunk.logit_rows().len()).collect();
         drop(chunks);
         drop(media);
+        let masks_by = Instant::now() + MASK_WAIT;
         let mut rows = logits.rows();
         let (mut counts, mut row_counts) = (counts.into_iter(), row_counts.into_iter());
         running.retain_mut(|sequence| {
@@ -179,7 +203,7 @@ impl EngineThread {
             let before = sequence.length();
             let state = requests.get_mut(sequence.request);
             let ended = match &computed {
-                Ok(()) => sequence.advance(state, count, &mut rows, pool),
+                Ok(()) => sequence.advance(state, count, &mut rows, masks_by, pool),
                 Err(error) => sequence.fail(state, error),
             };
             *sampled += (sequence.length() - before) as u64;

@@ -3,16 +3,17 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Duration;
 
-use llguidance::api::{StopReason, TopLevelGrammar};
+use llguidance::api::{GrammarInit, ParserLimits, StopReason, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{InferenceCapabilities, TokEnv};
-use llguidance::{ParserFactory, TokenParser};
+use llguidance::{Logger, ParserFactory, TokenParser};
 use parking_lot::{Condvar, Mutex};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 use serde_json::Value;
-use tandem_model_files::tokenizer::Tokenizer;
+use tandem_model_files::tokenizer::{CancelScope, Tokenizer};
 
 use super::constraint::{Compiled, Workers};
 use super::source::Grammar;
@@ -23,6 +24,13 @@ use crate::error::Error;
 const MAX_COMPILING: usize = 2;
 /// The most grammars that wait to be compiled.
 const MAX_QUEUED: usize = 32;
+/// The interval at which a waiting request checks that its caller is still there.
+const CALLER_CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// The most symbols of a JSON schema's grammar. The library's time grows with the square of the
+/// symbols: the costliest schema takes about a second. An optional property has 8 symbols.
+const MAX_SCHEMA_SYMBOLS: usize = 32_000;
+/// The same for other grammars, whose symbols can cost more.
+const MAX_SYMBOLS: usize = 4_000;
 /// The expected number of cached grammars.
 const CACHED_GRAMMARS: usize = 64;
 /// The most bytes of all cached grammars together.
@@ -100,8 +108,8 @@ impl Grammars {
     /// Compiles a grammar. Blocks.
     ///
     /// # Errors
-    /// The grammar is malformed or too large; too many grammars wait to be compiled; or the model
-    /// has no eos token.
+    /// The grammar is malformed or too large; too many grammars wait to be compiled; the caller has
+    /// gone; or the model has no eos token.
     pub fn compile(&self, grammar: &Grammar) -> Result<Compiled, Error> {
         grammar.check()?;
         let cached = match self.cache.get(grammar) {
@@ -132,11 +140,14 @@ impl Grammars {
     }
 
     fn compile_new(&self, grammar: &Grammar) -> Result<TokenParser, Error> {
-        let text = read(grammar)?;
+        let init = GrammarInit::Serialized(read(grammar)?);
         let _slot = self.take_slot()?;
         let compile = || {
-            let factory = self.factory.get_or_init(|| self.factory()).as_ref();
-            factory.map(|factory| startable(factory.create_parser(text).map_err(|error| error.to_string())?))
+            let factory = self.factory.get_or_init(|| self.factory()).as_ref()?;
+            let (quiet, capabilities) = (Logger::new(0, 0), InferenceCapabilities::default());
+            let limits = ParserLimits { max_grammar_size: max_symbols(grammar), ..factory.limits().clone() };
+            let parser = factory.create_parser_from_init_ext(init, quiet, capabilities, limits);
+            Some(parser.map_err(|error| error.to_string()).and_then(startable))
         };
         // The library may recurse deeply, and panics on tokenizers that it does not support.
         let compiled = thread::scope(|scope| {
@@ -156,7 +167,6 @@ impl Grammars {
         let limits = factory.limits_mut();
         limits.verbose_errors = false; // verbose errors quote the output
         limits.max_lexer_states = 50_000;
-        limits.max_grammar_size = 200_000;
         limits.precompute_large_lexemes = false;
         Some(factory)
     }
@@ -167,8 +177,13 @@ impl Grammars {
             return Err(Error::GrammarQueueFull { limit: MAX_QUEUED });
         }
         slots.waiting += 1;
-        self.freed.wait_while(&mut slots, |slots| slots.taken >= MAX_COMPILING);
+        let mut caller = CancelScope::check();
+        while slots.taken >= MAX_COMPILING && caller.is_ok() {
+            self.freed.wait_for(&mut slots, CALLER_CHECK_INTERVAL);
+            caller = CancelScope::check();
+        }
         slots.waiting -= 1;
+        caller.map_err(Error::Tokenize)?;
         slots.taken += 1;
         Ok(Slot(self))
     }
@@ -182,6 +197,10 @@ impl Drop for Slot<'_> {
         self.0.slots.lock().taken -= 1;
         self.0.freed.notify_one();
     }
+}
+
+fn max_symbols(grammar: &Grammar) -> usize {
+    if matches!(grammar, Grammar::JsonSchema(_)) { MAX_SCHEMA_SYMBOLS } else { MAX_SYMBOLS }
 }
 
 /// Fails if no output can start with the grammar, or if computing its first tokens costs too much.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use llguidance::TokenParser;
 use llguidance::api::StopReason;
 use parking_lot::Mutex;
 
+use super::jobs::Jobs;
 use crate::error::Error;
 
 /// The most time to follow the tokens of a resumed output.
@@ -101,14 +102,17 @@ impl Compiled {
 /// The grammar of one output, with its state.
 pub struct Constraint {
     workers: Arc<Workers>,
+    caller: Arc<str>,
     state: State,
 }
 
 enum State {
-    /// The mask is computed, and the next token is not chosen yet.
-    Idle(Box<TokenParser>),
     /// A worker computes the next mask.
     Computing(Receiver<Done>),
+    /// The mask is computed.
+    Computed(Done),
+    /// The mask is returned, and the next token is not chosen yet.
+    Idle(Box<TokenParser>),
     /// The library failed, and the state is lost.
     Failed,
 }
@@ -123,42 +127,62 @@ impl fmt::Debug for Constraint {
 }
 
 impl Constraint {
-    /// Starts an output: a worker computes its first mask.
+    /// Starts an output of the caller: a worker computes its first mask.
     #[must_use]
-    pub fn start(grammar: &Compiled) -> Self {
+    pub fn start(grammar: &Compiled, caller: &Arc<str>) -> Self {
         let workers = Arc::clone(&grammar.workers);
-        let state = workers.send(MaskInput::Start(Arc::clone(&grammar.parser)));
-        Self { workers, state }
+        let state = workers.send(caller, MaskInput::Start(Arc::clone(&grammar.parser)));
+        Self { workers, caller: Arc::clone(caller), state }
     }
 
     /// Adds the chosen token. A worker computes the next mask.
     pub fn advance(&mut self, token: u32) {
         self.state = match std::mem::replace(&mut self.state, State::Failed) {
-            State::Idle(parser) => self.workers.send(MaskInput::Token(parser, token)),
+            State::Idle(parser) => self.workers.send(&self.caller, MaskInput::Token(parser, token)),
             other => other,
         };
     }
 
-    /// Waits for the worker, and returns the tokens that may follow. [`Self::advance`] must be
-    /// called between two calls.
+    /// Adds the last token. Returns true if the output is complete with it.
+    pub fn completes_with(&mut self, token: u32) -> bool {
+        let State::Idle(mut parser) = std::mem::replace(&mut self.state, State::Failed) else { return false };
+        consume(&mut parser, token).is_ok() && is_complete(&parser)
+    }
+
+    /// Waits for the worker. Returns false if the mask is not computed at that time.
+    pub fn is_computed_by(&mut self, time: Instant) -> bool {
+        let State::Computing(done) = &self.state else { return true };
+        let done = match done.recv_timeout(time.saturating_duration_since(Instant::now())) {
+            Ok(done) => done,
+            Err(RecvTimeoutError::Timeout) => return false,
+            Err(RecvTimeoutError::Disconnected) => Err(failed("the grammar's worker is gone")),
+        };
+        self.state = State::Computed(done);
+        true
+    }
+
+    /// Returns the tokens that may follow, once they are computed. [`Self::advance`] must be called
+    /// between two calls.
     ///
     /// # Errors
     /// The grammar exceeds a limit, or the library failed.
     pub fn mask(&mut self) -> Result<Mask, MaskError> {
-        let failed = |problem: &str| MaskError::Failed(problem.to_owned());
-        let State::Computing(done) = std::mem::replace(&mut self.state, State::Failed) else {
+        let State::Computed(done) = std::mem::replace(&mut self.state, State::Failed) else {
             return Err(failed("the grammar's state is lost"));
         };
-        let (parser, mask) = done.recv().map_err(|_| failed("the grammar's worker is gone"))??;
+        let (parser, mask) = done?;
         self.state = State::Idle(parser);
         Ok(mask)
     }
 }
 
+fn failed(problem: &str) -> MaskError {
+    MaskError::Failed(problem.to_owned())
+}
+
 /// Threads that compute masks. They end when this is dropped.
-#[derive(Debug)]
 pub(super) struct Workers {
-    jobs: Sender<Job>,
+    jobs: Arc<Jobs<Job>>,
 }
 
 struct Job {
@@ -174,31 +198,33 @@ enum MaskInput {
 
 impl Workers {
     pub(super) fn start() -> Self {
-        let (jobs, queue) = mpsc::channel();
-        let queue = Arc::new(Mutex::new(queue));
-        for _ in 0..MASK_THREADS {
-            let queue = Arc::clone(&queue);
-            let started = thread::Builder::new().name("grammar".into()).spawn(move || work(&queue));
-            if let Err(error) = started {
-                tracing::error!(%error, "a grammar worker cannot be started");
-            }
+        let jobs = Arc::<Jobs<Job>>::default();
+        let start = || {
+            let jobs = Arc::clone(&jobs);
+            let started = thread::Builder::new().name("grammar".into()).spawn(move || work(&jobs));
+            started.inspect_err(|error| tracing::error!(%error, "a grammar worker cannot be started")).is_ok()
+        };
+        if (0..MASK_THREADS).filter(|_| start()).count() == 0 {
+            jobs.close();
         }
         Self { jobs }
     }
 
-    fn send(&self, input: MaskInput) -> State {
+    fn send(&self, caller: &Arc<str>, input: MaskInput) -> State {
         let (done, answer) = mpsc::channel();
-        match self.jobs.send(Job { input, done }) {
-            Ok(()) => State::Computing(answer),
-            Err(_) => State::Failed,
-        }
+        self.jobs.push(caller, Job { input, done });
+        State::Computing(answer)
     }
 }
 
-fn work(queue: &Mutex<Receiver<Job>>) {
-    loop {
-        let job = queue.lock().recv();
-        let Ok(Job { input, done }) = job else { return };
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.jobs.close();
+    }
+}
+
+fn work(jobs: &Jobs<Job>) {
+    while let Some(Job { input, done }) = jobs.pop() {
         let _ = done.send(follow(input)); // the output may have ended
     }
 }
@@ -219,13 +245,20 @@ fn consume(parser: &mut TokenParser, token: u32) -> Result<(), MaskError> {
 }
 
 fn may_follow(mut parser: Box<TokenParser>) -> Done {
+    if is_complete(&parser) {
+        return Ok((parser, Mask::Ended));
+    }
     match parser.stop_reason() {
         StopReason::NotStopped => {}
-        reason if reason.is_ok() => return Ok((parser, Mask::Ended)),
         reason => return Err(MaskError::new(reason, reason.to_string())),
     }
     let mask = guarded(&mut parser, TokenParser::compute_mask)?;
     Ok((parser, Mask::Tokens(mask.as_slice().to_vec())))
+}
+
+fn is_complete(parser: &TokenParser) -> bool {
+    let reason = parser.stop_reason();
+    reason != StopReason::NotStopped && reason.is_ok()
 }
 
 /// Calls the library, which may panic.

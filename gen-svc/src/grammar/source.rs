@@ -7,6 +7,9 @@ const MAX_TEXT_BYTES: usize = 256 * 1024;
 /// The most bytes of a regular expression, and of one choice.
 const MAX_LINE_BYTES: usize = 16 * 1024;
 const MAX_CHOICES: usize = 1024;
+/// The most rules and terminals of a Lark grammar. The library wraps an error once for each rule on
+/// the way to it, in a time that grows with the square of their number: half a second for these.
+const MAX_DEFINITIONS: usize = 512;
 
 /// The grammar of an output, as a request states it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -49,7 +52,16 @@ impl Grammar {
     /// A text is empty or too long, or there are too many choices.
     pub fn check(&self) -> Result<(), Error> {
         match self {
-            Self::JsonSchema(text) | Self::Lark(text) => self.check_length(text.len(), MAX_TEXT_BYTES),
+            Self::JsonSchema(text) => self.check_length(text.len(), MAX_TEXT_BYTES),
+            Self::Lark(text) => {
+                self.check_length(text.len(), MAX_TEXT_BYTES)?;
+                let count = text.lines().filter(|line| is_definition(line)).count();
+                if count <= MAX_DEFINITIONS {
+                    return Ok(());
+                }
+                let problem = format!("must have at most {MAX_DEFINITIONS} rules and terminals, has {count}");
+                Err(Error::invalid(self.field(), problem))
+            }
             Self::Regex(text) => self.check_length(text.len(), MAX_LINE_BYTES),
             Self::Choice(choices) if choices.is_empty() || choices.len() > MAX_CHOICES => {
                 let problem = format!("must be 1 to {MAX_CHOICES} texts, are {}", choices.len());
@@ -68,4 +80,9 @@ impl Grammar {
         }
         Err(Error::invalid(self.field(), format!("must have 1 to {most} bytes, has {bytes}")))
     }
+}
+
+/// Returns true if a line of a Lark grammar can start the definition of a rule or a terminal.
+fn is_definition(line: &str) -> bool {
+    line.contains(':') && line.trim_start().starts_with(|first: char| first.is_alphabetic() || "_?!".contains(first))
 }

@@ -17,7 +17,7 @@ use crate::engine::{
 };
 use crate::error::Error;
 use crate::grammar::Grammar;
-use crate::media::{self, HfMessages, Marked, MediaFile, MediaLimits, now};
+use crate::media::{self, HfMessages, Marked, MediaFile, MediaLimits, MediaSource};
 use crate::output::extract::Rules;
 use crate::output::reasoning::{MarkerSet, Markers};
 use crate::output::{Matched, TextSegment};
@@ -95,6 +95,7 @@ fn read_messages(text: &str, template: Option<pb::HfTemplate>) -> Result<HfMessa
         add_generation_prompt,
         continue_final_message,
         render_time,
+        literal_control_tokens,
     } = template.unwrap_or_default();
     let template_args = match read_json("hf_template.template_args_json", &template_args_json)? {
         None | Some(Value::Null) => serde_json::Map::new(),
@@ -109,6 +110,7 @@ fn read_messages(text: &str, template: Option<pb::HfTemplate>) -> Result<HfMessa
         add_generation_prompt: add_generation_prompt.unwrap_or(!continue_final_message),
         continue_final_message,
         now: read_time(&render_time)?,
+        literal_control_tokens,
     })
 }
 
@@ -123,7 +125,7 @@ fn read_json(field: &str, text: &str) -> Result<Option<Value>, Error> {
 /// Reads a time such as `2025-07-04T09:05:03`. Empty: the clock.
 fn read_time(text: &str) -> Result<LocalTime, Error> {
     if text.is_empty() {
-        return Ok(now());
+        return Ok(LocalTime::now());
     }
     let problem = "must be a time such as 2025-07-04T09:05:03";
     LocalTime::parse(text).ok_or_else(|| Error::invalid("hf_template.render_time", problem))
@@ -132,15 +134,18 @@ fn read_time(text: &str) -> Result<LocalTime, Error> {
 fn read_media(media: Vec<pb::Media>) -> Result<Vec<MediaFile>, Error> {
     let file = |(i, media): (usize, pb::Media)| {
         let pb::Media { kind, source, mime_type: _, offset } = media;
-        if pb::MediaKind::try_from(kind).is_err() {
-            return Err(Error::invalid(format!("media[{i}].kind"), format!("must be a MediaKind, is {kind}")));
+        if !matches!(pb::MediaKind::try_from(kind), Ok(pb::MediaKind::Unspecified | pb::MediaKind::Image)) {
+            return Err(Error::invalid(format!("media[{i}].kind"), format!("must be MEDIA_KIND_IMAGE, is {kind}")));
         }
-        let bytes = match source {
-            Some(pb::media::Source::Data(bytes)) => bytes,
-            Some(pb::media::Source::Base64(text)) => media::decode_base64(&text, &format!("media[{i}].base64"))?,
-            None => return Err(Error::invalid(format!("media[{i}]"), "must be data or base64, is not set")),
+        let source = match source {
+            Some(pb::media::Source::Data(bytes)) => MediaSource::Bytes(bytes),
+            Some(pb::media::Source::Base64(text)) => {
+                MediaSource::Bytes(media::decode_base64(&text, &format!("media[{i}].base64"))?)
+            }
+            Some(pb::media::Source::Url(url)) => MediaSource::Url(url),
+            None => return Err(Error::invalid(format!("media[{i}]"), "must be data, base64 or url, is not set")),
         };
-        Ok(MediaFile { bytes, offset: offset as usize })
+        Ok(MediaFile { source, offset: offset as usize })
     };
     media.into_iter().enumerate().map(file).collect()
 }
@@ -397,11 +402,16 @@ impl From<Timings> for pb::Timings {
 impl From<MediaLimits> for pb::MediaLimits {
     fn from(limits: MediaLimits) -> Self {
         let MediaLimits { images, image, cache_bytes: _ } = limits;
-        Self { max_images: count(images), max_image_bytes: image.max_bytes as u64, max_image_pixels: image.max_pixels }
+        Self {
+            max_images: count(images),
+            max_image_bytes: image.max_bytes as u64,
+            max_image_pixels: image.max_pixels,
+            max_image_tiles: count(image.max_tiles),
+        }
     }
 }
 
-impl From<&ServedModel> for pb::ModelInfo {
+impl From<&ServedModel> for pb::LoadedModel {
     fn from(model: &ServedModel) -> Self {
         Self {
             id: model.id.clone(),

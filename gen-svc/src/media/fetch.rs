@@ -69,10 +69,10 @@ impl Fetcher {
     }
 
     /// Fetches images, several at once. Blocks. The results are in the order of the URLs.
-    pub(super) fn fetch(&self, urls: &[String]) -> Vec<Result<Vec<u8>, FetchError>> {
+    pub(super) fn fetch(&self, urls: &[&str]) -> Vec<Result<Vec<u8>, FetchError>> {
         let bounds = Bounds { end: Instant::now() + FETCH_TIMEOUT, bytes: AtomicUsize::new(MAX_REQUEST_BYTES) };
         let share = urls.len().div_ceil(THREADS).max(1);
-        let fetch = |share: &[String]| share.iter().map(|url| self.fetch_one(url, &bounds)).collect::<Vec<_>>();
+        let fetch = |share: &[&str]| share.iter().map(|url| self.fetch_one(url, &bounds)).collect::<Vec<_>>();
         std::thread::scope(|scope| {
             let threads: Vec<_> = urls.chunks(share).map(|share| (share, scope.spawn(|| fetch(share)))).collect();
             let results = threads.into_iter().map(|(share, thread)| {

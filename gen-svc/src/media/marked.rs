@@ -9,6 +9,7 @@ use tandem_model_files::tokenizer::Tokenizer;
 use super::axes::AxisPositions;
 use super::messages::Encoded;
 use super::prompt::{MediaPrompt, PromptMedia};
+use super::source::{ImageUrl, MediaSource};
 use super::vision::Vision;
 use crate::cache::{Digest, ImageSpan};
 use crate::error::Error;
@@ -25,10 +26,43 @@ pub enum Marked {
 /// A media file and the place of its marker.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MediaFile {
-    /// The encoded file.
-    pub bytes: Vec<u8>,
+    /// The encoded file, or where it is.
+    pub source: MediaSource,
     /// A byte of the text, or an index of the ids.
     pub offset: usize,
+}
+
+impl MediaFile {
+    /// Returns the file if it is at a URL.
+    fn url(&mut self, index: usize) -> Option<ImageUrl<'_>> {
+        let MediaSource::Url(url) = &self.source else { return None };
+        Some(ImageUrl::of_file(format!("media[{index}].url"), url.clone(), &mut self.source))
+    }
+
+    /// Returns the size in bytes, as far as it is known.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        match &self.source {
+            MediaSource::Bytes(bytes) => bytes.len(),
+            MediaSource::Url(url) => url.len(),
+        }
+    }
+
+    /// Returns the `index`-th file of a request.
+    fn encoded(self, index: usize) -> Result<Encoded, Error> {
+        let field = format!("media[{index}]");
+        match self.source {
+            MediaSource::Bytes(bytes) => Ok(Encoded { field, bytes }),
+            MediaSource::Url(_) => {
+                Err(Error::invalid(format!("{field}.url"), "must be data or base64; URLs need --image-hosts"))
+            }
+        }
+    }
+}
+
+/// Returns the files at URLs.
+pub(crate) fn urls(files: &mut [MediaFile]) -> Vec<ImageUrl<'_>> {
+    files.iter_mut().enumerate().filter_map(|(index, file)| file.url(index)).collect()
 }
 
 impl Marked {
@@ -55,12 +89,9 @@ impl Vision {
                 limit: self.limits.images,
             });
         }
-        let (offsets, encoded): (Vec<usize>, Vec<Encoded>) = media
-            .into_iter()
-            .enumerate()
-            .map(|(i, MediaFile { bytes, offset })| (offset, Encoded { field: format!("media[{i}]"), bytes }))
-            .unzip();
-        let images = self.prepare(&encoded)?;
+        let offsets: Vec<usize> = media.iter().map(|file| file.offset).collect();
+        let encoded = media.into_iter().enumerate().map(|(i, file)| file.encoded(i));
+        let images = self.prepare(&encoded.collect::<Result<Vec<_>, _>>()?)?;
         let parts = match prompt {
             Marked::Text(text) => self.parts_of_text(&text, &offsets, tokenizer)?,
             Marked::TokenIds(ids) => self.parts_of_ids(&ids, &offsets)?,

@@ -6,6 +6,7 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
 use tandem_template::LocalTime;
 
+use super::source::ImageUrl;
 use crate::error::Error;
 
 /// The field of messages in a request.
@@ -37,6 +38,8 @@ pub struct HfMessages {
     pub continue_final_message: bool,
     /// The time that the template sees.
     pub now: LocalTime,
+    /// True if text that spells a control token or an image's placeholder stays text.
+    pub literal_control_tokens: bool,
 }
 
 /// An encoded image of a message.
@@ -60,6 +63,7 @@ impl HfMessages {
             add_generation_prompt: true,
             continue_final_message: false,
             now,
+            literal_control_tokens: false,
         }
     }
 
@@ -70,7 +74,7 @@ impl HfMessages {
     }
 
     /// Returns the images at http and https URLs, with their paths.
-    pub(super) fn urls(&mut self) -> Vec<(String, &mut String)> {
+    pub(crate) fn urls(&mut self) -> Vec<ImageUrl<'_>> {
         let blocks = self.messages.iter_mut().enumerate().flat_map(|(i, message)| {
             let blocks = message.get_mut("content").and_then(Value::as_array_mut);
             blocks.into_iter().flatten().enumerate().map(move |(j, block)| (i, j, block))
@@ -78,8 +82,8 @@ impl HfMessages {
         let urls = blocks.filter_map(|(i, j, block)| {
             let is_image = block.get("type").and_then(Value::as_str).is_some_and(is_image);
             let (key, Value::String(text)) = source(block).filter(|_| is_image)? else { return None };
-            let is_url = text.starts_with("http://") || text.starts_with("https://");
-            is_url.then(|| (format!("{FIELD}[{i}].content[{j}].{key}"), text))
+            let field = format!("{FIELD}[{i}].content[{j}].{key}");
+            is_url(text).then(|| ImageUrl::of_block(field, text))
         });
         urls.collect()
     }
@@ -128,11 +132,6 @@ fn source(block: &mut Value) -> Option<(&'static str, &mut Value)> {
     Some((key, block.get_mut(key)?))
 }
 
-/// Writes data as a data URL.
-pub(super) fn data_url(bytes: &[u8]) -> String {
-    format!("data:;base64,{}", BASE64.encode(bytes))
-}
-
 /// Takes the data of a block, if it is an image.
 fn take_image(block: &mut Value, path: &str, images: &mut Vec<Encoded>) -> Result<(), Error> {
     let kind = block.get("type").and_then(Value::as_str).unwrap_or_default();
@@ -140,6 +139,11 @@ fn take_image(block: &mut Value, path: &str, images: &mut Vec<Encoded>) -> Resul
     if !is_image(kind) {
         return match kind {
             "audio" | "video" => Err(Error::invalid(path, format!("must be text or an image, is {kind}"))),
+            "text" => Ok(()),
+            // The template would ignore the image.
+            _ if SOURCES.iter().any(|key| block.get(key).is_some()) => {
+                Err(Error::invalid(format!("{path}.type"), "must be image: the block has an image's data"))
+            }
             _ => Ok(()),
         };
     }
@@ -160,6 +164,10 @@ fn take_image(block: &mut Value, path: &str, images: &mut Vec<Encoded>) -> Resul
     Ok(())
 }
 
+fn is_url(text: &str) -> bool {
+    text.starts_with("http://") || text.starts_with("https://")
+}
+
 fn is_image(kind: &str) -> bool {
     kind == "image" || kind == "image_url"
 }
@@ -168,7 +176,7 @@ fn is_image(kind: &str) -> bool {
 fn decode(text: &str, key: &str, field: &str) -> Result<Vec<u8>, Error> {
     let data = match text.strip_prefix("data:") {
         Some(url) => url.split_once(";base64,").map(|(_, data)| data),
-        None => (key == "base64" || key == "image").then_some(text),
+        None => (key == "base64" || key == "image" && !is_url(text)).then_some(text),
     };
     let Some(data) = data else {
         return Err(Error::invalid(field, "must be base64 data or a data URL; other URLs need --image-hosts"));
@@ -176,10 +184,14 @@ fn decode(text: &str, key: &str, field: &str) -> Result<Vec<u8>, Error> {
     decode_base64(data, field)
 }
 
-/// Decodes base64, with or without padding.
+/// Decodes base64, with or without padding, in one line or in several.
 ///
 /// # Errors
 /// The text is not base64.
 pub fn decode_base64(text: &str, field: &str) -> Result<Vec<u8>, Error> {
-    BASE64.decode(text.trim_ascii()).map_err(|error| Error::invalid(field, format!("must be base64: {error}")))
+    let decoded = BASE64.decode(text).or_else(|error| match text.contains(|char: char| char.is_ascii_whitespace()) {
+        true => BASE64.decode(text.split_ascii_whitespace().collect::<String>()),
+        false => Err(error),
+    });
+    decoded.map_err(|error| Error::invalid(field, format!("must be base64: {error}")))
 }

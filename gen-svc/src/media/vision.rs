@@ -2,20 +2,21 @@
 
 use std::sync::Arc;
 use std::thread::available_parallelism;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value};
-use tandem_images::{Files, ImageError, PreparedCache, PreparedImage, Processor};
+use tandem_images::{Files, ImageError, PreparedCache, PreparedImage, Processor, expand_outside};
 use tandem_model_files::artifacts::Artifacts;
-use tandem_model_files::tokenizer::Tokenizer;
-use tandem_template::{ChatTemplate, Limits as TemplateLimits, LocalTime};
+use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions, Tokenizer};
+use tandem_template::{ChatTemplate, Limits as TemplateLimits, Taint};
 
 use super::axes::AxisPositions;
 use super::fetch::Fetcher;
 use super::hosts::ImageHosts;
 use super::limits::MediaLimits;
-use super::messages::{Encoded, FIELD, HfMessages, data_url};
+use super::literal::ControlTokens;
+use super::messages::{Encoded, FIELD, HfMessages};
 use super::prompt::{MediaPrompt, PromptMedia};
+use super::source::ImageUrl;
 use super::spans;
 use crate::cache::Digest;
 use crate::error::Error;
@@ -34,6 +35,7 @@ pub struct ImageAttention {
 pub struct Vision {
     pub(super) processor: Processor,
     template: ChatTemplate,
+    control_tokens: ControlTokens,
     special_tokens: Map<String, Value>,
     /// The token of a row of an image's features.
     pub(super) image_token: u32,
@@ -57,12 +59,14 @@ impl Vision {
         hosts: ImageHosts,
     ) -> Result<Self, Error> {
         let processor = files.map_or_else(|| Processor::load(&artifacts.path), Processor::new)?;
-        let image_token = artifacts.tokenizer()?.token_to_id(processor.image_token());
+        let tokenizer = artifacts.tokenizer()?;
+        let image_token = tokenizer.token_to_id(processor.image_token());
         let image_token = image_token.ok_or_else(|| Error::ImageToken { token: processor.image_token().to_owned() })?;
         let source = artifacts.templates.get("default").ok_or(Error::NoTemplate)?;
         let named = artifacts.special_tokens.named.iter();
         Ok(Self {
             template: ChatTemplate::compile(source)?,
+            control_tokens: ControlTokens::new(&tokenizer, source, processor.placeholder())?,
             special_tokens: named.map(|(name, text)| (name.clone(), text.clone().into())).collect(),
             cache: PreparedCache::new(limits.cache_bytes),
             fetcher: Fetcher::new(hosts, limits.image.max_bytes),
@@ -73,15 +77,27 @@ impl Vision {
         })
     }
 
+    /// Returns the preparation of images.
+    #[must_use]
+    pub fn processor(&self) -> &Processor {
+        &self.processor
+    }
+
     /// Returns the limits of a request's images.
     #[must_use]
     pub fn limits(&self) -> &MediaLimits {
         &self.limits
     }
 
-    /// Returns true if [`fetch_images`](Self::fetch_images) would fetch an image of the messages.
-    pub fn must_fetch(&self, messages: &mut HfMessages) -> bool {
-        self.fetcher.is_some() && !messages.urls().is_empty()
+    /// Returns the text that marks an image's place in a prompt.
+    #[must_use]
+    pub fn placeholder(&self) -> &str {
+        self.processor.placeholder()
+    }
+
+    /// Returns true if [`fetch_images`](Self::fetch_images) would fetch an image.
+    pub fn must_fetch(&self, images: &[ImageUrl<'_>]) -> bool {
+        self.fetcher.is_some() && !images.is_empty()
     }
 
     /// Replaces the URLs of images by their data. Does nothing if no host is allowed. Blocks, for at
@@ -89,15 +105,18 @@ impl Vision {
     ///
     /// # Errors
     /// There are too many images, an image cannot be fetched, or they are too large.
-    pub fn fetch_images(&self, messages: &mut HfMessages) -> Result<(), Error> {
+    pub fn fetch_images(&self, images: Vec<ImageUrl<'_>>) -> Result<(), Error> {
         let Some(fetcher) = &self.fetcher else { return Ok(()) };
-        let images = messages.urls();
-        if let Some((field, _)) = images.get(self.limits.images) {
+        if let Some(ImageUrl { field, .. }) = images.get(self.limits.images) {
             return Err(Error::TooManyImages { field: field.clone(), limit: self.limits.images });
         }
-        let urls: Vec<String> = images.iter().map(|(_, url)| (*url).clone()).collect();
-        for ((field, url), fetched) in images.into_iter().zip(fetcher.fetch(&urls)) {
-            *url = data_url(&fetched.map_err(|source| Error::Fetch { field, source })?);
+        let urls: Vec<&str> = images.iter().map(|image| image.url.as_str()).collect();
+        let fetched = fetcher.fetch(&urls);
+        for (image, fetched) in images.into_iter().zip(fetched) {
+            match fetched {
+                Ok(bytes) => image.set(bytes),
+                Err(source) => return Err(Error::Fetch { field: image.field, source }),
+            }
         }
         Ok(())
     }
@@ -109,14 +128,23 @@ impl Vision {
     pub fn prompt(&self, messages: HfMessages, tokenizer: &Tokenizer) -> Result<MediaPrompt, Error> {
         let (messages, encoded) = messages.take_images(self.limits.images)?;
         let images = self.prepare(&encoded)?;
-        let text = self.render(&messages)?;
+        let text = self.render(&messages, None)?;
+        let literal = match messages.literal_control_tokens {
+            false => Vec::new(),
+            true => {
+                let render = |messages: &HfMessages, taint| self.render(messages, Some(taint));
+                self.control_tokens.of_messages(&text, &messages, render)?
+            }
+        };
         let expansions: Vec<&str> = images.iter().map(|(image, _)| image.plan.expansion.text.as_str()).collect();
-        let expanded = tandem_images::expand(&text, self.processor.placeholder(), &expansions);
+        let expanded = expand_outside(&text, self.processor.placeholder(), &expansions, &literal);
         let expanded = expanded.map_err(|source| image_error(FIELD.to_owned(), source))?;
         // As in transformers: a template that writes bos itself gets no other special token.
         let has_bos =
             self.special_tokens.get("bos_token").and_then(Value::as_str).is_some_and(|bos| text.starts_with(bos));
-        let ids = tokenizer.encode(&expanded.text, !has_bos).map_err(|error| Error::encode(FIELD, error))?;
+        let affixes = if has_bos { AffixPolicy::None } else { AffixPolicy::Both };
+        let options = EncodeOptions { affixes, literal: &expanded.literal, offsets: false };
+        let ids = tokenizer.encode_with(&expanded.text, &options).map_err(|error| Error::encode(FIELD, error))?.ids;
         let spans = spans::of(&ids, self.image_token, &images)?;
         let images: Vec<_> = images.into_iter().map(|(image, _)| image).collect();
         let positions = self.attention.has_axes.then(|| AxisPositions::new(ids.len(), &spans, &images));
@@ -124,7 +152,7 @@ impl Vision {
         Ok(MediaPrompt { ids, media: PromptMedia { images, spans, positions, is_mutual } })
     }
 
-    fn render(&self, messages: &HfMessages) -> Result<String, Error> {
+    fn render(&self, messages: &HfMessages, taint: Option<Taint>) -> Result<String, Error> {
         let args = &messages.template_args;
         let input = tandem_template::Input {
             messages: &messages.messages,
@@ -135,17 +163,19 @@ impl Vision {
             add_generation_prompt: messages.add_generation_prompt,
             continue_final_message: messages.continue_final_message,
             now: messages.now,
-            taint: None,
+            taint,
         };
         let applied = self.template.apply(&input, &TemplateLimits::default());
         Ok(applied.map_err(|source| Error::Template { field: FIELD, source: Box::new(source) })?.text)
     }
 
-    /// Decodes and prepares images on as many threads as there are cores.
+    /// Decodes and prepares images on as many threads as there are cores. Ends before the next image
+    /// once the caller has gone.
     pub(super) fn prepare(&self, encoded: &[Encoded]) -> Result<Vec<(Arc<PreparedImage>, Digest)>, Error> {
         let cores = available_parallelism().map_or(1, usize::from);
         let share = encoded.len().div_ceil(cores).max(1);
         let prepare = |image: &Encoded| {
+            CancelScope::check().map_err(Error::Tokenize)?;
             let prepared = self.cache.prepare(&self.processor, &image.bytes, &self.limits.image);
             let prepared = prepared.map_err(|source| image_error(image.field.clone(), source))?;
             Ok((prepared, self.processor.digest(&image.bytes)))
@@ -153,10 +183,14 @@ impl Vision {
         if encoded.len() == 1 {
             return encoded.iter().map(prepare).collect();
         }
+        let cancelled = CancelScope::token();
+        let prepare_all = |share: &[Encoded]| {
+            let _scope = cancelled.clone().map(CancelScope::start);
+            share.iter().map(prepare).collect::<Vec<_>>()
+        };
         std::thread::scope(|scope| {
             let shares = encoded.chunks(share);
-            let threads: Vec<_> =
-                shares.map(|share| scope.spawn(move || share.iter().map(prepare).collect::<Vec<_>>())).collect();
+            let threads: Vec<_> = shares.map(|share| scope.spawn(|| prepare_all(share))).collect();
             let results = threads.into_iter().flat_map(|thread| match thread.join() {
                 Ok(results) => results,
                 Err(_) => vec![Err(Error::EngineFailed)],
@@ -164,13 +198,6 @@ impl Vision {
             results.collect()
         })
     }
-}
-
-/// Returns the current time, in UTC.
-#[must_use]
-pub fn now() -> LocalTime {
-    let elapsed = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    LocalTime::from_unix(i64::try_from(elapsed.as_secs()).unwrap_or(i64::MAX), elapsed.subsec_micros())
 }
 
 fn image_error(field: String, source: ImageError) -> Error {

@@ -13,13 +13,16 @@ use crate::error::Error;
 use crate::weights::{ModelFile, TorchTarget};
 
 mod attention;
+mod bucket;
+mod buckets;
 mod call;
 mod feed_forward;
 mod inputs;
 mod layers;
 pub(super) mod load;
 mod paged;
-mod seen;
+mod reach;
+mod runs;
 
 use attention::Attention;
 use call::Call;
@@ -27,8 +30,9 @@ use feed_forward::FeedForward;
 use inputs::{InputBranch, LayerInputs};
 use layers::{Linear, RmsNorm, Rope, scaled, softcap};
 use load::Loader;
-use paged::{KvShape, PagedKv, Runs};
-use seen::Reach;
+use paged::{KvShape, PagedKv};
+use reach::Reach;
+use runs::Runs;
 
 /// A loaded model.
 #[derive(Debug)]
@@ -77,10 +81,14 @@ impl TorchDecoder {
             let reach = reaches.partition_point(|reach| *reach < Reach::of(&layer.attention));
             Layer::load(layer, i, reach, &loader)
         };
+        let rope = |(i, rope): (usize, &decoder::Rope)| {
+            let rotated = description.layers.iter().find(|layer| layer.attention.rope == Some(i));
+            Rope::new(rope, rotated.map_or(2 * rope.frequencies.len(), |layer| layer.attention.head_size), target)
+        };
         Ok(Self {
             embeddings,
             layer_inputs: description.layer_inputs.as_ref().map(|it| LayerInputs::load(it, &loader)).transpose()?,
-            ropes: description.ropes.iter().map(|rope| Rope::new(rope, target)).collect::<Result<_, _>>()?,
+            ropes: description.ropes.iter().enumerate().map(rope).collect::<Result<_, _>>()?,
             layers: description.layers.iter().enumerate().map(layer).collect::<Result<_, _>>()?,
             reaches,
             final_norm: RmsNorm::load(&loader, &description.final_norm)?,
@@ -96,7 +104,7 @@ impl TorchDecoder {
         let ids: Vec<i64> = chunks.iter().flat_map(|chunk| chunk.tokens).map(|&id| i64::from(id)).collect();
         let mut x = self.embed(&ids, chunks)?;
         let runs = Runs::new(chunks, &self.reaches, self.target)?;
-        let rotations = self.ropes.iter().map(|rope| rope.at(runs.positions())).collect::<Result<_, _>>()?;
+        let rotations = self.ropes.iter().map(|rope| rope.at(&runs.positions)).collect::<Result<_, _>>()?;
         let inputs = self.layer_inputs.as_ref().map(|inputs| inputs.forward(ids, chunks, &x)).transpose()?;
         let call = Call { rotations, runs, kv: &self.kv, inputs };
         for (i, layer) in self.layers.iter().enumerate() {
@@ -196,13 +204,18 @@ impl Model for TorchDecoder {
     }
 
     fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
-        let hidden = self.hidden(chunks)?;
-        let mut wanted = Vec::new();
-        let mut start = 0;
-        for chunk in chunks {
-            wanted.extend(chunk.logit_rows().map(|row| start + row as i64));
-            start += chunk.tokens.len() as i64;
+        let order = runs::order(chunks);
+        let sorted: Vec<SequenceChunk<'_>> = order.iter().map(|&i| chunks[i]).collect();
+        let hidden = self.hidden(&sorted)?;
+        let mut first_rows = vec![0; chunks.len()];
+        let mut next = 0;
+        for &i in &order {
+            first_rows[i] = next;
+            next += chunks[i].tokens.len();
         }
+        let rows =
+            |(chunk, first): (&SequenceChunk<'_>, usize)| chunk.logit_rows().map(move |row| (first + row) as i64);
+        let wanted: Vec<i64> = chunks.iter().zip(first_rows).flat_map(rows).collect();
         let values = logits.resize(wanted.len(), self.description.vocabulary);
         if wanted.is_empty() {
             return Ok(());

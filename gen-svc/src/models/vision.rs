@@ -4,12 +4,14 @@
 //! computes the description ([`torch`]), on any device.
 
 mod family;
+mod fit;
 mod geometry;
 mod torch;
 mod tower;
 mod towers;
 
 use family::Configs;
+use tandem_images::Processor;
 pub use torch::{TorchTower, TowerRun};
 use tower::Tower;
 
@@ -43,6 +45,15 @@ pub fn load(file: &ModelFile, target: TorchTarget) -> Result<Option<TorchTower>,
         Some(tower) => TorchTower::load(tower, file, target).map(Some),
         None => Ok(None),
     }
+}
+
+/// Checks that a model's processor prepares images as the tower takes them.
+///
+/// # Errors
+/// The tower is not supported, or a setting of the processor does not suit it.
+pub fn check_processor(file: &ModelFile, processor: &Processor) -> Result<(), Error> {
+    let problem = describe(file)?.and_then(|tower| tower.mismatch(processor));
+    problem.map_or(Ok(()), |problem| Err(Error::ProcessorOfOthers { problem }))
 }
 
 /// Describes the tower of a model with images, and checks that the file has every tensor in its

@@ -3,7 +3,7 @@
 use super::model::ServedModel;
 use super::validate::{check, check_ids};
 use crate::error::Error;
-use crate::media::{HfMessages, Marked, MediaFile, PromptMedia, Vision};
+use crate::media::{self, HfMessages, ImageUrl, Marked, MediaFile, PromptMedia, Vision};
 
 /// A prompt.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,6 +37,15 @@ impl Input {
         }
     }
 
+    /// Returns the images at URLs, in order.
+    pub(super) fn urls(&mut self) -> Vec<ImageUrl<'_>> {
+        match self {
+            Self::HfMessages(messages) => messages.urls(),
+            Self::WithMedia(_, files) => media::urls(files),
+            Self::Text(_) | Self::TokenIds(_) => Vec::new(),
+        }
+    }
+
     /// Fails if the prompt cannot fit into the context, before it is tokenized.
     fn check_size(&self, model: &ServedModel) -> Result<(), Error> {
         let Self::Text(text) = self else { return Ok(()) };
@@ -49,7 +58,7 @@ impl Input {
     /// Returns the ids of the prompt, checked against the model.
     pub(super) fn tokenize(self, model: &ServedModel, expected: Option<&str>) -> Result<TokenizedPrompt, Error> {
         check_tokenizer(model, expected)?;
-        let mut media = None;
+        let mut images = None;
         let field = self.field();
         self.check_size(model)?;
         let ids = match self {
@@ -57,12 +66,12 @@ impl Input {
             Self::TokenIds(ids) => ids,
             Self::WithMedia(prompt, files) => {
                 let prompt = vision(model)?.marked(prompt, files, &model.tokenizer)?;
-                media = Some(prompt.media);
+                images = Some(prompt.media);
                 prompt.ids
             }
             Self::HfMessages(messages) => {
                 let prompt = vision(model)?.prompt(*messages, &model.tokenizer)?;
-                media = Some(prompt.media);
+                images = Some(prompt.media);
                 prompt.ids
             }
         };
@@ -71,7 +80,7 @@ impl Input {
         if ids.len() >= model.context_length {
             return Err(Error::PromptTooLong { field, tokens: ids.len(), context: model.context_length });
         }
-        Ok(TokenizedPrompt { ids, media })
+        Ok(TokenizedPrompt { ids, media: images })
     }
 }
 

@@ -8,7 +8,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 
 class Messages(BuildHookInterface):
-    """Adds `*_pb2.py` and their types to the wheel. An editable install gets them in `src/`."""
+    """Adds `*_pb2.py`, their types and the stubs `*_pb2_grpc.py` to the wheel. An editable install gets them in `src/`."""
 
     def initialize(self, version, build_data):
         root = Path(self.root)
@@ -29,6 +29,7 @@ def generate(protos, out):
     """Writes the modules of the `.proto` files below `protos/tandem` into the folder `out`."""
     files = sorted(str(path.relative_to(protos)) for path in (protos / "tandem").rglob("*.proto"))
     well_known = Path(protoc.__file__).parent / "_proto"
-    options = [f"-I{protos}", f"-I{well_known}", f"--python_out={out}", f"--mypy_out={out}"]
+    options = [f"-I{protos}", f"-I{well_known}", f"--python_out={out}"]
+    options += [f"--grpc_python_out={out}", f"--mypy_out={out}"]
     if protoc.main(["protoc", *options, *files]) != 0:
         raise RuntimeError(f"protoc failed on the files of {protos}")

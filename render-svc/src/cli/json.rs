@@ -221,9 +221,7 @@ fn rendered_json(rendered: Rendered) -> Value {
         Output::HfMessages(hf) => {
             let template = hf_template(&hf);
             answer.insert("hf_messages".to_owned(), hf.messages.into());
-            if !template.is_empty() {
-                answer.insert("hf_template".to_owned(), template.into());
-            }
+            answer.insert("hf_template".to_owned(), template.into());
         }
     }
     answer.insert("adapter".to_owned(), rendered.resolution.adapter.unwrap_or_default().into());
@@ -235,7 +233,7 @@ fn rendered_json(rendered: Rendered) -> Value {
     Value::Object(answer)
 }
 
-/// Returns the other inputs of the model's chat template, without defaults.
+/// Returns the other inputs of the model's chat template, without defaults, and the time.
 fn hf_template(hf: &HfMessages) -> Object {
     let given = |value: &Option<Value>| value.clone().filter(|value| !value.is_null());
     let args = Some(&hf.template_args).filter(|args| !args.is_empty());
@@ -245,6 +243,8 @@ fn hf_template(hf: &HfMessages) -> Object {
         ("template_args", args.map(|args| args.clone().into())),
         ("add_generation_prompt", (!hf.add_generation_prompt).then_some(Value::from(false))),
         ("continue_final_message", hf.continue_final_message.then_some(Value::from(true))),
+        ("render_time", Some(hf.now.to_string().into())),
+        ("literal_control_tokens", (hf.control_tokens == ControlTokenPolicy::Literal).then_some(Value::from(true))),
     ];
     fields.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
 }

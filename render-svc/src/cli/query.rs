@@ -8,11 +8,11 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tandem_common::input;
 use tandem_common::status::Failure;
+use tandem_template::LocalTime;
 
 use super::models::RequestModels;
 use super::{json, typed};
 use crate::catalog::Sources;
-use crate::clock;
 use crate::command::CommandError;
 use crate::conversation::Invalid;
 use crate::error::Error;
@@ -91,7 +91,7 @@ fn tokens(text: &str, models: &mut RequestModels) -> Result<Value, Error> {
 }
 
 fn resolution(text: &str, models: &mut RequestModels) -> Result<Value, Error> {
-    let Some(request) = typed::request(text)? else { return explained(json::request(text, clock::now())?, models) };
+    let Some(request) = typed::request(text)? else { return explained(json::request(text, LocalTime::now())?, models) };
     let paths = RequestPaths::new(request.conversation.as_ref());
     let explained = RenderJob::try_from(request).map_err(Error::from).and_then(|job| explained(job, models));
     explained.map_err(|error| Error::Contract(Box::new(paths.failure(Failure::from(&error)))))

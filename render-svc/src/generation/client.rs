@@ -68,7 +68,7 @@ impl GenerationClient {
         generated: &[u32],
         mut tried: HashSet<u64>,
     ) -> Result<GenerationCall, Error> {
-        let key = PrefixKey::new(&request.options.cache_salt, request.prompt.ids());
+        let key = PrefixKey::new(&request.options.cache_salt, request.prompt.prefix());
         let deadline = request.deadline.map(Instant::from_std);
         let mut last = None;
         while let Some(lease) = self.pool.pick(&request.model, key, &tried, deadline).await {

@@ -42,7 +42,7 @@ fn input(prompt: &Prompt, generated: &[u32]) -> (Input, Option<HfTemplate>, Vec<
         Prompt::TokenIds { ids, media } => {
             (Input::TokenIds(TokenIds { ids: [ids, generated].concat() }), None, media.clone())
         }
-        Prompt::HfMessages { messages_json, template } => {
+        Prompt::HfMessages { messages_json, template, prefix: _ } => {
             (Input::HfMessagesJson(messages_json.clone()), Some(template.clone()), Vec::new())
         }
     }

@@ -21,6 +21,9 @@ static SHARED_FIELDS: LazyLock<HashSet<String>> = LazyLock::new(|| {
     generation.intersection(&task).filter(|field| *field != "model").cloned().collect()
 });
 
+/// The fields that name an image in a generation request.
+const IMAGE_FIELDS: [&str; 2] = ["hf_messages_json", "media"];
+
 /// How much earlier than the deadline tonic's timer may fire.
 const TIMER_TOLERANCE: Duration = Duration::from_millis(20);
 /// How much earlier than the deadline a replica may end an output. It leaves time for its last
@@ -59,14 +62,16 @@ pub(super) fn failure(status: Status, deadline: Option<Instant>) -> GenerationEr
 }
 
 /// Returns the failure of a task for a status. A field that only a generation request has is the
-/// task's conversation, from which it was made.
+/// task's conversation, from which it was made. Fields of images are kept: the task has the paths of
+/// their blocks.
 fn task_failure(reason: Reason, status: &Status, details: &ErrorDetails) -> Failure {
     let violation = details.bad_request().and_then(|request| request.field_violations.first());
     let Some(violation) = violation else {
         return Failure::new(reason, printable(status.message())).with_code(status.code());
     };
     let root = violation.field.split(['.', '[']).next().unwrap_or_default();
-    let field = if SHARED_FIELDS.contains(root) { &violation.field } else { "conversation" };
+    let is_kept = SHARED_FIELDS.contains(root) || IMAGE_FIELDS.contains(&root);
+    let field = if is_kept { &violation.field } else { "conversation" };
     Failure::new(reason, printable(&violation.description)).with_code(status.code()).with_field(field)
 }
 

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use tandem_common::call::BearerToken;
-use tandem_common::pb::generate::v1::GetModelRequest;
+use tandem_common::pb::generate::v1::GetLoadedModelRequest;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::pb::generate::v1::generate_service_server::SERVICE_NAME;
 use tonic::metadata::MetadataValue;
@@ -82,12 +82,12 @@ async fn model(
     models: &mut GenerateServiceClient<Channel>,
     token: Option<&BearerToken>,
 ) -> Result<ReplicaModel, Status> {
-    let mut request = Request::new(GetModelRequest::default());
+    let mut request = Request::new(GetLoadedModelRequest::default());
     request.metadata_mut().insert("traceparent", MetadataValue::from_static(NOT_RECORDED));
     if let Some(token) = token {
         token.add_to(request.metadata_mut());
     }
-    match models.get_model(request).await {
+    match models.get_loaded_model(request).await {
         Ok(response) => response.into_inner().model.map_or(Ok(ReplicaModel::Any), ReplicaModel::try_from),
         Err(status) if status.code() == Code::Unimplemented => Ok(ReplicaModel::Any),
         Err(status) => Err(status),

@@ -20,7 +20,8 @@ const MAX_PREFIX_TOKENS: usize = 16 * BLOCK_TOKENS;
 pub(super) struct PrefixKey(u64);
 
 impl PrefixKey {
-    /// Hashes the whole blocks at the start of a prompt, up to [`MAX_PREFIX_TOKENS`].
+    /// Hashes the whole blocks at the start of a prompt, up to [`MAX_PREFIX_TOKENS`]. A prompt of
+    /// messages has units of text and images in the place of ids.
     pub(super) fn new(salt: &str, token_ids: &[u32]) -> Self {
         let blocks = token_ids.len().min(MAX_PREFIX_TOKENS) / BLOCK_TOKENS;
         let mut hasher = DefaultHasher::new();

@@ -1,6 +1,6 @@
 //! Which model a replica serves, and whether it is the model of a task.
 
-use tandem_common::pb::generate::v1::ModelInfo;
+use tandem_common::pb::generate::v1::LoadedModel;
 use tonic::Status;
 
 use crate::task::model_names::ModelNames;
@@ -8,12 +8,12 @@ use crate::task::model_names::ModelNames;
 /// Longest id of a replica's model, in bytes.
 const MAX_ID_BYTES: usize = 256;
 
-/// The model of a replica, as its GetModel describes it.
+/// The model of a replica, as its GetLoadedModel describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum ReplicaModel {
     /// Not known yet.
     Unknown,
-    /// The server has no GetModel. It may serve any model.
+    /// The server has no GetLoadedModel. It may serve any model.
     Any,
     /// The model.
     Known {
@@ -24,20 +24,20 @@ pub(super) enum ReplicaModel {
     },
 }
 
-impl TryFrom<ModelInfo> for ReplicaModel {
+impl TryFrom<LoadedModel> for ReplicaModel {
     type Error = Status;
 
     /// Fails if the id or the digest is malformed. The error repeats neither.
-    fn try_from(ModelInfo { id, tokenizer_sha256, .. }: ModelInfo) -> Result<Self, Status> {
+    fn try_from(LoadedModel { id, tokenizer_sha256, .. }: LoadedModel) -> Result<Self, Status> {
         if id.len() > MAX_ID_BYTES {
-            let text = format!("GetModel: id has {} bytes, limit {MAX_ID_BYTES}", id.len());
+            let text = format!("GetLoadedModel: id has {} bytes, limit {MAX_ID_BYTES}", id.len());
             return Err(Status::failed_precondition(text));
         }
         if id.chars().any(char::is_control) {
-            return Err(Status::failed_precondition("GetModel: id has a control character"));
+            return Err(Status::failed_precondition("GetLoadedModel: id has a control character"));
         }
         if tokenizer_sha256.len() != 64 || !tokenizer_sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            return Err(Status::failed_precondition("GetModel: tokenizer_sha256 is not 64 hex digits"));
+            return Err(Status::failed_precondition("GetLoadedModel: tokenizer_sha256 is not 64 hex digits"));
         }
         Ok(Self::Known { id, tokenizer_sha256 })
     }

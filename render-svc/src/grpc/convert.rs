@@ -8,6 +8,7 @@ pub(super) mod task;
 use prost::Message as _;
 use tandem_common::pb::chat::v1 as pb_chat;
 use tandem_common::pb::render::v1 as pb;
+use tandem_template::LocalTime;
 
 use response::CAPABILITY;
 pub(super) use response::{adapter_info, model_info, rendered, resolution, result, template, tokenized};
@@ -65,7 +66,7 @@ fn render_options(options: pb::RenderOptions) -> Result<RenderOptions, Invalid> 
         add_generation_prompt,
         continue_final_message: continue_final_message.unwrap_or(false),
         adapter,
-        now: render_time.as_deref().map_or_else(|| Ok(clock::now()), clock::parse)?,
+        now: render_time.as_deref().map_or_else(|| Ok(LocalTime::now()), clock::parse)?,
         normalization: self::normalization(normalization)?,
         template,
         control_tokens: self::control_tokens(control_tokens)?,

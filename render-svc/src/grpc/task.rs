@@ -14,6 +14,7 @@ use tonic::{Request, Response, Status};
 
 use super::RenderApi;
 use super::convert::{cost, task as convert};
+use super::task_paths::TaskPaths;
 use crate::error::Error;
 use crate::field_paths::RequestPaths;
 use crate::task::generator::Generator;
@@ -57,6 +58,7 @@ impl<G: Generator> TaskService for TaskApi<G> {
         let mut rendered = rendered.map_err(|error| paths.status(error))?;
         convert::without_own_options(&mut rendered);
         let rendered = paths.rendered(rendered);
+        let paths = TaskPaths::new(paths, &rendered);
         let mut options = parameters.options(&rendered.output_spec);
         // gen-svc sees this service's token, not the caller's.
         options.priority = options.priority.min(max_priority.unwrap_or(i32::MAX));
@@ -64,19 +66,25 @@ impl<G: Generator> TaskService for TaskApi<G> {
         let known_ids = self.render.executor.catalog().models().generation_ids();
         let mut start = Box::pin(self.runner.run(Task { rendered, known_ids, options, deadline }));
         let next_event = match timeout(START_PATIENCE, &mut start).await {
-            Ok(run) => next(Some(run?)),
+            Ok(run) => next(Some(run.map_err(|error| paths.status(error))?)),
             Err(_) => first(start),
         };
-        Ok(Response::new(Box::pin(tokio_stream::once(Ok(rendered_event)).chain(responses(next_event)))))
+        Ok(Response::new(Box::pin(tokio_stream::once(Ok(rendered_event)).chain(responses(next_event, paths)))))
     }
 }
 
 /// Returns a task's events as a stream. Each is generated when it is polled for. While there is none,
 /// for example because the task waits for a replica, an empty `progress` is sent.
-fn responses<G: Generator>(next_event: Next<G>) -> impl Stream<Item = Result<RunTaskResponse, Status>> + Send {
-    unfold(next_event, async |mut next_event| match timeout(MAX_SILENCE, &mut next_event).await {
-        Ok((event, run)) => Some((event?.map(convert::response).map_err(Status::from), next(run))),
-        Err(_) => Some((Ok(convert::response(TaskEvent::Progress(Progress::default()))), next_event)),
+fn responses<G: Generator>(
+    next_event: Next<G>,
+    paths: TaskPaths,
+) -> impl Stream<Item = Result<RunTaskResponse, Status>> + Send {
+    unfold((next_event, paths), async |(mut next_event, paths)| match timeout(MAX_SILENCE, &mut next_event).await {
+        Ok((event, run)) => {
+            let response = event?.map(convert::response).map_err(|error| paths.status(error));
+            Some((response, (next(run), paths)))
+        }
+        Err(_) => Some((Ok(convert::response(TaskEvent::Progress(Progress::default()))), (next_event, paths))),
     })
 }
 

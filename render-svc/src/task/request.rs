@@ -12,6 +12,7 @@ use tandem_common::random::random_u64;
 use tandem_model_files::tokenizer::Encoding;
 
 use super::model_names::ModelNames;
+use super::prefix;
 use crate::adapter::{Attachment, MediaSource};
 use crate::catalog::GenerationIds;
 use crate::conversation::Invalid;
@@ -61,28 +62,32 @@ pub enum Prompt {
         messages_json: String,
         /// The other inputs of the chat template.
         template: HfTemplate,
+        /// The start of the messages, in the place of the ids that only a replica computes.
+        prefix: Vec<u32>,
     },
 }
 
 impl Prompt {
-    /// Returns the ids that a prefix cache may have. Empty for messages.
+    /// Returns the ids that a prefix cache may have. For messages, returns units of their text and
+    /// images.
     #[must_use]
-    pub fn ids(&self) -> &[u32] {
+    pub fn prefix(&self) -> &[u32] {
         match self {
             Self::TokenIds { ids, .. } => ids,
-            Self::HfMessages { .. } => &[],
+            Self::HfMessages { prefix, .. } => prefix,
         }
     }
 
     /// Returns the input of a rendered conversation.
     ///
     /// # Errors
-    /// A media file has no data, or the rendering has no token ids.
+    /// A media file has neither data nor a URL, or the rendering has no token ids.
     fn of(output: Output) -> Result<Self, Error> {
         match output {
             Output::HfMessages(messages) => {
                 let template = HfTemplate::from(&*messages);
-                Ok(Self::HfMessages { messages_json: Value::from(messages.messages).to_string(), template })
+                let prefix = prefix::of_messages(&messages.messages);
+                Ok(Self::HfMessages { messages_json: Value::from(messages.messages).to_string(), template, prefix })
             }
             Output::Prompt { tokens: Some(Encoding { ids, offsets }), attachments, .. } => {
                 let offsets = offsets.unwrap_or_default();
@@ -97,19 +102,32 @@ impl Prompt {
 /// Returns the file of an attachment, at the token that starts where its marker does.
 fn media(attachment: Attachment, offsets: &[Range<usize>]) -> Result<Media, Error> {
     let Attachment { kind, path, offset, mime_type, source } = attachment;
-    let MediaSource::Base64(base64) = source else {
-        return Err(Invalid::new(path, "must have its data as bytes or base64: a task fetches nothing").into());
-    };
     if kind != MediaKind::Image {
         return Err(Invalid::new(path, "must be an image: no other media are generated from").into());
     }
+    let source = match source {
+        MediaSource::Base64(base64) => pb::media::Source::Base64(base64),
+        MediaSource::Location(url) if is_url(&url) => pb::media::Source::Url(url),
+        MediaSource::Location(_) => {
+            return Err(Invalid::new(path, "must have its data as bytes or base64, or an http or https URL").into());
+        }
+        MediaSource::Declared(_) | MediaSource::Elsewhere => {
+            let problem =
+                "must have its data as bytes or base64, or a URL: entries of template_args.attachments have none";
+            return Err(Invalid::new(path, problem).into());
+        }
+    };
     let at = offsets.iter().position(|range| range.start == offset && !range.is_empty());
     Ok(Media {
         kind: pb::MediaKind::Image.into(),
-        source: Some(pb::media::Source::Base64(base64)),
+        source: Some(source),
         mime_type: mime_type.unwrap_or_default(),
         offset: u32::try_from(at.ok_or(Error::ImagesNotSupported)?).unwrap_or(u32::MAX),
     })
+}
+
+fn is_url(location: &str) -> bool {
+    location.starts_with("http://") || location.starts_with("https://")
 }
 
 /// Returns the output spec in force: the inferred one if the request has none. The inferred eos ids
@@ -150,7 +168,7 @@ impl TryFrom<Task> for GenerationRequest {
     /// random numbers, and with token ids.
     ///
     /// # Errors
-    /// More than one output is requested, a media file has no data, or the model has no tokenizer.
+    /// More than one output is requested, a media file has neither data nor a URL, or the model has no tokenizer.
     fn try_from(task: Task) -> Result<Self, Error> {
         let Task { rendered, known_ids, mut options, deadline } = task;
         if options.sampling.n.is_some_and(|n| n > 1) {

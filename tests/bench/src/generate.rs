@@ -7,6 +7,7 @@ mod grpc;
 mod latency;
 mod memory;
 mod offline;
+mod operations;
 mod peer;
 mod prefix;
 mod python;
@@ -36,7 +37,10 @@ pub(crate) async fn measure(args: &Generate) -> Result<()> {
     if args.only.contains(&Part::Vision) {
         vision::measure(args).await?;
     }
-    if args.only == [Part::Vision] {
+    if args.only.contains(&Part::Operations) {
+        operations::measure(args)?;
+    }
+    if args.only.iter().all(|part| [Part::Vision, Part::Operations].contains(part)) {
         return Ok(());
     }
     println!(
@@ -58,7 +62,7 @@ pub(crate) async fn measure(args: &Generate) -> Result<()> {
             Part::Grpc => grpc::measure(&mut bench).await,
             Part::Prefix => prefix::measure(&mut bench).await,
             Part::Quality => quality::measure(&mut bench).await?,
-            Part::Memory | Part::Vision => {} // Last, and first.
+            Part::Memory | Part::Vision | Part::Operations => {} // Last, and first.
         }
         bench.bandwidth.measure();
     }

@@ -10,25 +10,14 @@ import importlib
 import json
 import pathlib
 import sys
-import tempfile
 
 import grpc
+import stubs
 from google.protobuf import descriptor_pool
 from google.protobuf import any_pb2  # noqa: F401  (registers the type of error details)
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
-from grpc_tools import protoc
-
-
-def generate_stubs(proto):
-    out = tempfile.mkdtemp()
-    files = [str(path) for path in sorted((pathlib.Path(proto) / "tandem").rglob("*.proto"))]
-    well_known = pathlib.Path(protoc.__file__).parent / "_proto"
-    paths = [f"-I{proto}", f"-I{well_known}"]
-    code = protoc.main(["protoc", *paths, f"--python_out={out}", f"--grpc_python_out={out}", *files])
-    assert code == 0, f"protoc failed with {code}"
-    sys.path.insert(0, out)
 
 
 def module(area, kind="pb2", name=None):
@@ -37,7 +26,7 @@ def module(area, kind="pb2", name=None):
 
 def conversation(messages):
     chat = module("chat")
-    return chat.Conversation(messages=[chat.Message(role=m["role"], text=m["content"]) for m in messages])
+    return chat.Conversation(messages=[chat.ChatMessage(role=m["role"], text=m["content"]) for m in messages])
 
 
 def check_render(channel, case):
@@ -60,7 +49,7 @@ def check_models(render_channel, generate_channel):
     assert len(listed) == 1, listed
     assert models.GetModel(registry.GetModelRequest(model=listed[0].id)).model == listed[0]
     generate = module("generate")
-    held = module("generate", "pb2_grpc").GenerateServiceStub(generate_channel).GetModel(generate.GetModelRequest()).model
+    held = module("generate", "pb2_grpc").GenerateServiceStub(generate_channel).GetLoadedModel(generate.GetLoadedModelRequest()).model
     assert (held.id, held.tokenizer_sha256) == (listed[0].id, listed[0].tokenizer_sha256)
 
 
@@ -191,7 +180,7 @@ def check_discovery(channel, services):
 
 
 def main(proto, render_address, generate_address, case_file):
-    generate_stubs(proto)
+    stubs.generate(proto)
     case = json.loads(pathlib.Path(case_file).read_text(encoding="utf8"))
     with grpc.insecure_channel(render_address) as render, grpc.insecure_channel(generate_address) as generate:
         check_discovery(

@@ -102,6 +102,22 @@ impl Goldens {
         folder(&files)
     }
 
+    /// Writes a Gemma 4 whose template places images as the published one does, into a temporary
+    /// folder. The goldens' template adds empty lines.
+    ///
+    /// # Panics
+    /// If the folder cannot be written.
+    #[must_use]
+    pub fn gemma4(&self) -> TempDir {
+        let folder = self.folder(self.cases.iter().find(|case| case.name == "gemma4").expect("a model"));
+        let path = folder.path().join("chat_template.jinja");
+        let template = std::fs::read_to_string(&path).expect("a template");
+        let published = template.replace(r"'\n\n<|image|>\n\n'", "'<|image|>'");
+        assert_ne!(template, published);
+        std::fs::write(path, published).expect("written");
+        folder
+    }
+
     /// Returns the messages of a conversation, with the data of the images.
     ///
     /// # Panics

@@ -47,6 +47,12 @@ impl ImageModel {
         self.tokens.push(text.to_owned());
     }
 
+    /// Returns the special tokens.
+    #[must_use]
+    pub fn tokens(&self) -> &[String] {
+        &self.tokens
+    }
+
     /// Changes the shape of a tensor.
     pub fn reshape(&mut self, tensor: &str, shape: &[usize]) {
         self.tensors.insert(tensor.to_owned(), shape.to_vec());

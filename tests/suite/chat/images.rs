@@ -3,8 +3,8 @@
 use std::fs::{self, File};
 
 use tandem_common::pb::chat::v1::block::Kind;
-use tandem_common::pb::chat::v1::image_block::Source;
-use tandem_common::pb::chat::v1::{Block, ImageBlock, MediaData, TextBlock};
+use tandem_common::pb::chat::v1::media_block::Source;
+use tandem_common::pb::chat::v1::{Block, MediaBlock, TextBlock};
 use tandem_tests::Terminal;
 use tempfile::TempDir;
 
@@ -60,8 +60,8 @@ impl Files {
 }
 
 fn image(content: &[u8], mime_type: &str) -> Block {
-    let data = MediaData { data: content.to_vec(), mime_type: mime_type.to_owned() };
-    Block { kind: Some(Kind::Image(ImageBlock { source: Some(Source::Data(data)) })) }
+    let (source, mime_type) = (Some(Source::Data(content.to_vec())), mime_type.to_owned());
+    Block { kind: Some(Kind::Image(MediaBlock { source, mime_type })) }
 }
 
 fn text(text: &str) -> Block {

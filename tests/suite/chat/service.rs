@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tandem_common::pb::chat::v1::block::Kind;
-use tandem_common::pb::chat::v1::message::Content;
-use tandem_common::pb::chat::v1::{Block, Message};
+use tandem_common::pb::chat::v1::chat_message::Content;
+use tandem_common::pb::chat::v1::{Block, ChatMessage};
 use tandem_common::pb::generate::v1::{Delta, FinishReason, Finished, Usage};
 use tandem_common::pb::render::v1 as render;
 use tandem_common::pb::render::v1::registry_service_server::{RegistryService, RegistryServiceServer};
@@ -123,7 +123,7 @@ pub(super) async fn serve(routes: Routes, security: SecurityArgs) -> Running {
 }
 
 /// Returns a message's text, or that of its last block.
-fn text(message: &Message) -> &str {
+fn text(message: &ChatMessage) -> &str {
     match &message.content {
         Some(Content::Text(text)) => text,
         Some(Content::Blocks(list)) => match list.blocks.last().and_then(|block| block.kind.as_ref()) {
@@ -182,10 +182,10 @@ fn answer(text: String) -> Events {
     let chars: Vec<char> = text.chars().collect();
     let parts: Vec<_> = chars.chunks(3).map(|part| delta(&part.iter().collect::<String>())).collect();
     let finished = TaskFinished {
-        message: Some(Message {
+        message: Some(ChatMessage {
             role: "assistant".to_owned(),
             content: Some(Content::Text(text)),
-            ..Message::default()
+            ..ChatMessage::default()
         }),
         finish: Some(Finished { reason: FinishReason::Stop.into(), ..Finished::default() }),
         usage: Some(Usage {

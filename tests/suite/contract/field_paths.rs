@@ -13,7 +13,7 @@ use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_tests::conversations::{blocks, conversation, image_block, request, serve, text, text_block};
-use tandem_tests::failure::failed;
+use tandem_tests::failure::{details, failed, field};
 use tandem_tests::{ModelFolder, error_texts, render_service};
 
 /// Checks that a path leads from the message type `root` to a field.
@@ -50,8 +50,8 @@ fn hologram() -> Kind {
     Kind::OtherJson(json!({"type": "hologram"}).to_string())
 }
 
-fn extra(fields: &serde_json::Value) -> chat::Message {
-    chat::Message { extra_json: Some(fields.to_string()), ..text("user", "a") }
+fn extra(fields: &serde_json::Value) -> chat::ChatMessage {
+    chat::ChatMessage { extra_json: Some(fields.to_string()), ..text("user", "a") }
 }
 
 fn pinned(adapter: &str, conversation: chat::Conversation) -> pb::RenderRequest {
@@ -75,8 +75,8 @@ async fn errors_name_fields_of_the_request_message() {
     };
     let nameless = chat::tool::Kind::ToolJson(r#"{"function": {"parameters": {}}}"#.to_owned());
     let unreadable = chat::ToolCall { arguments_json: "7".to_owned(), name: "f".to_owned(), id: None };
-    let calls = chat::Message { tool_calls: vec![unreadable], ..text("assistant", "") };
-    let image = image_block(chat::image_block::Source::Base64("QUJD".to_owned()));
+    let calls = chat::ChatMessage { tool_calls: vec![unreadable], ..text("assistant", "") };
+    let image = image_block(chat::media_block::Source::Base64("QUJD".to_owned()));
     let cases = [
         (
             "hologram",
@@ -138,8 +138,9 @@ async fn other_methods_name_their_own_fields() {
     let mut render = RenderServiceClient::new(service.channel().await);
     let results = render.batch_render(batch).await.expect("a batch succeeds").into_inner().results;
     let Some(pb::render_result::Outcome::Failure(failure)) = &results[1].outcome else { panic!("{results:?}") };
-    assert_eq!(failure.field, "requests[1].conversation.messages[0].blocks.blocks[0]");
-    check_path("tandem.render.v1.BatchRenderRequest", &failure.field);
+    let details = details(failure);
+    assert_eq!(field(&details), "requests[1].conversation.messages[0].blocks.blocks[0]");
+    check_path("tandem.render.v1.BatchRenderRequest", field(&details));
 
     let mut registry = RegistryServiceClient::new(service.channel().await);
     let explain = pb::ExplainResolutionRequest { adapter: Some("x".to_owned()), ..Default::default() };
@@ -158,10 +159,11 @@ async fn other_methods_name_their_own_fields() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_message_without_content_and_images_for_a_text_model_cause_warnings() {
     let (_service, mut client) = serve("{% for m in messages %}{{ m.content }};{% endfor %}").await;
-    let empty = || chat::Message { role: "user".to_owned(), ..chat::Message::default() };
+    let empty = || chat::ChatMessage { role: "user".to_owned(), ..chat::ChatMessage::default() };
     let call = chat::ToolCall { id: None, name: "f".to_owned(), arguments_json: "{}".to_owned() };
-    let calls = chat::Message { tool_calls: vec![call], role: "assistant".to_owned(), ..chat::Message::default() };
-    let mut warnings = async |messages: Vec<chat::Message>| {
+    let calls =
+        chat::ChatMessage { tool_calls: vec![call], role: "assistant".to_owned(), ..chat::ChatMessage::default() };
+    let mut warnings = async |messages: Vec<chat::ChatMessage>| {
         let response = client.render(request(conversation(messages))).await.expect("renders").into_inner();
         let warnings = response.warnings.into_iter().map(|warning| (warning.code(), warning.path));
         let warnings: Vec<_> = warnings.collect();
@@ -170,7 +172,7 @@ async fn a_message_without_content_and_images_for_a_text_model_cause_warnings() 
     };
     let found = warnings(vec![text("user", ""), calls, empty()]).await;
     assert_eq!(found, [(pb::WarningCode::NoContent, "conversation.messages[2]".to_owned())]);
-    let image = image_block(chat::image_block::Source::Location("a.png".to_owned()));
+    let image = image_block(chat::media_block::Source::Location("a.png".to_owned()));
     let found = warnings(vec![text("user", "a"), blocks("user", vec![text_block("b"), image])]).await;
     let path = "conversation.messages[1].blocks.blocks[1].image".to_owned();
     assert_eq!(found, [(pb::WarningCode::ImagesNotSupported, path)]);
@@ -178,7 +180,7 @@ async fn a_message_without_content_and_images_for_a_text_model_cause_warnings() 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_template_names_the_messages_without_content() {
-    let empty = || chat::Message { role: "user".to_owned(), ..chat::Message::default() };
+    let empty = || chat::ChatMessage { role: "user".to_owned(), ..chat::ChatMessage::default() };
     let cases = [
         ("{% for m in messages %}{{ m.role + m.content }}{% endfor %}", "conversation.messages[1]"),
         ("{% for m in messages %}{{ m.role + m.name }}{% endfor %}", "conversation"),
@@ -200,7 +202,7 @@ async fn a_failed_template_names_the_messages_without_content() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_model_with_an_image_processor_takes_images_without_a_warning() {
-    let image = || image_block(chat::image_block::Source::Location("a.png".to_owned()));
+    let image = || image_block(chat::media_block::Source::Location("a.png".to_owned()));
     let model = ModelFolder::new("vision").with_template("{{ messages[0].content }}");
     std::fs::write(model.path().join("preprocessor_config.json"), "{}").expect("the folder is writable");
     let service = render_service(&[model.path()], None).await;
@@ -211,7 +213,7 @@ async fn a_model_with_an_image_processor_takes_images_without_a_warning() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn media_data_can_stay_out_of_responses() {
-    use chat::image_block::Source;
+    use chat::media_block::Source;
     let image = |source| image_block(source);
     let data = || image(Source::Base64("QUJD".repeat(1000)));
     let url = || image(Source::Location("https://host/a.png".to_owned()));

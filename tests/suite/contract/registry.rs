@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use render_svc::adapter::Kind;
 use render_svc::adapters::ADAPTERS;
-use tandem_common::pb::chat::v1::image_block::Source;
+use tandem_common::pb::chat::v1::media_block::Source;
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClient;
 use tandem_tests::conversations::{blocks, conversation, image_block};

@@ -25,9 +25,22 @@ async fn template_compile_error_names_its_kind_and_line() {
     assert_eq!((kind, line), (pb::TemplateProblemKind::Syntax, 3), "{syntax}");
     let (kind, line, unsupported) = problem("{{ 1 }}\n\n{{ messages | urlize }}").await;
     assert_eq!((kind, line), (pb::TemplateProblemKind::Unsupported, 3));
-    let (kind, _, complex) = problem(&format!("{{{{ {} }}}}", "-".repeat(100_000))).await;
+    let (kind, _, complex) = problem(&format!("{{{{ {} }}}}", "-".repeat(10_000))).await;
     assert_eq!(kind, pb::TemplateProblemKind::TooComplex);
     error_texts::check_rows("validate-template/problem", [syntax, unsupported, complex]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn template_with_too_many_tokens_is_refused() {
+    let arguments = |count: usize| (0..count).map(|i| format!("a{i}=1,")).collect::<String>();
+    let call = |count: usize| format!("{{{{ raise_exception({}) }}}}", arguments(count));
+    // Four tokens each. The limit is 65,536.
+    assert!(matches!(validated(&call(1_000)).await, Outcome::Template(_)));
+    for template in [call(17_000), "{{a}}".repeat(22_000), format!("{{{{ a{} }}}}", "~a".repeat(33_000))] {
+        let (kind, _, message) = problem(&template).await;
+        assert_eq!(kind, pb::TemplateProblemKind::TooComplex, "{message}");
+        assert!(message.contains("tokens"), "{message}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -53,7 +66,7 @@ async fn warnings(template: &str, arguments_json: &str) -> Vec<(pb::WarningCode,
         tools: vec![chat::Tool { kind: Some(chat::tool::Kind::ToolJson("{}".to_owned())) }],
         documents: vec![chat::Document { document_json: "{}".to_owned() }],
         template_args_json: Some(r#"{"known": 1, "unknown": 2}"#.to_owned()),
-        ..conversation(vec![chat::Message { tool_calls: vec![call], ..text("assistant", "") }])
+        ..conversation(vec![chat::ChatMessage { tool_calls: vec![call], ..text("assistant", "") }])
     };
     let response = client.render(request(conversation)).await.expect("renders").into_inner();
     response.warnings.into_iter().map(|warning| (warning.code(), warning.path)).collect()

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use gen_svc::cache::{BLOCK, BlockId};
-use gen_svc::engine::{Config, DtypeChoice, Engine, Event};
+use gen_svc::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice};
 use gen_svc::error::Error;
 use gen_svc::models::{self, Backend, Logits, LogitsFor, Model, Precision, SequenceChunk, architectures};
 use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
@@ -21,6 +21,7 @@ use tokio::sync::mpsc::Receiver;
 
 mod gguf;
 mod images;
+mod operations;
 
 use gguf::GgufFacts;
 
@@ -365,12 +366,12 @@ fn finish(mut events: Receiver<Event>) -> (Vec<u32>, usize) {
 /// Runs all prompts at once, twice. The second time, whole blocks of the prompts are cached.
 #[track_caller]
 fn assert_greedy(case: &Case, path: &Path, change: impl Fn(&mut Config), what: &str) {
-    for reference in [false, true] {
+    for runtime in RuntimeChoice::ALL {
         let engine = start(path.to_owned(), |config| {
-            (config.reference, config.dtype) = (reference, DtypeChoice::F32);
+            (config.runtime, config.dtype) = (runtime, DtypeChoice::F32);
             change(config);
         });
-        assert_answers(case, &engine, &format!("{what}, libtorch: {reference}"));
+        assert_answers(case, &engine, &format!("{what}, {runtime:?}"));
     }
 }
 

@@ -3,7 +3,7 @@
 //! wrong block changes the output.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use gen_svc::cache::{BLOCK, BlockId};
@@ -29,6 +29,44 @@ struct Echo {
     slots: Vec<u32>,
     steps: Steps,
     pause: Duration,
+    turnstile: Option<Turnstile>,
+}
+
+/// The model's side of a [`Gate`].
+#[derive(Debug)]
+struct Turnstile {
+    reached: mpsc::Sender<()>,
+    go: mpsc::Receiver<()>,
+}
+
+/// Lets a test decide when the engine computes its steps. Dropping it opens the way for all steps.
+struct Gate {
+    reached: mpsc::Receiver<()>,
+    go: mpsc::Sender<()>,
+    holds: bool,
+}
+
+impl Gate {
+    fn new() -> (Self, Turnstile) {
+        let ((model_reaches, reached), (go, model_goes)) = (mpsc::channel(), mpsc::channel());
+        (Self { reached, go, holds: false }, Turnstile { reached: model_reaches, go: model_goes })
+    }
+
+    /// Lets the engine compute `steps` steps, and returns while it holds the next one.
+    fn run(&mut self, steps: usize) {
+        if !self.holds {
+            self.wait();
+        }
+        for _ in 0..steps {
+            self.go.send(()).expect("the engine lives");
+            self.wait();
+        }
+        self.holds = true;
+    }
+
+    fn wait(&self) {
+        self.reached.recv_timeout(Duration::from_secs(20)).expect("the engine begins a step within 20 s");
+    }
 }
 
 impl Model for Echo {
@@ -43,6 +81,10 @@ impl Model for Echo {
 
     fn forward(&mut self, runs: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
         std::thread::sleep(self.pause);
+        if let Some(turnstile) = &self.turnstile {
+            // An error means that the test has dropped its gate.
+            let _ = turnstile.reached.send(()).map_err(drop).and_then(|()| turnstile.go.recv().map_err(drop));
+        }
         self.steps.lock().expect("no panic").push(runs.iter().map(|run| (run.past, run.tokens.len())).collect());
         let mut rows = Vec::new();
         for run in runs {
@@ -77,13 +119,23 @@ fn engine(blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
 
 /// Starts an engine whose steps each take `pause`.
 fn paced(blocks: u64, pause: Duration, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
+    let steps = Steps::default();
+    (start(blocks, Echo { steps: Arc::clone(&steps), pause, ..Echo::default() }, change), steps)
+}
+
+/// Starts an engine that computes a step when its gate allows it.
+fn gated(blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps, Gate) {
+    let ((gate, turnstile), steps) = (Gate::new(), Steps::default());
+    let model = Echo { steps: Arc::clone(&steps), turnstile: Some(turnstile), ..Echo::default() };
+    (start(blocks, model, change), steps, gate)
+}
+
+fn start(blocks: u64, model: Echo, change: impl FnOnce(&mut Config)) -> Engine {
     let mut config = Config::new(default_model());
     config.kv_memory = Some(blocks * 4 * BLOCK as u64);
     change(&mut config);
-    let steps = Steps::default();
-    let model = Echo { steps: Arc::clone(&steps), pause, ..Echo::default() };
     let started = Engine::start_with(config, |_| Ok((served_model(), Box::new(model) as Box<dyn Model>)));
-    (started.expect("starts").0, steps)
+    started.expect("starts").0
 }
 
 /// Returns a different prompt for each `which`.
@@ -248,11 +300,12 @@ fn seeded_output_resumes_in_another_engine_from_its_tokens() {
 
 #[test]
 fn chunked_prefill_delays_neither_decoding_nor_short_prompts() {
-    let (engine, steps) = engine(4096, |config| (config.prefill_chunk, config.event_buffer) = (32, 1000));
+    let (engine, steps, mut gate) = gated(4096, |config| (config.prefill_chunk, config.event_buffer) = (32, 1000));
     let talking = submit(&engine, request(&prompt(1, 10), 200));
-    wait_until("it generates", || engine.gauges().tokens > 3);
+    gate.run(5);
     let long = submit(&engine, request(&prompt(2, 900), 1));
     let short: Vec<_> = (3..8).map(|which| submit(&engine, request(&prompt(which, 20), 3))).collect();
+    drop(gate);
     short.into_iter().for_each(|events| drop(finish(events)));
     assert_eq!(engine.gauges().queued, 0);
     [talking, long].into_iter().for_each(|events| drop(finish(events)));
@@ -268,11 +321,12 @@ fn chunked_prefill_delays_neither_decoding_nor_short_prompts() {
 
 #[test]
 fn higher_priority_runs_first_and_preempted_output_is_unchanged() {
-    let (engine, _) = paced(64, Duration::from_millis(1), |config| config.max_running = 1);
+    let (engine, _, mut gate) = gated(64, |config| config.max_running = 1);
     let low = submit(&engine, request(&prompt(1, 100), 300));
-    wait_until("it generates", || engine.gauges().tokens > 5);
+    gate.run(10);
     let with = |priority, which| GenerateRequest { priority, ..request(&prompt(which, 30), 5) };
     let (middle, high) = (submit(&engine, with(3, 2)), submit(&engine, with(7, 3)));
+    drop(gate);
     let start = Instant::now();
     let order = [high, middle, low].map(|events| (finish(events), start.elapsed()));
     assert_eq!(engine.gauges().preemptions, 1);
@@ -293,13 +347,12 @@ const PREEMPTIONS: &[(i32, i32, u64)] = &[(5, 3, 0), (3, 3, 0), (-1, -2, 0), (0,
 #[test]
 fn only_a_higher_priority_preempts_a_running_request() {
     for &(running, waiting, preemptions) in PREEMPTIONS {
-        let (engine, _) = paced(64, Duration::from_millis(1), |config| {
-            (config.max_running, config.event_buffer) = (1, 1000);
-        });
+        let (engine, _, mut gate) = gated(64, |config| (config.max_running, config.event_buffer) = (1, 1000));
         let with = |priority, which, tokens| GenerateRequest { priority, ..request(&prompt(which, 30), tokens) };
         let first = submit(&engine, with(running, 1, 300));
-        wait_until("it generates", || engine.gauges().tokens > 3);
+        gate.run(5);
         let second = submit(&engine, with(waiting, 2, 5));
+        drop(gate);
         [second, first].into_iter().for_each(|events| drop(finish(events)));
         assert_eq!(engine.gauges().preemptions, preemptions, "{waiting} waits while {running} runs");
     }
@@ -424,16 +477,17 @@ fn requests_with_unread_events_are_preempted_and_resumed() {
 
 #[test]
 fn callers_get_equal_shares_whatever_they_queue() {
-    let (engine, _) = paced(256, Duration::from_millis(1), |config| {
-        (config.max_running, config.event_buffer) = (4, 1000);
-    });
+    let (engine, _, mut gate) = gated(256, |config| (config.max_running, config.event_buffer) = (4, 1000));
     let of =
         |caller: &str, which, tokens| GenerateRequest { caller: caller.into(), ..request(&prompt(which, 20), tokens) };
     let greedy: Vec<_> = (0..12).map(|which| submit(&engine, of("greedy", which, 60))).collect();
-    wait_until("it generates", || engine.gauges().tokens > 8);
-    let polite = finish(submit(&engine, of("polite", 99, 5)));
+    gate.run(5);
+    let polite = submit(&engine, of("polite", 99, 5));
+    gate.run(30);
+    let polite = finish(polite);
     assert!(engine.gauges().queued > 0, "the greedy caller still waits");
     assert_eq!(engine.gauges().preemptions, 1, "the polite caller takes a place of the greedy one");
+    drop(gate);
     assert_eq!(polite.outputs, alone(of("polite", 99, 5)));
     for (which, events) in greedy.into_iter().enumerate() {
         assert_eq!(finish(events).outputs, alone(of("greedy", which as u64, 60)), "request {which}");

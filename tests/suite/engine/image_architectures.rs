@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::LazyLock;
 
-use gen_svc::engine::{Config, DtypeChoice, Engine, Event, Token};
-use gen_svc::media::{HfMessages, now};
+use gen_svc::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice, Token};
+use gen_svc::media::HfMessages;
 use gen_svc::request::{GenerateRequest, Input, PreparedRequest, Returns, SamplingOptions, StopOptions};
 use sha2::{Digest, Sha256};
+use tandem_template::LocalTime;
 use tandem_tests_full::image_checkpoint::{Case, Conversation, Goldens};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
@@ -25,17 +26,17 @@ const TOLERANCE: f32 = 1e-4;
 /// Calls `check` with each case, an engine of each backend, and their names.
 fn for_each(change: impl Fn(&mut Config), check: impl Fn(&Case, &Engine, &str)) {
     for (case, folder) in GOLDENS.cases.iter().zip(FOLDERS.iter()) {
-        for reference in [false, true] {
-            let what = format!("{}, libtorch: {reference}", case.name);
-            check(case, &start(folder.path(), reference, &change, &what), &what);
+        for runtime in RuntimeChoice::ALL {
+            let what = format!("{}, {runtime:?}", case.name);
+            check(case, &start(folder.path(), runtime, &change, &what), &what);
         }
     }
 }
 
-fn start(folder: &Path, reference: bool, change: impl Fn(&mut Config), what: &str) -> Engine {
+fn start(folder: &Path, runtime: RuntimeChoice, change: impl Fn(&mut Config), what: &str) -> Engine {
     let mut config = Config {
         threads: 1,
-        reference,
+        runtime,
         dtype: DtypeChoice::F32,
         kv_memory: Some(16 << 20),
         ..Config::new(folder.to_owned())
@@ -55,7 +56,7 @@ fn request(input: Input) -> GenerateRequest {
 }
 
 fn prepare(engine: &Engine, conversation: &Conversation, what: &str) -> PreparedRequest {
-    let messages = HfMessages::new(GOLDENS.messages(conversation), now());
+    let messages = HfMessages::new(GOLDENS.messages(conversation), LocalTime::now());
     let request = request(Input::HfMessages(Box::new(messages)));
     request.prepare(engine.model()).unwrap_or_else(|error| panic!("{what}: {}", error.chain()))
 }
@@ -79,7 +80,7 @@ fn finish(mut events: Receiver<Event>) -> Vec<Token> {
 fn check_prompt(prompt: &PreparedRequest, conversation: &Conversation, what: &str) {
     assert_eq!(prompt.ids[..], conversation.prompt(), "{what}: token ids");
     let images = prompt.media.iter().flat_map(|media| &media.images);
-    let pixels: Vec<f32> = images.flat_map(|image| image.pixels.iter().copied()).collect();
+    let pixels: Vec<f32> = images.flat_map(|image| image.pixels()).collect();
     let bytes: Vec<u8> = pixels.iter().flat_map(|value| value.to_le_bytes()).collect();
     let digest = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let found = (!pixels.is_empty()).then_some(digest);

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use gen_svc::cache::{BLOCK, BlockId};
-use gen_svc::engine::{Config, DtypeChoice, Engine, Event, FinishReason, Quantize, Summary};
+use gen_svc::engine::{Config, DtypeChoice, Engine, Event, FinishReason, Quantize, RuntimeChoice, Summary};
 use gen_svc::error::Error;
 use gen_svc::models::{self, Backend, Logits, LogitsFor, Model, SequenceChunk, architectures};
 use gen_svc::output::TextSegment;
@@ -426,8 +426,8 @@ fn real(change: impl FnOnce(&mut Config)) -> Engine {
 
 #[test]
 fn batched_token_ids_match_transformers_on_both_backends() {
-    for reference in [false, true] {
-        let engine = real(|config| (config.max_running, config.reference) = (5, reference));
+    for runtime in RuntimeChoice::ALL {
+        let engine = real(|config| (config.max_running, config.runtime) = (5, runtime));
         let goldens = goldens();
         let submit = |ids: &[u32]| engine.submit(greedy(&engine, ids, 64), None).expect("room");
         let mut running: Vec<_> = goldens.iter().map(|golden| submit(&golden.prompt_ids)).collect();
@@ -575,7 +575,7 @@ fn full_queue_rejects_at_once_and_serves_queued_requests() {
 #[test]
 fn deadline_ends_queued_and_running_requests() {
     // A slow engine keeps the first request running.
-    let engine = tiny(|config| (config.max_running, config.reference) = (1, true));
+    let engine = tiny(|config| (config.max_running, config.runtime) = (1, RuntimeChoice::Torch));
     let after = |milliseconds| Some(Instant::now() + Duration::from_millis(milliseconds));
     let mut running = submit(&engine, 4000, after(400)).expect("room");
     let mut waiting = submit(&engine, 5, after(1)).expect("room");

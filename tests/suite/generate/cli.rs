@@ -241,7 +241,7 @@ fn a_setting_applies_to_requests_without_the_key() {
 }
 
 /// Renders conversations with `render-svc render --jsonl`.
-fn rendered(requests: &[Value]) -> Vec<u8> {
+pub(super) fn rendered(requests: &[Value]) -> Vec<u8> {
     let mut child = Command::new(binary("render-svc"))
         .args(["render", "--jsonl"])
         .stdin(Stdio::piped())

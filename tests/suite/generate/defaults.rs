@@ -29,7 +29,7 @@ async fn defaults_beside_the_model_apply_to_unset_values_and_are_shown() {
     let folder = model_with(r#"{"temperature": 0.2, "top_p": 0.9}"#);
     let service = Generation::start_with(config(folder.path())).await;
     let mut client = GenerateServiceClient::new(service.running.channel().await);
-    let model = client.get_model(pb::GetModelRequest::default()).await.expect("it answers").into_inner();
+    let model = client.get_loaded_model(pb::GetLoadedModelRequest::default()).await.expect("it answers").into_inner();
     let model = model.model.expect("a model");
     assert_eq!(model.id, "m");
     let shown = model.default_sampling.expect("defaults");

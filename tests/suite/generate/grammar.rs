@@ -133,6 +133,9 @@ fn all_outputs_follow_the_grammar_after_preemption() {
 fn invalid_grammars_are_rejected_and_costly_grammars_are_bounded() {
     let engine = engine(|_| {});
     let deep = |open: &str, close: &str, depth: usize| format!("{}{}", open.repeat(depth), close.repeat(depth));
+    // Errors at the end of such a chain took minutes.
+    let chain: String = (0..8000).map(|rule| format!("T{rule}: \"a\" T{}\n", rule + 1)).collect();
+    let optional: Vec<_> = (0..4001).map(|number| format!("\"p{number}\": {{\"type\": \"integer\"}}")).collect();
     let nested = (0..3000).fold("{}".to_owned(), |inner, _| format!("{{\"items\":{inner}}}"));
     let cases = [
         (Grammar::JsonSchema("{".to_owned()), "grammar.json_schema"),
@@ -143,6 +146,9 @@ fn invalid_grammars_are_rejected_and_costly_grammars_are_bounded() {
         (Grammar::Regex("(a".to_owned()), "grammar.regex"),
         (Grammar::Regex(String::new()), "grammar.regex"),
         (Grammar::Lark("begin: \"a\"".to_owned()), "grammar.lark"),
+        (Grammar::Lark(format!("start: T0\n{chain}")), "grammar.lark"),
+        (Grammar::Lark(format!("start: {}", vec!["\"a\" \"b\""; 3000].join(" | "))), "grammar.lark"),
+        (Grammar::JsonSchema(format!("{{\"properties\": {{{}}}}}", optional.join(", "))), "grammar.json_schema"),
         (Grammar::Lark(format!("start: {}", deep("(", ")", 100_000))), "grammar.lark"),
         (Grammar::Choice(Vec::new()), "grammar.choice"),
         (Grammar::Choice(vec!["a".to_owned(), String::new()]), "grammar.choice"),
@@ -199,4 +205,31 @@ fn output_whose_grammar_becomes_too_costly_ends_with_its_own_reason() {
     assert_eq!(reason, FinishReason::GrammarLimit, "{text:?}");
     assert!(!text.is_empty() && !text.contains('\n'), "{text:?}");
     assert_eq!(answer(&engine, Grammar::Choice(vec!["still here".to_owned()]), 0), "still here");
+}
+
+#[test]
+fn slow_grammars_delay_no_other_output() {
+    let engine = engine(|_| {});
+    let quick = || GenerateRequest {
+        sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
+        stop: StopOptions { max_new_tokens: Some(16), ignore_eos: true, ..StopOptions::default() },
+        ..GenerateRequest::new(Input::TokenIds(goldens()[0].prompt_ids.clone()))
+    };
+    let alone = texts(submit(&engine, quick()));
+    // Each of its masks takes some ten milliseconds.
+    let names = |of: fn(usize) -> String, between: &str| (0..200).map(of).collect::<Vec<_>>().join(between);
+    let lexemes = names(|i| format!("L{i}: /[a-z]*{}?[a-z ]{{0,{i}}}/", i % 10), "\n");
+    let grammar = format!("start: x~200\nx: {}\n{lexemes}", names(|i| format!("L{i}"), " | "));
+    let slow = |seed| {
+        let mut slow = request(Grammar::Lark(grammar.clone()), seed);
+        slow.stop.max_new_tokens = Some(8);
+        slow.caller = "greedy".into();
+        submit(&engine, slow)
+    };
+    let slow: Vec<_> = (0..12).map(slow).collect();
+    assert_eq!(texts(submit(&engine, quick())), alone);
+    // The quick output has more tokens. Had all outputs taken part in each of its steps, the slow ones
+    // would have ended before.
+    assert!(slow.iter().any(|events| !events.is_closed()));
+    assert!(slow.into_iter().flat_map(texts).all(|(text, _)| !text.is_empty()));
 }

@@ -6,24 +6,33 @@ mod refused;
 mod urls;
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
+use std::time::Instant;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use gen_svc::cache::{BLOCK, ImageSpan};
-use gen_svc::engine::{Config, DtypeChoice, Engine, Event, Summary, Token};
-use gen_svc::media::{HfMessages, now};
+use gen_svc::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice, Summary, Token};
+use gen_svc::error::Error;
+use gen_svc::media::HfMessages;
 use gen_svc::models;
 use gen_svc::request::{GenerateRequest, Input, PreparedRequest, Returns, SamplingOptions, StopOptions};
 use gen_svc::weights::TorchTarget;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tandem_model_files::artifacts::Artifacts;
+use tandem_model_files::tokenizer::{CancelScope, TokenizerError};
+use tandem_template::LocalTime;
+use tandem_tests_full::image_checkpoint::Goldens;
 use tandem_tests_full::image_model::{ImageModel, bitmap};
 use tandem_tests_full::vision_oracle;
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
+use tokio_util::sync::CancellationToken;
+
+use super::cli::{answers, generate_with, rendered};
 
 // ---- conversations ----
 
@@ -58,7 +67,7 @@ fn conversations() -> Vec<Vec<Value>> {
 
 /// Returns a request with temperature 1, a seed, and the log-probabilities of the output.
 fn request(messages: Vec<Value>) -> GenerateRequest {
-    with_input(Input::HfMessages(Box::new(HfMessages::new(messages, now()))))
+    with_input(Input::HfMessages(Box::new(HfMessages::new(messages, LocalTime::now()))))
 }
 
 fn with_input(input: Input) -> GenerateRequest {
@@ -230,16 +239,18 @@ impl Case {
 #[test]
 fn conversations_of_the_oracle_have_the_tokens_of_transformers() {
     let Some(oracle) = vision_oracle::folder() else { return };
-    for (model, reference) in vision_oracle::FOLDERS.into_iter().flat_map(|model| [(model, false), (model, true)]) {
+    for (model, runtime) in
+        vision_oracle::FOLDERS.into_iter().flat_map(|model| RuntimeChoice::ALL.map(|it| (model, it)))
+    {
         let cases = vision_oracle::golden(&oracle, model)["cases"].take();
         let cases: BTreeMap<String, Case> = serde_json::from_value(cases).expect("cases");
-        let engine = start(&oracle.join("models").join(model), |config| config.reference = reference);
+        let engine = start(&oracle.join("models").join(model), |config| config.runtime = runtime);
         let (checked, skipped): (Vec<_>, Vec<_>) = cases.iter().partition(|(_, case)| case.processor_kwargs.is_none());
         let running: Vec<_> = checked.iter().map(|(_, case)| submit(&engine, case.request(&oracle))).collect();
         for ((name, case), events) in checked.iter().zip(running) {
-            case.check(&finish(events), &format!("{model}, {name}, libtorch: {reference}"));
+            case.check(&finish(events), &format!("{model}, {name}, {runtime:?}"));
         }
-        eprintln!("{model}, libtorch: {reference}: {} cases checked, {} skipped", checked.len(), skipped.len());
+        eprintln!("{model}, {runtime:?}: {} cases checked, {} skipped", checked.len(), skipped.len());
     }
 }
 
@@ -272,6 +283,21 @@ fn log_probabilities_of_a_prompt_with_images_do_not_depend_on_chunks() {
         check_together(folder, &engine, requests().into_iter().map(with_prompt).collect(), name);
         let answer = ask(&engine, with_prompt(request(conversations().remove(2))));
         assert_eq!(answer.prompt.len(), answer.summary.prompt_tokens - 1, "{name}");
+    });
+}
+
+/// The files are damaged: to read them would be another error.
+#[test]
+fn images_are_not_read_once_the_caller_has_gone() {
+    for_each(|model, folder| {
+        let engine = start(folder, |_| {});
+        let cancelled = CancellationToken::new();
+        cancelled.cancel();
+        let _scope = CancelScope::start(cancelled);
+        for messages in [user([encoded(b"no image")]), user([encoded(b"no image"), encoded(b"nor this")])] {
+            let error = request(messages).prepare(engine.model()).expect_err("the caller has gone");
+            assert!(matches!(error, Error::Tokenize(TokenizerError::Cancelled)), "{model}: {}", error.chain());
+        }
     });
 }
 
@@ -427,4 +453,135 @@ fn messages_without_images_have_the_tokens_of_their_rendered_text() {
             assert_eq!(found.summary.prompt_tokens, expected.summary.prompt_tokens, "{name}");
         }
     });
+}
+
+/// As transformers does: the config says that the matrices are equal, and the file that they are not.
+#[test]
+fn output_matrix_that_differs_from_the_embeddings_is_used() {
+    let head = |model: &ImageModel| {
+        let folder = model.folder();
+        let artifacts = Artifacts::load(folder.path()).expect("artifacts");
+        models::describe(&models::open(&artifacts).expect("weights")).expect("supported").head.is_some()
+    };
+    let mut model = ImageModel::all().remove("qwen2_5_vl").expect("a model");
+    assert!(!head(&model));
+    model.reshape("lm_head.weight", &[264, 32]);
+    assert!(head(&model));
+}
+
+/// Returns the ids of a prompt whose text spells control tokens and an image's placeholder.
+fn ids_with_spelled(engine: &Engine, spelled: &str, literal_control_tokens: bool) -> Result<Vec<u32>, Error> {
+    let messages = user([image(1), text(spelled)]);
+    let messages = HfMessages { literal_control_tokens, ..HfMessages::new(messages, LocalTime::now()) };
+    let prepared = with_input(Input::HfMessages(Box::new(messages))).prepare(engine.model())?;
+    Ok(prepared.prompt().to_vec())
+}
+
+#[test]
+fn spelled_control_tokens_and_placeholders_stay_text_if_asked() {
+    for_each(|name, folder| {
+        let engine = start(folder, |_| {});
+        let model = &ImageModel::all()[name];
+        let placeholder = engine.model().vision.as_ref().expect("a processor").placeholder();
+        let special = |ids: &[u32]| ids.iter().filter(|id| **id >= 256).count();
+        let plain = ids_with_spelled(&engine, "What?", false).expect("a prompt");
+        assert_eq!(ids_with_spelled(&engine, "What?", true).expect("a prompt"), plain, "{name}");
+        // Every special token of the vocabulary, and a part of one.
+        let spelled = format!("What?{}{placeholder}{}", model.tokens().concat(), &placeholder[..placeholder.len() - 1]);
+        let literal = ids_with_spelled(&engine, &spelled, true).expect("a prompt");
+        assert_eq!(special(&literal), special(&plain), "{name}");
+        let bytes = literal.len() - special(&literal) - (plain.len() - special(&plain));
+        assert_eq!(bytes, spelled.len() - "What?".len(), "{name}: a byte is a token");
+        assert!(ids_with_spelled(&engine, &spelled, false).is_err(), "{name}: a placeholder without an image");
+    });
+}
+
+/// Receives the events of a request on a thread. Returns the times of its start and of each delta.
+fn timed(mut events: Receiver<Event>) -> std::thread::JoinHandle<(Option<Instant>, Vec<Instant>)> {
+    std::thread::spawn(move || {
+        let (mut start, mut deltas) = (None, Vec::new());
+        while let Some(event) = events.blocking_recv() {
+            match event {
+                Event::Accepted(_) => start = Some(Instant::now()),
+                Event::Delta(_) => deltas.push(Instant::now()),
+                Event::Finished(_) if deltas.is_empty() => deltas.push(Instant::now()),
+                _ => {}
+            }
+        }
+        (start, deltas)
+    })
+}
+
+/// Returns a model whose images have 1,024 patches, so that each of its tower's slices takes long.
+fn model_of_many_patches() -> ImageModel {
+    let mut model = ImageModel::all().remove("smolvlm").expect("a model");
+    model.set("config.json", "/vision_config/image_size", 512.into());
+    model.set("config.json", "/text_config/max_position_embeddings", 2048.into());
+    model.set("preprocessor_config.json", "/max_image_size/longest_edge", 512.into());
+    model.set("processor_config.json", "/image_seq_len", 256.into());
+    model.reshape("model.vision_model.embeddings.position_embedding.weight", &[1024, 32]);
+    model
+}
+
+/// Before the time of a token is known, a step has one slice. This tower has 24: four of each of its
+/// six stages.
+#[test]
+fn running_streams_continue_between_the_slices_of_a_tower() {
+    let folder = model_of_many_patches().folder();
+    let engine = start(folder.path(), |_| {});
+    let long = |request: GenerateRequest, tokens| {
+        let stop = StopOptions { max_new_tokens: Some(tokens), ignore_eos: true, ..StopOptions::default() };
+        submit(&engine, GenerateRequest { stop, ..request })
+    };
+    let mut stream = long(request(user([text("Count.")])), 1500);
+    while !matches!(stream.blocking_recv(), None | Some(Event::Delta(_))) {}
+    let (stream, seen) = (timed(stream), timed(long(request(user([image(1), text("What?")])), 1)));
+    let (start, deltas) = seen.join().expect("no panic");
+    let (start, first) = (start.expect("accepted"), deltas[0]);
+    let (_, tokens) = stream.join().expect("no panic");
+    let between = tokens.iter().filter(|at| **at > start && **at < first).count();
+    assert!(between >= 6, "{between} tokens of {} within the tower's time", tokens.len());
+}
+
+#[test]
+fn lines_with_messages_have_the_time_of_their_template() {
+    let (_, model) = ImageModel::all().into_iter().next().expect("a model");
+    let folder = model.folder();
+    let template = "{{ 'x' * (strftime_now('%Y')|int - 2000) }}";
+    fs::write(folder.path().join("chat_template.jinja"), template).expect("written");
+    let line = |time: &str| {
+        let options =
+            json!({"hf_messages": user([text("a")]), "hf_template": {"render_time": time}, "max_new_tokens": 1});
+        format!("{options}\n")
+    };
+    let times = ["2010-12-31T23:59:59", "2023-01-01T00:00:00.5", "2023-01-01", "now"];
+    let answers = answers(&generate_with(folder.path(), &["--jsonl"], times.map(line).concat().as_bytes()));
+    let tokens = |at: usize| answers[at]["usage"]["prompt_tokens"].as_u64();
+    assert!(tokens(0) > Some(0) && tokens(0) < tokens(1), "{answers:?}");
+    for answer in &answers[2..] {
+        assert_eq!(answer["error"]["field"], "hf_template.render_time");
+    }
+}
+
+/// The adapter of Gemma 4 writes the prompt itself, and attaches the images.
+#[test]
+fn rendered_lines_have_their_images() {
+    let folder = Goldens::read().gemma4();
+    let messages = |number: u64| user([image(number), text("What?")]);
+    let conversation = |number: u64| json!({"model": folder.path(), "messages": messages(number)});
+    let mut lines = rendered(&[1, 2].map(conversation));
+    lines.extend(br#"{"prompt": "a", "attachments": [{"type": "image", "offset": 0, "base64": "QQ=*"}]}"#);
+    let options = ["--jsonl", "--set", "max_new_tokens=16", "--set", "temperature=0", "--set", "ignore_eos=true"];
+    let answers = answers(&generate_with(folder.path(), &options, &lines));
+    let engine = start(folder.path(), |_| {});
+    for (answer, number) in answers.iter().zip([1, 2]) {
+        let mut request = request(messages(number));
+        request.sampling.temperature = Some(0.0);
+        let expected = ask(&engine, request);
+        assert_eq!(answer["token_ids"], json!(expected.ids()), "image {number}");
+        let usage = (&answer["usage"]["prompt_tokens"], &answer["usage"]["image_tokens"]);
+        let Summary { prompt_tokens, image_tokens, .. } = &expected.summary;
+        assert_eq!(usage, (&json!(prompt_tokens), &json!(image_tokens)), "image {number}");
+    }
+    assert_eq!(answers[2]["error"]["field"], "attachments[0].base64");
 }

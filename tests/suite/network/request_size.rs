@@ -5,7 +5,7 @@ use std::time::Duration;
 use h2::client::{ResponseFuture, SendRequest};
 use http::{HeaderMap, Request};
 use prost::Message as _;
-use tandem_common::pb::chat::v1::{Conversation, Message, Tool, ToolCall, tool};
+use tandem_common::pb::chat::v1::{ChatMessage, Conversation, Tool, ToolCall, tool};
 use tandem_common::pb::generate::v1::Stop;
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::task::v1::RunTaskRequest;
@@ -115,7 +115,7 @@ fn request(conversation: Conversation) -> pb::RenderRequest {
 }
 
 fn messages(count: usize) -> pb::RenderRequest {
-    request(Conversation { messages: vec![Message::default(); count], ..Default::default() })
+    request(Conversation { messages: vec![ChatMessage::default(); count], ..Default::default() })
 }
 
 /// A request with tools whose JSON texts have `counts` values.
@@ -152,7 +152,7 @@ async fn elements_of_a_request_are_limited() {
     let batch = pb::BatchRenderRequest { requests: vec![pb::RenderRequest::default(); MAX_ELEMENTS + 1] };
     let found = service.refusal(BATCH, &batch.encode_to_vec(), 1 << 14).await;
     assert_eq!(field(found).as_deref(), Some("requests"));
-    let calls = Message { tool_calls: vec![ToolCall::default(); MAX_ELEMENTS], ..Default::default() };
+    let calls = ChatMessage { tool_calls: vec![ToolCall::default(); MAX_ELEMENTS], ..Default::default() };
     let calls = request(Conversation { messages: vec![calls], ..Default::default() });
     let found = service.refusal(RENDER, &calls.encode_to_vec(), 1 << 14).await;
     assert_eq!(field(found).as_deref(), Some("conversation.messages.tool_calls"));

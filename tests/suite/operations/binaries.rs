@@ -33,8 +33,8 @@ fn path(path: &Path) -> &str {
 }
 
 fn task(max_new_tokens: u32) -> RunTaskRequest {
-    let content = Some(chat::message::Content::Text("Count to one hundred.".to_owned()));
-    let message = chat::Message { role: "user".to_owned(), content, ..Default::default() };
+    let content = Some(chat::chat_message::Content::Text("Count to one hundred.".to_owned()));
+    let message = chat::ChatMessage { role: "user".to_owned(), content, ..Default::default() };
     RunTaskRequest {
         conversation: Some(chat::Conversation { messages: vec![message], ..Default::default() }),
         sampling: Some(generate::Sampling { temperature: Some(0.0), ..Default::default() }),
@@ -151,8 +151,8 @@ async fn sighup_loads_new_models_while_requests_are_served() {
     let mut service = start("render-svc", &["--models", path(folder.path())]);
     let mut client = RenderServiceClient::connect(format!("http://{}", service.address)).await.expect("it answers");
     let request = |model: &str| {
-        let content = Some(chat::message::Content::Text("hello".to_owned()));
-        let message = chat::Message { role: "user".to_owned(), content, ..Default::default() };
+        let content = Some(chat::chat_message::Content::Text("hello".to_owned()));
+        let message = chat::ChatMessage { role: "user".to_owned(), content, ..Default::default() };
         let conversation = chat::Conversation { messages: vec![message], ..Default::default() };
         RenderRequest { model: model.to_owned(), conversation: Some(conversation), ..Default::default() }
     };

@@ -1,21 +1,14 @@
 //! `cargo xtask dist`: its tarballs run on a machine with glibc and nothing else.
 
 use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
 use serde_json::{Value, json};
 use tandem_tests::{binary, default_model, scratch};
 use tempfile::TempDir;
 
-/// Runs a command that must succeed, and returns its standard output.
-fn run(command: &mut Command) -> String {
-    let Output { status, stdout, stderr } = command.output().expect("it runs");
-    assert!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
-    String::from_utf8(stdout).expect("UTF-8")
-}
+use super::root::{Root, feed, libtorch, other_root, run};
 
 /// Packs the programs of this build. Returns the tarballs.
 fn pack(out: &Path, services: &[&str]) -> Vec<PathBuf> {
@@ -26,86 +19,6 @@ fn pack(out: &Path, services: &[&str]) -> Vec<PathBuf> {
     let listed = run(command.env("SOURCE_DATE_EPOCH", "1700000000").env("LIBTORCH", libtorch()));
     let paths = listed.lines().map(|line| PathBuf::from(line.split("  ").next().unwrap_or(line)));
     paths.filter(|path| path.extension().is_some_and(|extension| extension == "gz")).collect()
-}
-
-/// Returns the folder of libtorch, as cargo's configuration sets it for `cargo xtask`.
-fn libtorch() -> PathBuf {
-    std::env::var_os("LIBTORCH").map_or_else(|| tandem_tests::repository().join(".tandem/libtorch"), PathBuf::from)
-}
-
-/// Returns the start of a command in another root, or None where this is not permitted.
-fn other_root() -> Option<Vec<&'static str>> {
-    let ways = [vec!["unshare", "--user", "--map-root-user", "chroot"], vec!["chroot"]];
-    ways.into_iter().find(|way| {
-        let mut command = Command::new(way[0]);
-        command.args(&way[1..]).args(["/", "/bin/true"]).stderr(Stdio::null());
-        command.status().is_ok_and(|status| status.success())
-    })
-}
-
-/// An empty root file system, with the loader and the libraries of this machine's glibc.
-struct Root {
-    folder: TempDir,
-    way: Vec<&'static str>,
-}
-
-impl Root {
-    /// Unpacks tarballs into a new root.
-    fn new(way: Vec<&'static str>, tarballs: &[PathBuf]) -> Self {
-        let folder = TempDir::new_in(scratch()).expect("a folder");
-        for tarball in tarballs {
-            let unpack = ["--extract", "--strip-components=1", "--one-top-level=program", "--file"];
-            run(Command::new("tar").arg("--directory").arg(folder.path()).args(unpack).arg(tarball));
-        }
-        let root = Self { folder, way };
-        // All programs need these, and a shell names them.
-        let listed = run(Command::new("ldd").arg(libtorch().join("lib/libtorch_cpu.so")));
-        let is_glibc = |path: &&str| {
-            let names = ["ld-linux", "libc.", "libm.", "libdl.", "libpthread.", "librt.", "libutil."];
-            names.iter().any(|name| path.rsplit('/').next().is_some_and(|file| file.starts_with(name)))
-        };
-        for path in listed.split_whitespace().filter(|word| word.starts_with('/')).filter(is_glibc) {
-            root.add(Path::new(path), path);
-        }
-        root
-    }
-
-    /// Copies a file to a path in the root.
-    fn add(&self, from: &Path, to: &str) {
-        let to = self.folder.path().join(to.trim_start_matches('/'));
-        fs::create_dir_all(to.parent().expect("a folder")).expect("a folder");
-        fs::copy(from, to).expect("a copy");
-    }
-
-    /// Runs a program in the root, without an environment. The loader finds the program's folder
-    /// through the one file of `/proc` that is there.
-    fn run(&self, arguments: &[&str], input: &str) -> String {
-        let link = self.folder.path().join("proc/self/exe");
-        fs::create_dir_all(link.parent().expect("a folder")).expect("a folder");
-        let _ = fs::remove_file(&link);
-        symlink(arguments[0], &link).expect("a link");
-        let output = self.run_with(arguments, input, &[]);
-        fs::remove_dir_all(self.folder.path().join("proc")).expect("removed");
-        output
-    }
-
-    /// Runs a program in the root, without `/proc`, with these variables.
-    fn run_with(&self, arguments: &[&str], input: &str, variables: &[(&str, &str)]) -> String {
-        let mut command = Command::new(self.way[0]);
-        command.args(&self.way[1..]).arg(self.folder.path()).args(arguments).env_clear();
-        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        feed(command.envs(variables.iter().copied()), input)
-    }
-}
-
-/// Runs a command with this input. Returns its output.
-fn feed(command: &mut Command, input: &str) -> String {
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("it starts");
-    child.stdin.take().expect("piped").write_all(input.as_bytes()).expect("it reads");
-    let Output { status, stdout, stderr } = child.wait_with_output().expect("it ends");
-    assert!(status.success(), "{command:?}: {}", String::from_utf8_lossy(&stderr));
-    String::from_utf8(stdout).expect("UTF-8")
 }
 
 #[test]

@@ -181,8 +181,8 @@ fn services(arguments: &[&str], collector: Option<SocketAddr>, logs: &Path) -> [
 }
 
 fn conversation() -> Option<chat::Conversation> {
-    let content = Some(chat::message::Content::Text(format!("Say {SECRET}.")));
-    let message = chat::Message { role: "user".to_owned(), content, ..chat::Message::default() };
+    let content = Some(chat::chat_message::Content::Text(format!("Say {SECRET}.")));
+    let message = chat::ChatMessage { role: "user".to_owned(), content, ..chat::ChatMessage::default() };
     Some(chat::Conversation { messages: vec![message], ..chat::Conversation::default() })
 }
 
@@ -250,12 +250,12 @@ async fn one_trace_covers_the_caller_and_both_services() {
     let [generation, rendering] = services(&[], Some(address), logs.path());
     run(&rendering.address, task()).await.expect("an answer");
     let expected = TREE.len() - 1;
-    let count = || collector.spans().iter().filter(|(_, span)| !span.name.ends_with("/GetModel")).count();
+    let count = || collector.spans().iter().filter(|(_, span)| !span.name.ends_with("/GetLoadedModel")).count();
     until("all spans arrive", || count() >= expected).await;
 
     let mut spans = BTreeMap::new();
     // render-svc asks for the model of a replica by itself, outside any trace of a caller.
-    let of_caller = collector.spans().into_iter().filter(|(_, span)| !span.name.ends_with("/GetModel"));
+    let of_caller = collector.spans().into_iter().filter(|(_, span)| !span.name.ends_with("/GetLoadedModel"));
     for (service, span) in of_caller {
         assert_eq!(hex(&span.trace_id), TRACE, "{service} {}", span.name);
         assert!(span.end_time_unix_nano >= span.start_time_unix_nano, "{}", span.name);
@@ -304,8 +304,8 @@ async fn only_long_renders_record_a_wait_span() {
     let mut client = RenderServiceClient::new(channel(&process.address).await);
     let long = "long ".repeat(2000);
     for (text, waits) in [("short", 0), (&*long, 1), ("spin", 2)] {
-        let content = Some(chat::message::Content::Text(text.to_owned()));
-        let message = chat::Message { role: "user".to_owned(), content, ..chat::Message::default() };
+        let content = Some(chat::chat_message::Content::Text(text.to_owned()));
+        let message = chat::ChatMessage { role: "user".to_owned(), content, ..chat::ChatMessage::default() };
         let conversation = Some(chat::Conversation { messages: vec![message], ..chat::Conversation::default() });
         let request = RenderRequest { conversation, ..RenderRequest::default() };
         let rendered = client.render(traced(request)).await.expect("a prompt").into_inner();
@@ -317,7 +317,7 @@ async fn only_long_renders_record_a_wait_span() {
     }
 }
 
-const METRICS: [&str; 16] = [
+const METRICS: [&str; 18] = [
     "rpc.server.call.duration",
     "rpc.client.call.duration",
     "tandem.render.duration",
@@ -332,6 +332,8 @@ const METRICS: [&str; 16] = [
     "tandem.engine.queued",
     "tandem.engine.running",
     "tandem.engine.kv.blocks",
+    "tandem.engine.kv.use",
+    "tandem.service.info",
     "tandem.engine.kv.block_size",
     "tandem.engine.outputs",
 ];

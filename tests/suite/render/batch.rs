@@ -4,7 +4,7 @@ use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::render_result::Outcome;
 use tandem_tests::conversations::{conversation, prompt, request, serve, text};
 use tandem_tests::error_texts;
-use tandem_tests::failure::is_failed;
+use tandem_tests::failure::{details, field, is_failed};
 use tonic::Code;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -18,14 +18,11 @@ async fn batch_results_keep_request_order() {
         match result.outcome.expect("an outcome") {
             Outcome::Response(response) => assert_eq!(prompt(response), i.to_string()),
             Outcome::Failure(failure) => {
-                let expected = pb::RenderFailure {
-                    code: Code::InvalidArgument.into(),
-                    reason: "TEMPLATE_RAISED".to_owned(),
-                    message: "7".to_owned(),
-                    field: "requests[7].conversation.messages".to_owned(),
-                    line: 1,
-                };
-                assert_eq!((i, failure), (7, expected));
+                let details = details(&failure);
+                let info = details.error_info().expect("an ErrorInfo");
+                assert_eq!((i, failure.code, failure.message.as_str()), (7, Code::InvalidArgument.into(), "7"));
+                assert_eq!((info.reason.as_str(), info.metadata["line"].as_str()), ("TEMPLATE_RAISED", "1"));
+                assert_eq!(field(&details), "requests[7].conversation.messages");
             }
         }
     }
@@ -42,8 +39,11 @@ async fn invalid_request_fails_alone_and_names_its_field() {
     let outcomes = response.results.into_iter().map(|result| match result.outcome.expect("an outcome") {
         Outcome::Response(response) => prompt(response),
         Outcome::Failure(failure) => {
+            let details = details(&failure);
+            let reason = &details.error_info().expect("an ErrorInfo").reason;
+            let row = format!("{} {reason} {}", failure.code, field(&details));
             messages.push(failure.message);
-            format!("{} {} {}", failure.code, failure.reason, failure.field)
+            row
         }
     });
     let role = "3 INVALID_REQUEST requests[0].conversation.messages[0].role";

@@ -106,6 +106,8 @@ fn field_with_an_invalid_value_is_named_in_the_error() {
         ("normalization", json!("foo"), "normalization"),
         ("control_tokens", json!(true), "control_tokens"),
         ("render_time", json!(5), "render_time"),
+        ("render_time", json!("2025-07-04"), "render_time"),
+        ("render_time", json!("2025-7-4T9:5:3"), "render_time"),
         ("render_time", json!("-9999-01-01T00:00:00"), "render_time"),
         ("render_time", json!("2025-07-04T09:05:03+02:00[Europe/Berlin]"), "render_time"),
         ("return", json!(["prompt"]), "return"),

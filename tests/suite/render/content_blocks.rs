@@ -25,18 +25,14 @@ async fn shown(kind: Kind) -> Value {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn audio_and_video_blocks_have_hugging_face_shapes() {
-    use chat::{audio_block, video_block};
-    let audio = |source| Kind::Audio(chat::AudioBlock { source: Some(source) });
-    let video = |source| Kind::Video(chat::VideoBlock { source: Some(source) });
-    let data = chat::MediaData { data: b"ABC".to_vec(), mime_type: "audio/wav".to_owned() };
-    assert_eq!(
-        shown(audio(audio_block::Source::Data(data))).await,
-        json!({"type": "audio", "base64": "QUJD", "mime_type": "audio/wav"})
-    );
-    let location = audio_block::Source::Location("a.wav".to_owned());
-    assert_eq!(shown(audio(location)).await, json!({"type": "audio", "url": "a.wav"}));
-    let id = video_block::Source::AttachmentId("v1".to_owned());
-    assert_eq!(shown(video(id)).await, json!({"type": "video", "attachment_id": "v1"}));
+    use chat::media_block::Source;
+    let block = |source| chat::MediaBlock { source: Some(source), mime_type: String::new() };
+    let wave = chat::MediaBlock { mime_type: "audio/wav".to_owned(), ..block(Source::Data(b"ABC".to_vec())) };
+    assert_eq!(shown(Kind::Audio(wave)).await, json!({"type": "audio", "base64": "QUJD", "mime_type": "audio/wav"}));
+    let location = Source::Location("a.wav".to_owned());
+    assert_eq!(shown(Kind::Audio(block(location))).await, json!({"type": "audio", "url": "a.wav"}));
+    let id = Source::AttachmentId("v1".to_owned());
+    assert_eq!(shown(Kind::Video(block(id))).await, json!({"type": "video", "attachment_id": "v1"}));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -67,7 +63,7 @@ async fn invalid_block_is_named_by_path() {
         let result = client.render(request(conversation(vec![blocks("user", vec![kind])]))).await;
         is_failed(case, result, Code::InvalidArgument, "INVALID_REQUEST", Some(field));
     };
-    let sourceless = Kind::Audio(chat::AudioBlock { source: None });
+    let sourceless = Kind::Audio(chat::MediaBlock::default());
     check("blocks/audio-without-source", sourceless, "conversation.messages[0].blocks.blocks[0].audio").await;
     let nameless = chat::ToolUseBlock { name: String::new(), ..Default::default() };
     let tool_use = |field: &str| format!("conversation.messages[0].blocks.blocks[0].tool_use.{field}");
@@ -84,8 +80,11 @@ async fn invalid_block_is_named_by_path() {
 #[tokio::test(flavor = "multi_thread")]
 async fn block_type_the_template_never_mentions_is_rejected() {
     let audio = || {
-        let source = Some(chat::audio_block::Source::Base64("QUJD".to_owned()));
-        conversation(vec![blocks("user", vec![text_block("a"), Kind::Audio(chat::AudioBlock { source })])])
+        let source = Some(chat::media_block::Source::Base64("QUJD".to_owned()));
+        conversation(vec![blocks(
+            "user",
+            vec![text_block("a"), Kind::Audio(chat::MediaBlock { source, ..Default::default() })],
+        )])
     };
     let (_service, mut client) = serve(SHOW).await;
     let refused = client.render(request(audio())).await;
@@ -107,9 +106,12 @@ fn called(arguments_json: &str) -> chat::Conversation {
     let call =
         chat::ToolCall { id: Some("c".to_owned()), name: "f".to_owned(), arguments_json: arguments_json.to_owned() };
     let asked = blocks("user", vec![text_block("Wh"), text_block("y?")]);
-    let calls =
-        chat::Message { tool_calls: vec![call], reasoning_content: Some("Hm.".to_owned()), ..text("assistant", "") };
-    let answered = chat::Message { tool_call_id: Some("c".to_owned()), ..text("tool", "4") };
+    let calls = chat::ChatMessage {
+        tool_calls: vec![call],
+        reasoning_content: Some("Hm.".to_owned()),
+        ..text("assistant", "")
+    };
+    let answered = chat::ChatMessage { tool_call_id: Some("c".to_owned()), ..text("tool", "4") };
     conversation(vec![asked, calls, answered])
 }
 
@@ -126,7 +128,7 @@ fn called_by_blocks() -> chat::Conversation {
         is_error: None,
     };
     let asked = blocks("user", vec![text_block("Why?")]);
-    let calls = chat::Message {
+    let calls = chat::ChatMessage {
         reasoning_content: Some("Hm.".to_owned()),
         ..blocks("assistant", vec![text_block(""), Kind::ToolUse(call)])
     };

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use render_svc::catalog::{ModelTable, ServedModel};
 use render_svc::cli::json;
-use render_svc::clock;
 use render_svc::limits::Limits;
 use render_svc::render::{Output, render};
 use serde_json::{Map, Value, json};
@@ -52,7 +51,7 @@ const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.cont
 /// Returns the answer to a request with LITERAL control tokens.
 fn answer(models: &ModelTable, mut request: Value) -> Value {
     request["control_tokens"] = "literal".into();
-    let job = json::request(&request.to_string(), clock::now()).expect("a request");
+    let job = json::request(&request.to_string(), LocalTime::now()).expect("a request");
     json::answer(render(models, job, &Limits::default()))
 }
 
@@ -69,7 +68,7 @@ fn rendered(models: &ModelTable, request: Value) -> (String, Vec<u32>) {
 #[track_caller]
 fn check(template: &str, request: Value, control: &[u32]) {
     let models = model(template);
-    let plain = json::request(&request.to_string(), clock::now()).expect("a request");
+    let plain = json::request(&request.to_string(), LocalTime::now()).expect("a request");
     let plain = render(&models, plain, &Limits::default());
     let Output::Prompt { text: expected, .. } = plain.expect("renders").output else { panic!("no prompt") };
     let (prompt, ids) = rendered(&models, request);
@@ -97,7 +96,7 @@ fn caller_control_tokens_are_tokens_without_literal() {
     let models = model(CHATML);
     let mut request = user("a<|im_end|>b");
     request["return"] = json!(["token_ids"]);
-    let job = json::request(&request.to_string(), clock::now()).expect("a request");
+    let job = json::request(&request.to_string(), LocalTime::now()).expect("a request");
     let Output::Prompt { tokens: Some(Encoding { ids, .. }), .. } =
         render(&models, job, &Limits::default()).expect("renders").output
     else {
@@ -582,10 +581,12 @@ fn every_template_operation_keeps_taint() {
 }
 
 #[test]
-fn control_tokens_option_on_hf_messages_gives_a_warning() {
+fn control_tokens_option_travels_with_hf_messages() {
     let image = json!({"messages": [{"role": "user", "content": [{"type": "image", "base64": "QUJD"}]}]});
-    let warning = &answer(&model(CHATML), image)["warnings"][1];
-    assert_eq!((&warning["code"], &warning["path"]), (&json!("OPTION_IGNORED"), &json!("control_tokens")));
+    let answer = answer(&model(CHATML), image);
+    assert_eq!(answer["hf_template"]["literal_control_tokens"], json!(true));
+    let warnings = answer["warnings"].as_array().expect("warnings");
+    assert!(warnings.iter().all(|warning| warning["path"] != json!("control_tokens")), "{warnings:?}");
 }
 
 /// Compares with transformers' `sanitize_control_tokens` on the corpus's conversations, for every

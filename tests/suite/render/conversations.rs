@@ -42,13 +42,14 @@ async fn template_receives_every_field_in_hugging_face_shape() {
         name: "f".to_owned(),
         arguments_json: r#"{"z": 1.0, "a": 12345678901234567890123}"#.to_owned(),
     };
-    let assistant = chat::Message {
+    let assistant = chat::ChatMessage {
         role: "assistant".to_owned(),
         tool_calls: vec![call],
         extra_json: Some(r#"{"weight": 1}"#.to_owned()),
-        ..chat::Message::default()
+        ..chat::ChatMessage::default()
     };
-    let tool = chat::Message { tool_call_id: Some("c1".to_owned()), name: Some("f".to_owned()), ..text("tool", "4") };
+    let tool =
+        chat::ChatMessage { tool_call_id: Some("c1".to_owned()), name: Some("f".to_owned()), ..text("tool", "4") };
     let function = chat::FunctionTool {
         name: "f".to_owned(),
         description: Some("d".to_owned()),
@@ -78,7 +79,8 @@ async fn arguments_given_as_a_json_string_stay_a_string() {
     let (_service, mut client) = serve("{{ messages[0].tool_calls[0].function.arguments }}").await;
     let arguments_json = r#""{\"a\": 1}""#.to_owned();
     let call = chat::ToolCall { id: None, name: "f".to_owned(), arguments_json };
-    let message = chat::Message { role: "assistant".to_owned(), tool_calls: vec![call], ..chat::Message::default() };
+    let message =
+        chat::ChatMessage { role: "assistant".to_owned(), tool_calls: vec![call], ..chat::ChatMessage::default() };
     let response = client.render(request(conversation(vec![message]))).await.expect("renders");
     assert_eq!(prompt(response.into_inner()), r#"{"a": 1}"#);
 }
@@ -113,13 +115,14 @@ async fn template_time_is_the_request_render_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn conversation_with_images_returns_hf_messages() {
     let (_service, mut client) = serve(SHOW).await;
-    let data = chat::MediaData { data: vec![0xff, 0xd8, 0xff], mime_type: "image/jpeg".to_owned() };
+    let source = Some(chat::media_block::Source::Data(vec![0xff, 0xd8, 0xff]));
+    let jpeg = chat::MediaBlock { source, mime_type: "image/jpeg".to_owned() };
     let message = blocks(
         "user",
         vec![
             text_block("look"),
-            image_block(chat::image_block::Source::Base64("QUJD".to_owned())),
-            image_block(chat::image_block::Source::Data(data)),
+            image_block(chat::media_block::Source::Base64("QUJD".to_owned())),
+            chat::block::Kind::Image(jpeg),
         ],
     );
     let response = client.render(request(conversation(vec![message]))).await.expect("renders").into_inner();
@@ -136,7 +139,7 @@ async fn conversation_with_images_returns_hf_messages() {
 #[tokio::test(flavor = "multi_thread")]
 async fn pinned_plain_adapter_renders_images_and_warns_of_ignored_input() {
     let (_service, mut client) = serve(SHOW).await;
-    let image = image_block(chat::image_block::Source::Base64("QUJD".to_owned()));
+    let image = image_block(chat::media_block::Source::Base64("QUJD".to_owned()));
     let messages = vec![text("system", "s"), blocks("user", vec![text_block("a "), image])];
     let tool = chat::Tool { kind: Some(chat::tool::Kind::ToolJson("{}".to_owned())) };
     let conversation = chat::Conversation {
@@ -175,19 +178,19 @@ async fn model_without_template_uses_plain_and_the_reason_is_reported() {
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_message_field_is_named_by_path() {
     let (_service, mut client) = serve(SHOW).await;
-    let mut check = async |case: &str, message: chat::Message, field: &str| {
+    let mut check = async |case: &str, message: chat::ChatMessage, field: &str| {
         let result = client.render(request(conversation(vec![text("user", "a"), message]))).await;
         is_failed(case, result, Code::InvalidArgument, "INVALID_REQUEST", Some(field));
     };
     check("render/no-role", text("", "a"), "conversation.messages[1].role").await;
-    let broken = chat::Message { extra_json: Some("{".to_owned()), ..text("user", "a") };
+    let broken = chat::ChatMessage { extra_json: Some("{".to_owned()), ..text("user", "a") };
     check("render/extra-json", broken, "conversation.messages[1].extra_json").await;
-    let role = chat::Message { extra_json: Some(r#"{"role": "x"}"#.to_owned()), ..text("user", "a") };
+    let role = chat::ChatMessage { extra_json: Some(r#"{"role": "x"}"#.to_owned()), ..text("user", "a") };
     check("render/extra-role", role, "conversation.messages[1].extra_json").await;
     let call = chat::ToolCall { id: None, name: "f".to_owned(), arguments_json: "{a}".to_owned() };
-    let message = chat::Message { tool_calls: vec![call], ..text("assistant", "a") };
+    let message = chat::ChatMessage { tool_calls: vec![call], ..text("assistant", "a") };
     check("render/arguments-json", message, "conversation.messages[1].tool_calls[0].arguments_json").await;
-    let empty = chat::block::Kind::Image(chat::ImageBlock { source: None });
+    let empty = chat::block::Kind::Image(chat::MediaBlock::default());
     let sourceless = blocks("user", vec![text_block("a"), empty]);
     check("render/image-without-source", sourceless, "conversation.messages[1].blocks.blocks[1].image").await;
 }
@@ -195,7 +198,7 @@ async fn invalid_message_field_is_named_by_path() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_block_beside_an_image_is_rejected_by_name() {
     let (_service, mut client) = serve(SHOW).await;
-    let image = image_block(chat::image_block::Source::Base64("QUJD".to_owned()));
+    let image = image_block(chat::media_block::Source::Base64("QUJD".to_owned()));
     let other = chat::block::Kind::OtherJson(r#"{"type": "hologram"}"#.to_owned());
     let result = client.render(request(conversation(vec![blocks("user", vec![image, other])]))).await;
     let field = Some("conversation.messages[0].blocks.blocks[1]");

@@ -5,13 +5,13 @@ use std::path::Path;
 
 use render_svc::adapter::AdapterOutput;
 use render_svc::catalog::{ModelTable, ServedModel};
-use render_svc::clock;
 use render_svc::conversation::{Conversation, Invalid, Object};
 use render_svc::error::Error;
 use render_svc::limits::Limits;
 use render_svc::warning::WarningCode;
 use serde_json::{Value, json};
 use tandem_common::status::Reason;
+use tandem_template::LocalTime;
 use tandem_tests::{AdapterRequest, ModelFolder, error_texts};
 
 const V32: &str = "deepseek_v32";
@@ -382,7 +382,7 @@ fn response(architecture: &str, mut request: Value, adapter: Option<&str>) -> Va
         request["adapter"] = json!(adapter);
     }
     let models: ModelTable = model("tiny", &json!({"model_type": architecture})).into();
-    let job = render_svc::cli::json::request(&request.to_string(), clock::now()).expect("a request");
+    let job = render_svc::cli::json::request(&request.to_string(), LocalTime::now()).expect("a request");
     render_svc::cli::json::answer(render_svc::render::render(&models, job, &Limits::default()))
 }
 

@@ -9,14 +9,14 @@ use std::sync::LazyLock;
 use render_svc::adapter::Attachment;
 use render_svc::catalog::{ModelTable, ServedModel};
 use render_svc::cli::json;
-use render_svc::clock;
 use render_svc::limits::Limits;
 use render_svc::render::{Output, Rendered, render};
 use serde_json::{Value, json};
-use tandem_common::pb::chat::v1::image_block::Source;
+use tandem_common::pb::chat::v1::media_block::Source;
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::render_response::Output as RenderOutput;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
+use tandem_template::LocalTime;
 use tandem_tests::conversations::{blocks, conversation, image_block, request, text, text_block};
 use tandem_tests::{ModelFolder, error_texts, render_service};
 use tempfile::TempDir;
@@ -34,7 +34,7 @@ fn model(files: &[(&str, Value)]) -> ModelTable {
 }
 
 fn try_rendered(models: &ModelTable, request: &str) -> Result<Rendered, render_svc::error::Error> {
-    render(models, json::request(request, clock::now())?, &Limits::default())
+    render(models, json::request(request, LocalTime::now())?, &Limits::default())
 }
 
 #[track_caller]
@@ -245,7 +245,7 @@ async fn response_has_marker_offsets_and_unpaired_result_warnings() {
     let Some(RenderOutput::Prompt(pb::Prompt { text, attachments, .. })) = response.output else { panic!("no prompt") };
     let offset = text.rfind("<|image|>").and_then(|offset| u32::try_from(offset).ok()).expect("a marker");
     let expected = pb::Attachment {
-        kind: pb::MediaKind::Image.into(),
+        kind: tandem_common::pb::generate::v1::MediaKind::Image.into(),
         path: "conversation.messages[0].blocks.blocks[1].image".to_owned(),
         offset,
         mime_type: "image/png".to_owned(),

@@ -25,8 +25,8 @@ const TEMPLATE: &str = "{% if messages[0].content == 'spin' %}{% for i in range(
     {% endfor %}{% endif %}{{ messages[0].content }}";
 
 fn conversation(text: &str) -> Option<chat::Conversation> {
-    let content = Some(chat::message::Content::Text(text.to_owned()));
-    let message = chat::Message { role: "user".to_owned(), content, ..chat::Message::default() };
+    let content = Some(chat::chat_message::Content::Text(text.to_owned()));
+    let message = chat::ChatMessage { role: "user".to_owned(), content, ..chat::ChatMessage::default() };
     Some(chat::Conversation { messages: vec![message], ..chat::Conversation::default() })
 }
 
@@ -82,10 +82,10 @@ impl GenerateService for Silent {
         }
     }
 
-    async fn get_model(
+    async fn get_loaded_model(
         &self,
-        _request: Request<generate::GetModelRequest>,
-    ) -> Result<Response<generate::GetModelResponse>, Status> {
+        _request: Request<generate::GetLoadedModelRequest>,
+    ) -> Result<Response<generate::GetLoadedModelResponse>, Status> {
         Err(Status::unimplemented("not called"))
     }
 }

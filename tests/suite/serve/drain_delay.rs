@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use gen_svc::engine::Config;
 use tandem_common::pb::generate::v1::control_service_client::ControlServiceClient;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
-use tandem_common::pb::generate::v1::{DrainRequest, GetModelRequest};
+use tandem_common::pb::generate::v1::{DrainRequest, GetLoadedModelRequest};
 use tandem_common::pb::render::v1::ListModelsRequest;
 use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClient;
 use tandem_common::serve::ServeArgs;
@@ -88,7 +88,7 @@ async fn generation_service_accepts_calls_until_the_drain_delay_is_over() {
     request_shutdown(&service.running, &args).await;
     service.engine.reserve(&"caller".into()).expect("the engine accepts requests");
     let mut client = GenerateServiceClient::new(service.running.channel().await);
-    client.get_model(GetModelRequest::default()).await.expect("a new connection is served");
+    client.get_loaded_model(GetLoadedModelRequest::default()).await.expect("a new connection is served");
     drop(client);
     let engine = service.engine.clone();
     ends(service.running).await;

@@ -23,8 +23,8 @@ const STREAMS: usize = 200;
 const ROUNDS: usize = 15;
 
 fn conversation(text: String) -> Option<Conversation> {
-    let content = Some(chat::message::Content::Text(text));
-    let message = chat::Message { role: "user".to_owned(), content, ..chat::Message::default() };
+    let content = Some(chat::chat_message::Content::Text(text));
+    let message = chat::ChatMessage { role: "user".to_owned(), content, ..chat::ChatMessage::default() };
     Some(Conversation { messages: vec![message], ..Conversation::default() })
 }
 
@@ -43,21 +43,46 @@ fn task(number: usize, tokens: u32) -> RunTaskRequest {
     }
 }
 
-/// Runs a task to its end. Returns the time until its first token, or None if it was refused or failed.
-async fn run(channel: Channel, caller: &str, task: RunTaskRequest) -> Option<Duration> {
+/// The time until an answer's first token, and its parts in the engine.
+#[derive(Debug, Clone, Copy)]
+struct FirstToken {
+    total: Duration,
+    queue: Duration,
+    prefill: Duration,
+}
+
+/// Runs a task to its end. Returns None if it was refused or failed.
+async fn run(channel: Channel, caller: &str, task: RunTaskRequest) -> Option<FirstToken> {
     let start = Instant::now();
     let mut stream = TaskServiceClient::new(channel).run_task(as_caller(caller, task)).await.ok()?.into_inner();
-    let mut first = None;
+    let (mut first, mut timings) = (None, None);
     while let Some(response) = stream.message().await.ok()? {
-        if let Some(Event::Delta(_)) = response.event {
-            first.get_or_insert_with(|| start.elapsed());
+        match response.event {
+            Some(Event::Delta(_)) => _ = first.get_or_insert_with(|| start.elapsed()),
+            Some(Event::Finished(finished)) => timings = finished.timings,
+            _ => {}
         }
     }
-    first
+    let (total, timings) = (first?, timings?);
+    let part = |milliseconds: f64| Duration::from_secs_f64(milliseconds / 1_000.0);
+    Some(FirstToken { total, queue: part(timings.queue_ms), prefill: part(timings.prefill_ms) })
+}
+
+fn median(times: impl Iterator<Item = Duration>) -> Duration {
+    let mut times: Vec<Duration> = times.collect();
+    times.sort();
+    times[times.len() / 2]
+}
+
+/// The medians of a caller's times.
+#[derive(Debug, Clone, Copy)]
+struct Medians {
+    first: FirstToken,
+    prompt: Duration,
 }
 
 /// Returns the polite caller's median times until its first token and its rendered prompt.
-async fn polite(channel: &Channel, round: usize) -> [Duration; 2] {
+async fn polite(channel: &Channel, round: usize) -> Medians {
     let (mut tokens, mut prompts) = (Vec::new(), Vec::new());
     for number in 0..ROUNDS {
         let task = task(10_000 + round * ROUNDS + number, 4);
@@ -68,10 +93,13 @@ async fn polite(channel: &Channel, round: usize) -> [Duration; 2] {
         rendered.expect("a prompt");
         prompts.push(start.elapsed());
     }
-    [tokens, prompts].map(|mut times| {
-        times.sort();
-        times[times.len() / 2]
-    })
+    let of = |part: fn(&FirstToken) -> Duration| median(tokens.iter().map(part));
+    let first = FirstToken {
+        total: of(|token| token.total),
+        queue: of(|token| token.queue),
+        prefill: of(|token| token.prefill),
+    };
+    Medians { first, prompt: median(prompts.into_iter()) }
 }
 
 async fn connect(process: &Process) -> Channel {
@@ -120,10 +148,13 @@ async fn two_hundred_streams_of_one_caller_leave_room_for_another() {
     sleep(Duration::from_secs(10)).await;
     let beside = polite(&polite_channel, 1).await;
     streams.shutdown().await;
-    for (name, [alone, beside]) in
-        ["first token", "rendered prompt"].into_iter().zip([[alone[0], beside[0]], [alone[1], beside[1]]])
-    {
-        let ratio = beside.as_secs_f64() / alone.as_secs_f64();
-        eprintln!("{name}: median {alone:.2?} alone, {beside:.2?} beside {STREAMS} streams, {ratio:.2} times");
-    }
+    print("first token", alone.first.total, beside.first.total);
+    print("  of it in the queue", alone.first.queue, beside.first.queue);
+    print("  of it in prefill", alone.first.prefill, beside.first.prefill);
+    print("rendered prompt", alone.prompt, beside.prompt);
+}
+
+fn print(name: &str, alone: Duration, beside: Duration) {
+    let ratio = beside.as_secs_f64() / alone.as_secs_f64();
+    eprintln!("{name}: median {alone:.2?} alone, {beside:.2?} beside {STREAMS} streams, {ratio:.2} times");
 }

@@ -30,28 +30,28 @@ fn png(width: u32, height: u32) -> Vec<u8> {
     bytes
 }
 
-fn text(text: &str) -> chat::message::Content {
-    chat::message::Content::Text(text.to_owned())
+fn text(text: &str) -> chat::chat_message::Content {
+    chat::chat_message::Content::Text(text.to_owned())
 }
 
 /// Returns images of these widths and heights.
-fn images(sizes: &[[u32; 2]]) -> chat::message::Content {
+fn images(sizes: &[[u32; 2]]) -> chat::chat_message::Content {
     let image = |&[width, height]: &[u32; 2]| {
-        let data = chat::MediaData { data: png(width, height), mime_type: "image/png".to_owned() };
-        let source = Some(chat::image_block::Source::Data(data));
-        chat::Block { kind: Some(chat::block::Kind::Image(chat::ImageBlock { source })) }
+        let source = Some(chat::media_block::Source::Data(png(width, height)));
+        let image = chat::MediaBlock { source, mime_type: "image/png".to_owned() };
+        chat::Block { kind: Some(chat::block::Kind::Image(image)) }
     };
-    chat::message::Content::Blocks(chat::BlockList { blocks: sizes.iter().map(image).collect() })
+    chat::chat_message::Content::Blocks(chat::BlockList { blocks: sizes.iter().map(image).collect() })
 }
 
-async fn render(channel: &Channel, content: chat::message::Content) -> Result<(), Status> {
-    let message = chat::Message { role: "user".to_owned(), content: Some(content), ..chat::Message::default() };
+async fn render(channel: &Channel, content: chat::chat_message::Content) -> Result<(), Status> {
+    let message = chat::ChatMessage { role: "user".to_owned(), content: Some(content), ..chat::ChatMessage::default() };
     let conversation = Some(chat::Conversation { messages: vec![message], ..chat::Conversation::default() });
     let request = RenderRequest { conversation, ..RenderRequest::default() };
     RenderServiceClient::new(channel.clone()).render(request).await.map(drop)
 }
 
-async fn is_refused(case: &str, channel: &Channel, content: chat::message::Content, reason: &str, field: &str) {
+async fn is_refused(case: &str, channel: &Channel, content: chat::chat_message::Content, reason: &str, field: &str) {
     is_failed(case, render(channel, content).await, Code::InvalidArgument, reason, Some(field));
 }
 

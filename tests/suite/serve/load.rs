@@ -56,8 +56,8 @@ impl Times {
 }
 
 fn conversation(letters: usize) -> Option<chat::Conversation> {
-    let content = Some(chat::message::Content::Text("lorem ipsum ".repeat(letters.div_ceil(12))));
-    let message = chat::Message { role: "user".to_owned(), content, ..chat::Message::default() };
+    let content = Some(chat::chat_message::Content::Text("lorem ipsum ".repeat(letters.div_ceil(12))));
+    let message = chat::ChatMessage { role: "user".to_owned(), content, ..chat::ChatMessage::default() };
     Some(chat::Conversation { messages: vec![message], ..chat::Conversation::default() })
 }
 

@@ -25,7 +25,7 @@ use tandem_tests::{
 use tandem_tests_full::Generation;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinHandle;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Response, Status};
@@ -434,6 +434,41 @@ async fn excess_and_silent_connections_are_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn no_address_has_all_connections() {
+    let service = serve(ServeArgs { max_connections: 4, ..ServeArgs::default() }).await;
+    let mut idle = Vec::new();
+    for _ in 0..3 {
+        let stream = TcpStream::connect(service.address).await.expect("it listens");
+        let (sender, connection) = h2::client::handshake(stream).await.expect("it speaks HTTP/2");
+        idle.push((sender, tokio::spawn(connection)));
+    }
+    let one_too_many = TcpStream::connect(service.address).await.expect("it listens");
+    tokio::time::timeout(Duration::from_secs(5), closed(one_too_many)).await.expect("closed at once");
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket.bind(([127, 0, 0, 2], 0).into()).expect("an address of the loopback network");
+    let other = socket.connect(service.address).await.expect("it listens");
+    let (sender, connection) = h2::client::handshake(other).await.expect("there is room for another address");
+    let connection = tokio::spawn(connection);
+    sender.ready().await.expect("the connection stays open");
+    connection.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_over_http_1_have_an_eighth_of_the_places() {
+    let service = serve(ServeArgs { max_connections: 160, ..ServeArgs::default() }).await;
+    // One address has at most three quarters of the 20.
+    let mut closing = tokio::task::JoinSet::new();
+    for _ in 0..16 {
+        let mut stream = TcpStream::connect(service.address).await.expect("it listens");
+        stream.write_all(b"POST / HTTP/1.1\r\n").await.expect("it is sent");
+        closing.spawn(closed(stream));
+    }
+    let one_too_many = tokio::time::timeout(Duration::from_secs(5), closing.join_next());
+    one_too_many.await.expect("closed at once").expect("a connection").expect("no panic");
+    tokenize(service.channel().await, None).await.expect("HTTP/2 has places");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn connections_end_at_max_age_and_clients_reconnect() {
     let service = serve(ServeArgs { max_connection_age_seconds: Some(1), ..ServeArgs::default() }).await;
     let stream = TcpStream::connect(service.address).await.expect("it listens");
@@ -522,10 +557,10 @@ async fn run_task(generation: GenerationArgs) -> Result<(), Status> {
 }
 
 async fn ask(service: &Running) -> Result<(), Status> {
-    let message = chat::Message {
+    let message = chat::ChatMessage {
         role: "user".to_owned(),
-        content: Some(chat::message::Content::Text("Hi".to_owned())),
-        ..chat::Message::default()
+        content: Some(chat::chat_message::Content::Text("Hi".to_owned())),
+        ..chat::ChatMessage::default()
     };
     let conversation = Some(chat::Conversation { messages: vec![message], ..chat::Conversation::default() });
     let stop = Some(Stop { max_new_tokens: Some(2), ..Stop::default() });

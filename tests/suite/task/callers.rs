@@ -42,10 +42,10 @@ impl GenerateService for Recorder {
         Ok(Response::new(tokio_stream::iter(Vec::from(events))))
     }
 
-    async fn get_model(
+    async fn get_loaded_model(
         &self,
-        _request: Request<generate::GetModelRequest>,
-    ) -> Result<Response<generate::GetModelResponse>, Status> {
+        _request: Request<generate::GetLoadedModelRequest>,
+    ) -> Result<Response<generate::GetLoadedModelResponse>, Status> {
         Err(Status::unimplemented("any model"))
     }
 }
@@ -68,8 +68,8 @@ async fn task_is_sent_with_its_caller_and_at_most_the_priority_of_its_token() {
     let service = serve_catalog_with_generation(default_catalog(), generation, args).await;
     let mut client = TaskServiceClient::new(service.channel().await);
     for (caller, priority) in [("low", 9), ("low", -2), ("high", 9)] {
-        let content = Some(chat::message::Content::Text("hello".to_owned()));
-        let message = chat::Message { role: "user".to_owned(), content, ..chat::Message::default() };
+        let content = Some(chat::chat_message::Content::Text("hello".to_owned()));
+        let message = chat::ChatMessage { role: "user".to_owned(), content, ..chat::ChatMessage::default() };
         let conversation = Some(chat::Conversation { messages: vec![message], ..chat::Conversation::default() });
         let mut request = Request::new(RunTaskRequest { conversation, priority, ..RunTaskRequest::default() });
         request.metadata_mut().insert("authorization", format!("Bearer {caller}-secret").parse().expect("a value"));

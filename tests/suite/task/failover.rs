@@ -39,7 +39,7 @@ pub(crate) fn generation() -> Process {
     generation_of(&default_model())
 }
 
-fn generation_of(model: &Path) -> Process {
+pub(super) fn generation_of(model: &Path) -> Process {
     let model = model.display().to_string();
     Process::start("127.0.0.1:0", &["gen-svc", "--threads", "1", "--kv-memory-mib", "256", "--model", &model])
 }
@@ -68,7 +68,7 @@ fn addresses(processes: &[Process]) -> String {
     addresses.join(",")
 }
 
-async fn serve_with_replicas(model: &Path, replicas: &[Process]) -> (Running, TaskServiceClient<Channel>) {
+pub(super) async fn serve_with_replicas(model: &Path, replicas: &[Process]) -> (Running, TaskServiceClient<Channel>) {
     let generate = replicas.iter().map(|replica| format!("http://{}", replica.address).parse().expect("an address"));
     let args =
         GenerationArgs { generate: generate.collect(), generate_patience_seconds: 60, ..GenerationArgs::default() };
@@ -81,8 +81,8 @@ async fn serve_with_replicas(model: &Path, replicas: &[Process]) -> (Running, Ta
 /// with log probabilities, with a grammar, with stops.
 pub(crate) fn task(number: usize, tokens: u32) -> RunTaskRequest {
     let text = format!("Tell me a long story about number {number} and its friends.");
-    let content = Some(chat::message::Content::Text(text));
-    let message = chat::Message { role: "user".to_owned(), content, ..chat::Message::default() };
+    let content = Some(chat::chat_message::Content::Text(text));
+    let message = chat::ChatMessage { role: "user".to_owned(), content, ..chat::ChatMessage::default() };
     let is_greedy = number.is_multiple_of(2);
     let regex = generate::grammar::Kind::Regex("[a-z é🙂,]{10,2000}".to_owned());
     RunTaskRequest {
@@ -121,7 +121,7 @@ pub(crate) struct Answer {
     ids: Vec<u32>,
     tokens: Vec<generate::TokenInfo>,
     finish: Option<generate::Finished>,
-    message: Option<chat::Message>,
+    message: Option<chat::ChatMessage>,
     completion_tokens: u32,
     prompt_tokens: u32,
 }
@@ -342,10 +342,10 @@ impl GenerateService for ScriptedReplica {
         Ok(Response::new(tokio_stream::iter(responses([vec![accepted()], events].concat()))))
     }
 
-    async fn get_model(
+    async fn get_loaded_model(
         &self,
-        _request: Request<generate::GetModelRequest>,
-    ) -> Result<Response<generate::GetModelResponse>, Status> {
+        _request: Request<generate::GetLoadedModelRequest>,
+    ) -> Result<Response<generate::GetLoadedModelResponse>, Status> {
         Err(Status::unimplemented("not called"))
     }
 }

@@ -67,13 +67,13 @@ impl GenerateService for Replica {
         Ok(Response::new(tokio_stream::iter(events.to_vec())))
     }
 
-    async fn get_model(
+    async fn get_loaded_model(
         &self,
-        _request: Request<generate::GetModelRequest>,
-    ) -> Result<Response<generate::GetModelResponse>, Status> {
+        _request: Request<generate::GetLoadedModelRequest>,
+    ) -> Result<Response<generate::GetLoadedModelResponse>, Status> {
         let (id, tokenizer_sha256) = (self.id.to_owned(), self.tokenizer_sha256.clone());
-        let model = Some(generate::ModelInfo { id, tokenizer_sha256, ..generate::ModelInfo::default() });
-        Ok(Response::new(generate::GetModelResponse { model }))
+        let model = Some(generate::LoadedModel { id, tokenizer_sha256, ..generate::LoadedModel::default() });
+        Ok(Response::new(generate::GetLoadedModelResponse { model }))
     }
 }
 
@@ -174,8 +174,8 @@ async fn a_generate_id_that_no_replica_has_is_reported() {
 
 /// Runs a task. Returns the answer's text.
 async fn ask(mut client: TaskServiceClient<Channel>, model: &str) -> Result<String, Status> {
-    let content = Some(chat::message::Content::Text("hello".to_owned()));
-    let message = chat::Message { role: "user".to_owned(), content, ..chat::Message::default() };
+    let content = Some(chat::chat_message::Content::Text("hello".to_owned()));
+    let message = chat::ChatMessage { role: "user".to_owned(), content, ..chat::ChatMessage::default() };
     let request = RunTaskRequest {
         model: model.to_owned(),
         conversation: Some(chat::Conversation { messages: vec![message], ..chat::Conversation::default() }),
@@ -306,7 +306,7 @@ async fn replica_with_another_tokenizer_gets_no_task() {
     }
 }
 
-/// A replica whose GetModel begins its response and never ends it.
+/// A replica whose GetLoadedModel begins its response and never ends it.
 #[derive(Debug, Clone)]
 struct Stuck;
 

@@ -20,9 +20,9 @@ use tempfile::TempDir;
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
-fn message(role: &str, text: &str) -> chat::Message {
-    let content = Some(chat::message::Content::Text(text.to_owned()));
-    chat::Message { role: role.to_owned(), content, ..Default::default() }
+fn message(role: &str, text: &str) -> chat::ChatMessage {
+    let content = Some(chat::chat_message::Content::Text(text.to_owned()));
+    chat::ChatMessage { role: role.to_owned(), content, ..Default::default() }
 }
 
 fn task(golden: &Golden) -> RunTaskRequest {
@@ -101,10 +101,11 @@ async fn failed_task_names_its_reason() {
     let status = client.run_task(late).await.expect_err("no service listens");
     assert_eq!(failed(&status).reason, "DEADLINE_EXCEEDED");
     assert!(status.message().contains("replica"), "{status}");
-    let image = chat::ImageBlock { source: Some(chat::image_block::Source::Base64("QQ==".to_owned())) };
+    let image =
+        chat::MediaBlock { source: Some(chat::media_block::Source::Base64("QQ==".to_owned())), ..Default::default() };
     let block = chat::Block { kind: Some(chat::block::Kind::Image(image)) };
-    let content = Some(chat::message::Content::Blocks(chat::BlockList { blocks: vec![block] }));
-    let seen = chat::Message { role: "user".to_owned(), content, ..Default::default() };
+    let content = Some(chat::chat_message::Content::Blocks(chat::BlockList { blocks: vec![block] }));
+    let seen = chat::ChatMessage { role: "user".to_owned(), content, ..Default::default() };
     let conversation = Some(chat::Conversation { messages: vec![seen], ..Default::default() });
     let images = RunTaskRequest { conversation, ..task(golden) };
     let generation = Generation::start().await;

@@ -15,6 +15,71 @@ pub struct AddedToken {
     pub is_special: bool,
 }
 
+/// Elements of HTML. Their tags are text unless a format writes them.
+const HTML: &[&str] = &[
+    "a",
+    "b",
+    "blockquote",
+    "body",
+    "br",
+    "caption",
+    "code",
+    "div",
+    "em",
+    "h1",
+    "h2",
+    "h3",
+    "h4",
+    "h5",
+    "h6",
+    "head",
+    "hr",
+    "html",
+    "i",
+    "img",
+    "li",
+    "ol",
+    "p",
+    "pre",
+    "s",
+    "span",
+    "strong",
+    "sub",
+    "sup",
+    "table",
+    "tbody",
+    "td",
+    "tfoot",
+    "th",
+    "thead",
+    "tr",
+    "u",
+    "ul",
+];
+
+/// Brackets around control tokens.
+const BRACKETS: &[char] = &['<', '>', '[', ']', '{', '}', '|', '｜'];
+
+impl AddedToken {
+    /// Returns true if the token is special, is written as control tokens are, or is written by a
+    /// prompt's format. The rest of a vocabulary is text: white space, words, and tags of HTML.
+    pub fn is_control(&self, is_written: impl Fn(&str) -> bool) -> bool {
+        let text = self.text.as_str();
+        self.is_special || (!text.trim().is_empty() && (looks_like_control(text) || is_written(text)))
+    }
+}
+
+/// Returns true if an added token that is not special is written as control tokens are.
+fn looks_like_control(text: &str) -> bool {
+    text.contains(BRACKETS) && !is_html(text)
+}
+
+fn is_html(text: &str) -> bool {
+    let tag = text.strip_prefix('<').and_then(|text| text.strip_suffix('>'));
+    let element = tag.map(|tag| tag.strip_prefix('/').unwrap_or(tag));
+    element.is_some_and(|element| HTML.contains(&element))
+}
+
 /// A part of a text.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Part<'a> {

@@ -1,9 +1,11 @@
-//! A cache of encoded texts, because each turn of a chat repeats the conversation.
+//! A cache of encoded texts, because each turn of a chat repeats the conversation. All tokenizers
+//! of the process share it, so that its memory does not grow with their number.
 //!
 //! Text between two special tokens is encoded independently of its surroundings, so it is the unit
 //! of the cache. Keys contain the full text, so hash collisions are harmless.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Counter;
@@ -28,9 +30,20 @@ static LOOKUPS: LazyLock<Counter<u64>> = LazyLock::new(|| {
         .build()
 });
 
+/// The size of the shared map, without the map's overhead.
+const SHARED_BYTES: u64 = 64 << 20;
+
 /// A bounded map from text to ids, with eviction in approximate LRU order.
+type Texts = Map<Key, Arc<[u32]>, Weight>;
+
+static SHARED: LazyLock<Texts> = LazyLock::new(|| texts(SHARED_BYTES));
+static OWNERS: AtomicU64 = AtomicU64::new(0);
+
+/// A tokenizer's part of the shared map, or a separate map.
 pub(super) struct Cache {
-    ids: Map<Key, Arc<[u32]>, Weight>,
+    /// The tokenizer, in the keys of its entries.
+    owner: u64,
+    own: OnceLock<Texts>,
 }
 
 /// The mode of encoding, which determines the ids together with the text.
@@ -48,6 +61,7 @@ pub(super) enum Manner {
 struct Key {
     text: Box<str>,
     manner: Manner,
+    owner: u64,
 }
 
 /// A borrowed key with the same hash.
@@ -55,11 +69,12 @@ struct Key {
 struct KeyRef<'a> {
     text: &'a str,
     manner: Manner,
+    owner: u64,
 }
 
 impl Equivalent<Key> for KeyRef<'_> {
     fn equivalent(&self, key: &Key) -> bool {
-        *self.text == *key.text && self.manner == key.manner
+        *self.text == *key.text && self.manner == key.manner && self.owner == key.owner
     }
 }
 
@@ -79,20 +94,26 @@ pub(super) fn register_metrics() {
     }
 }
 
+fn texts(bytes: u64) -> Texts {
+    let options = OptionsBuilder::new()
+        .shards(SHARDS)
+        .estimated_items_capacity(4096)
+        .weight_capacity(bytes)
+        .build()
+        .expect("every setting is given");
+    Map::with_options(options, Weight, DefaultHashBuilder::default(), DefaultLifecycle::default())
+}
+
 impl Cache {
-    /// Creates a cache of at most `bytes` bytes, without the map's overhead. 0 disables it.
-    pub(super) fn new(bytes: u64) -> Self {
-        let options = OptionsBuilder::new()
-            .shards(SHARDS)
-            .estimated_items_capacity(4096)
-            .weight_capacity(bytes)
-            .build()
-            .expect("every setting is given");
-        Self { ids: Map::with_options(options, Weight, DefaultHashBuilder::default(), DefaultLifecycle::default()) }
+    /// Creates a tokenizer's part of the shared map.
+    pub(super) fn new() -> Self {
+        Self { owner: OWNERS.fetch_add(1, Ordering::Relaxed), own: OnceLock::new() }
     }
 
+    /// Gives the tokenizer a separate map, of at most `bytes` bytes without the map's overhead. 0
+    /// disables the cache.
     pub(super) fn set_bytes(&self, bytes: u64) {
-        self.ids.set_capacity(bytes);
+        self.own.get_or_init(|| texts(bytes)).set_capacity(bytes);
     }
 
     /// Appends the ids of a text to `ids`: from the cache, or else from `encode`.
@@ -103,10 +124,11 @@ impl Cache {
         ids: &mut Vec<u32>,
         encode: impl FnOnce(&mut Vec<u32>) -> Result<(), E>,
     ) -> Result<(), E> {
-        if text.len() < MIN_BYTES || self.ids.capacity() == 0 {
+        let (texts, owner) = (self.own.get().unwrap_or(&SHARED), self.owner);
+        if text.len() < MIN_BYTES || texts.capacity() == 0 {
             return encode(ids);
         }
-        let cached = self.ids.get(&KeyRef { text, manner });
+        let cached = texts.get(&KeyRef { text, manner, owner });
         LOOKUPS.add(1, &[KeyValue::new("result", if cached.is_some() { "hit" } else { "miss" })]);
         if let Some(cached) = cached {
             ids.extend_from_slice(&cached);
@@ -114,7 +136,7 @@ impl Cache {
         }
         let start = ids.len();
         encode(ids)?;
-        self.ids.insert(Key { text: text.into(), manner }, ids[start..].into());
+        texts.insert(Key { text: text.into(), manner, owner }, ids[start..].into());
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ thread_local! {
 }
 
 /// While it exists, encoding on this thread fails with [`TokenizerError::Cancelled`] once its token
-/// is cancelled.
+/// is cancelled. Other long work on the thread calls [`check`](Self::check).
 #[derive(Debug)]
 pub struct CancelScope {
     outer: Option<CancellationToken>,
@@ -22,6 +22,20 @@ impl CancelScope {
     #[must_use]
     pub fn start(cancelled: CancellationToken) -> Self {
         Self { outer: CURRENT.replace(Some(cancelled)) }
+    }
+
+    /// Returns the token of the thread's scope, for a scope on another thread.
+    #[must_use]
+    pub fn token() -> Option<CancellationToken> {
+        CURRENT.with_borrow(Clone::clone)
+    }
+
+    /// Fails if the token of the thread's scope is cancelled.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Cancelled`].
+    pub fn check() -> Result<(), TokenizerError> {
+        check()
     }
 }
 

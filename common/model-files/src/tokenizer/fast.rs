@@ -6,7 +6,6 @@
 //! agrees on a probe. It is not used for the few characters whose Unicode properties differ.
 
 use std::borrow::Cow;
-use std::panic::catch_unwind;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -21,6 +20,7 @@ use super::classic::Classic;
 use super::error::{TokenizerError, encode_error};
 use super::literal::{Forbidden, Piece, Tokens};
 use super::long::{self, LONG_BYTES};
+use super::pipeline;
 use super::unicode::is_doubtful;
 
 /// The probe, which reveals differing settings: words, spaces, digits, contractions, line breaks,
@@ -40,7 +40,7 @@ pub(super) struct Fast {
     uses_unicode: bool,
     /// Ids from here on are placeholders for bytes that are missing from the vocabulary.
     missing: u32,
-    cache: Cache,
+    cache: Arc<Cache>,
 }
 
 /// The text that is added before text.
@@ -64,7 +64,7 @@ enum Place {
 
 impl Fast {
     /// Builds the encoder, or returns why the classic encoder must be used.
-    pub(super) fn of(classic: Arc<Classic>, cache_bytes: u64) -> Result<Self, String> {
+    pub(super) fn of(classic: Arc<Classic>, cache: Arc<Cache>) -> Result<Self, String> {
         let added: Vec<_> = classic.encoder.get_added_tokens_decoder().into_iter().collect();
         let (mut spec, prefix) = bare(&classic.encoder)?;
         refuse_unknown_added(&added, &spec)?;
@@ -73,7 +73,7 @@ impl Fast {
             return Err("the prefix affects the pre-tokenizer".to_owned());
         }
         let missing = add_missing_bytes(&mut spec)?;
-        let (encoder, splitters, cache) = (build(spec)?, Splitters::new(&added)?, Cache::new(cache_bytes));
+        let (encoder, splitters) = (pipeline::build(spec)?, Splitters::new(&added)?);
         let fast = Self { encoder, classic, splitters, prefix, uses_unicode, missing, cache };
         fast.check().map(|()| fast)
     }
@@ -83,10 +83,6 @@ impl Fast {
         let mut found = Vec::new();
         self.with_added(PROBE, true, &mut found).map_err(|error| error.to_string())?;
         if found == expected.get_ids() { Ok(()) } else { Err("the ids of the probe differ".to_owned()) }
-    }
-
-    pub(super) fn set_cache_bytes(&self, bytes: u64) {
-        self.cache.set_bytes(bytes);
     }
 
     /// Encodes the pieces of a text, in order.
@@ -188,15 +184,6 @@ impl Prefix {
             _ => Cow::Borrowed(text),
         }
     }
-}
-
-/// Builds the library's encoder. Its panics on some files become errors.
-fn build(mut spec: Value) -> Result<PipelineTokenizer, String> {
-    let built = catch_unwind(move || {
-        tokenizers_fast::canonicalize_value(&mut spec).map_err(|error| error.to_string())?;
-        tokenizers_fast::from_json(&spec.to_string()).map_err(|error| error.to_string())
-    });
-    built.unwrap_or_else(|_| Err("the library panicked".to_owned()))
 }
 
 /// Returns a `tokenizer.json` with the model, normalizers and pre-tokenizers, and the prefix that

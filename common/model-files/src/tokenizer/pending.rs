@@ -2,12 +2,13 @@
 //! classic encoder's.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 
 use parking_lot::Mutex;
 
+use super::cache::Cache;
 use super::classic::Classic;
 use super::fast::Fast;
 
@@ -24,12 +25,12 @@ pub(super) struct Pending {
 struct Shared {
     /// None if the build failed, or if its ids differ from the classic encoder's.
     built: OnceLock<Option<Fast>>,
-    cache_bytes: AtomicU64,
+    cache: Arc<Cache>,
 }
 
 impl Pending {
-    pub(super) fn new(cache_bytes: u64) -> Self {
-        let shared = Shared { built: OnceLock::new(), cache_bytes: AtomicU64::new(cache_bytes) };
+    pub(super) fn new() -> Self {
+        let shared = Shared { built: OnceLock::new(), cache: Arc::new(Cache::new()) };
         Self { shared: Arc::new(shared), is_begun: AtomicBool::new(false) }
     }
 
@@ -46,10 +47,7 @@ impl Pending {
     }
 
     pub(super) fn set_cache_bytes(&self, bytes: u64) {
-        self.shared.cache_bytes.store(bytes, Ordering::Relaxed);
-        if let Some(Some(fast)) = self.shared.built.get() {
-            fast.set_cache_bytes(bytes);
-        }
+        self.shared.cache.set_bytes(bytes);
     }
 
     fn begin(&self, classic: &Arc<Classic>) {
@@ -75,15 +73,12 @@ fn build(shared: &Weak<Shared>, classic: &Weak<Classic>) {
 
 impl Shared {
     fn build(&self, classic: Arc<Classic>) {
-        let bytes = self.cache_bytes.load(Ordering::Relaxed);
-        let built = catch_unwind(AssertUnwindSafe(|| Fast::of(classic, bytes)));
+        let cache = Arc::clone(&self.cache);
+        let built = catch_unwind(AssertUnwindSafe(|| Fast::of(classic, cache)));
         let built = built.unwrap_or_else(|_| Err("the library panicked".to_owned()));
         let fast = built
             .inspect_err(|reason| tracing::debug!(reason, "fast encoder not available; using the classic one"))
             .ok();
-        // The setting may have changed during the build.
-        if let Some(fast) = self.built.get_or_init(|| fast) {
-            fast.set_cache_bytes(self.cache_bytes.load(Ordering::Relaxed));
-        }
+        let _ = self.built.set(fast);
     }
 }

@@ -4,6 +4,10 @@ use super::token::{Token, TokenKind};
 use crate::error::CompileError;
 use crate::unicode::is_space;
 
+/// The most tokens of a template. A token takes some hundred bytes until the program is built, and
+/// checks for repeated names take a time that grows with the square of their number.
+const MAX_TOKENS: usize = 1 << 16;
+
 /// The state of the lexer.
 pub(super) struct Lexer<'s> {
     pub(super) source: &'s str,
@@ -25,6 +29,15 @@ impl<'s> Lexer<'s> {
 
     pub(super) fn push(&mut self, kind: TokenKind) {
         self.tokens.push(Token { kind, line: self.line });
+    }
+
+    /// Fails if there are too many tokens. Called once for each part of the text and of a tag, which
+    /// adds a few.
+    pub(super) fn check_count(&self) -> Result<(), CompileError> {
+        if self.tokens.len() <= MAX_TOKENS {
+            return Ok(());
+        }
+        Err(CompileError::TooComplex { line: self.line, what: "the template's number of tokens", max: MAX_TOKENS })
     }
 
     /// Advances by `len` bytes.

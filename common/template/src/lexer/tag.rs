@@ -41,6 +41,7 @@ impl Lexer<'_> {
     fn tag(&mut self, end: &str) -> Result<Option<Option<u8>>, CompileError> {
         let mut open = Vec::new();
         loop {
+            self.check_count()?;
             let rest = self.rest();
             if rest.is_empty() {
                 return Ok(None);

@@ -27,7 +27,7 @@ Examples:
   cargo xtask chat \"Why is the sky blue?\"
   cargo xtask chat --temperature 0 --max-new-tokens 64 \"Count to ten.\"
   cargo xtask chat --system \"You are a pirate.\"
-  cargo xtask chat --image cat.png \"What is in this image?\"
+  cargo xtask chat --model Qwen2.5-VL-3B-Instruct --image cat.png \"What is in this image?\"
   printf 'My name is Ada.\\nWhat is my name?\\n' | cargo xtask chat
   cargo xtask chat --keep \"Hello\"                        keeps both running; prints how to call them
   cargo xtask chat --status                              shows the services that --keep left

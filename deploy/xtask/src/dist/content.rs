@@ -1,16 +1,16 @@
 //! The content of a tarball.
 
-use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::binary;
-use super::output::output_of;
 use crate::files::{copy, make_folder, write};
 use crate::layout::Layout;
+use crate::release::binary::{self, Library};
+use crate::release::libtorch;
+use crate::release::output::output_of;
 
 /// The completion scripts: the shell, and the file's name before and after the service's.
 const SHELLS: [(&str, &str, &str); 3] = [("bash", "", ".bash"), ("zsh", "_", ""), ("fish", "", ".fish")];
@@ -30,7 +30,7 @@ pub(super) struct Package<'a> {
 pub(super) fn fill(package: &Package, staging: &Path) -> Result<String> {
     let Package { layout, service, program, is_trial } = package;
     // A program for other machines does not search the folder of libtorch here.
-    let version = output_of(Command::new(program).arg("--version").env("LD_LIBRARY_PATH", libtorch(package)))?;
+    let version = output_of(Command::new(program).arg("--version").env("LD_LIBRARY_PATH", libtorch(layout)))?;
     let fact = |name: &str| version.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
     let (number, target) = (fact(service).context("no version")?, fact("target:").context("no target")?);
     let name = format!("{service}-{number}-{target}");
@@ -44,7 +44,7 @@ pub(super) fn fill(package: &Package, staging: &Path) -> Result<String> {
         (folders, true) => eprintln!("warning: {service} also searches {}", folders.join(", ")),
         (folders, false) => bail!("{service} searches libraries in {}", folders.join(", ")),
     }
-    let libraries = copy_libraries(program, &root, &libtorch(package))?;
+    let libraries = copy_libraries(program, &root, &libtorch(layout))?;
     write_pages(&staged, service, &root.join("share"))?;
     for folder in ["google", "tandem"] {
         copy_protos(&layout.root().join("proto").join(folder), &root.join("share/proto").join(folder))?;
@@ -57,15 +57,10 @@ pub(super) fn fill(package: &Package, staging: &Path) -> Result<String> {
     Ok(name)
 }
 
-/// Returns the folder of libtorch's libraries.
-fn libtorch(package: &Package) -> PathBuf {
-    env::var_os("LIBTORCH").map_or_else(|| package.layout.libtorch(), PathBuf::from).join("lib")
-}
-
 /// Copies the libraries into `lib/`, under the names that the program loads.
 fn copy_libraries(program: &Path, root: &Path, libtorch: &Path) -> Result<Vec<PathBuf>> {
     let mut copied = Vec::new();
-    for library in binary::libraries(program, libtorch)? {
+    for Library { path: library, .. } in binary::libraries(program, libtorch)?.into_iter().filter(|it| !it.is_system) {
         let name = library.file_name().context("a library has a name")?;
         if name.to_string_lossy().starts_with("libtorch_cuda") {
             bail!("dist packs libtorch for the CPU only; {} has CUDA", libtorch.display());

@@ -84,7 +84,7 @@ fn sources(module: &Path) -> Result<String> {
 }
 
 /// Returns the Go command. Programs contain no state of a version control system.
-fn go() -> Command {
+pub(crate) fn go() -> Command {
     let mut go = Command::new("go");
     go.env("GOFLAGS", "-buildvcs=false -modcacherw");
     go

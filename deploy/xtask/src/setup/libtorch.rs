@@ -66,6 +66,14 @@ pub(super) fn in_use(layout: &Layout) -> String {
     chosen_by_user(layout).unwrap_or_else(|| format!("{} ({TORCH_VERSION}, {flavour})", layout.libtorch().display()))
 }
 
+/// Returns the version of the libtorch that a build uses, without the suffix of its devices.
+pub(super) fn version(layout: &Layout) -> String {
+    let folder = env::var_os("LIBTORCH").map_or_else(|| layout.libtorch(), PathBuf::from);
+    let stated = fs::read_to_string(folder.join("build-version")).unwrap_or_default();
+    let version = stated.trim().split('+').next().filter(|version| !version.is_empty());
+    version.unwrap_or(TORCH_VERSION).to_owned()
+}
+
 pub(super) fn installed(layout: &Layout) -> Option<Flavour> {
     let stamp = fs::read_to_string(layout.libtorch().join(STAMP)).ok()?;
     [Flavour::Cpu, Flavour::Cuda].into_iter().find(|flavour| flavour.stamp() == stamp)

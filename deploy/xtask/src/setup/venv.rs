@@ -1,5 +1,6 @@
 //! Python tools for tests and CI: one virtual environment per set, under `.tandem/`.
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,9 @@ enum Scope {
     /// The listed packages and their dependencies. A package without a wheel is compiled.
     Dependencies,
 }
+
+/// Pinned because a newer version may have new rules of linting.
+const BUF: &str = "buf-bin==1.75.0\n";
 
 /// A virtual environment with the pinned requirements.
 #[derive(Debug)]
@@ -72,6 +76,20 @@ impl Venv {
         fill(&python, &packages, requirements, self.scope)?;
         write(&packages.join(STAMP), requirements)
     }
+}
+
+/// Returns the Python of the suite's client, with gRPC. TANDEM_PYTHON names another.
+pub(crate) fn clients(layout: &Layout) -> Result<PathBuf> {
+    if let Some(chosen) = env::var_os("TANDEM_PYTHON") {
+        return Ok(chosen.into());
+    }
+    let list = layout.root().join("tests/clients/python/requirements.txt");
+    Ok(Venv::ensure(layout, "venv", &read(&list)?)?.python())
+}
+
+/// Returns buf, the linter and generator of protos.
+pub(crate) fn buf(layout: &Layout) -> Result<PathBuf> {
+    Venv::ensure(layout, "buf", BUF)?.program("buf")
 }
 
 /// Returns the environment with transformers, the reference for rendering.

@@ -1,52 +1,74 @@
-//! `cargo xtask test --clients`: the client packages against both services.
+//! The clients of each language: the packages of `proto/clients`, and the suites of `tests/clients` that
+//! replay the contract's vectors.
 
-use std::ffi::OsStr;
-use std::path::Path;
+mod suites;
+
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::cargo::{self, Profile};
+use crate::cargo::{self, Profile, Programs};
+use crate::files;
 use crate::layout::Layout;
-use crate::setup;
-use crate::setup::python::Python;
+use crate::setup::{self, venv};
+use crate::steps::{self, Step};
+use crate::tools::is_installed;
+pub(crate) use suites::Language;
+use suites::{Clients, SUITES, Suite};
 
-/// Builds the services, installs each package with the tools of its language, and runs its tests. The
-/// first failure ends it.
-pub(super) fn run(layout: &Layout) -> Result<ExitCode> {
+/// Tests the clients of one language or of all.
+pub(super) fn run(layout: &Layout, only: Option<Language>) -> Result<ExitCode> {
     setup::ensure(layout)?;
-    let services = cargo::build(layout, Profile::Dev, &["gen-svc", "render-svc"])?.executable("gen-svc")?;
-    let programs = services.parent().context("a program is in a folder")?;
-    let is_good = python(layout, programs)? && typescript(layout, programs)?;
-    Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    steps::run(steps(layout, only)?)
 }
 
-/// Installs the Python package and its dependencies into `.tandem/clients`, and tests it.
-fn python(layout: &Layout, programs: &Path) -> Result<bool> {
-    let python = Python::find()?;
-    python.require_pip()?;
-    let (package, installed) = (layout.root().join("proto/clients/python"), layout.tandem().join("clients"));
-    let mut install = python.pip();
-    install.args(["install", "--quiet", "--upgrade", "--target"]).arg(&installed).arg(&package);
-    let mut test = python.command();
-    test.args(["-m", "unittest", "discover", "-s"]).arg(package.join("tests")).env("PYTHONPATH", installed);
-    Ok(succeeds(&mut install)? && succeeds(test.env("TANDEM_PROGRAMS", programs))?)
+/// Returns the steps that test the clients of one language or of all. A language whose tools are missing
+/// has a step that names them and succeeds.
+pub(crate) fn steps(layout: &Layout, only: Option<Language>) -> Result<Vec<Step>> {
+    let exchange = layout.tandem().join("exchange");
+    files::remove_folder(&exchange)?;
+    files::make_folder(&exchange)?;
+    let programs = Programs::of(Profile::Dev)?.folder().to_owned();
+    let clients = Clients { layout, programs, python: venv::clients(layout)?, buf: venv::buf(layout)?, exchange };
+    let services = cargo::build_command(layout, Profile::Dev, &["gen-svc", "render-svc"]);
+    let mut steps = vec![Step::new("services", services)];
+    let chosen = SUITES.iter().filter(|suite| only.is_none_or(|language| language == suite.language));
+    let (complete, incomplete): (Vec<_>, Vec<_>) = chosen.partition(|suite| suite.missing_tool().is_none());
+    steps.extend(incomplete.iter().map(|suite| suite.skipped()));
+    steps.extend(complete.iter().flat_map(|suite| suite.steps(&clients)));
+    if only.is_none() {
+        let read = |suite: &&Suite| Step::of(format!("{} reads", suite.name), (suite.read)(&clients));
+        steps.push(Step::new("Rust page", rust(&clients, "page::the_program_of_the_page_answers")));
+        steps.push(Step::new(
+            "Rust writes",
+            rust(&clients, "exchange::this_language_writes_the_bytes_of_every_request"),
+        ));
+        steps.extend(complete.iter().map(read));
+        steps.push(Step::new("Rust reads", rust(&clients, "exchange::every_language_sends_the_request_of_the_vector")));
+    }
+    Ok(steps)
 }
 
-/// Installs the dependencies of the TypeScript package in its folder, which also compiles it, and tests it.
-fn typescript(layout: &Layout, programs: &Path) -> Result<bool> {
-    let package = layout.root().join("proto/clients/typescript");
-    let npm = |argument: &str| {
-        let mut command = Command::new("npm");
-        command.arg(argument).current_dir(&package).env("TANDEM_PROGRAMS", programs);
-        succeeds(&mut command)
-    };
-    Ok(npm("ci")? && npm("test")?)
+/// Returns the command of one of Rust's tests that only these steps run.
+fn rust(clients: &Clients<'_>, test: &str) -> Command {
+    let mut command = cargo::command(clients.layout);
+    command.args(["test", "--workspace", "--test", "full", "--", "--ignored", "--nocapture", "--exact"]);
+    command.arg(format!("vectors::{test}")).env("TANDEM_EXCHANGE", &clients.exchange);
+    command
 }
 
-fn succeeds(command: &mut Command) -> Result<bool> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let arguments = command.get_args().collect::<Vec<_>>().join(OsStr::new(" "));
-    eprintln!("\n=== {program} {}", arguments.display());
-    Ok(command.status().with_context(|| format!("cannot run {program}"))?.success())
+impl Suite {
+    fn steps(&self, clients: &Clients<'_>) -> Vec<Step> {
+        let package = self.package.map(|package| Step::of(format!("{} package", self.name), package(clients)));
+        let replay = Step::of(format!("{} vectors", self.name), (self.replay)(clients));
+        package.into_iter().chain([replay]).collect()
+    }
+
+    fn missing_tool(&self) -> Option<&'static str> {
+        self.tools.iter().find(|tool| !is_installed(tool)).copied()
+    }
+
+    fn skipped(&self) -> Step {
+        Step::skipped(self.name, format!("{} is not installed", self.missing_tool().unwrap_or_default()))
+    }
 }

@@ -5,17 +5,17 @@ use std::io::Cursor;
 use image::codecs::bmp::BmpDecoder;
 use image::{ColorType, ImageDecoder, ImageError as Failure};
 
-use super::limits::Limits;
+use super::limits::HeaderRules;
 use super::output::{damaged, rgb};
 use crate::error::ImageError;
 use crate::format::Format;
 use crate::image::{CHANNELS, RgbImage};
 
-pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, ImageError> {
+pub(super) fn decode(bytes: &[u8], rules: &HeaderRules<'_>) -> Result<RgbImage, ImageError> {
     let failed = damaged::<Failure>(Format::Bmp);
     let decoder = BmpDecoder::new(Cursor::new(bytes)).map_err(&failed)?;
     let (width, height) = decoder.dimensions();
-    let sides = limits.check(width, height)?;
+    let sides = rules.check(width, height)?;
     let channels = match decoder.color_type() {
         ColorType::L8 => 1,
         ColorType::Rgba8 => 4,

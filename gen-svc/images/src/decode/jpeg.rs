@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Read};
 
 use mozjpeg::{ColorSpace, Decompress, Marker};
 
-use super::limits::Limits;
+use super::limits::HeaderRules;
 use super::orientation;
 use super::output::damaged;
 use crate::error::ImageError;
@@ -19,11 +19,11 @@ const EXIF: &[u8] = b"Exif\0\0";
 
 /// Decodes all of `bytes`. A truncated file is an error. Damaged entropy-coded data is not: libjpeg
 /// continues after it, and torchvision returns the result.
-pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, ImageError> {
+pub(super) fn decode(bytes: &[u8], rules: &HeaderRules<'_>) -> Result<RgbImage, ImageError> {
     check_scans(bytes)?;
     let failed = damaged::<io::Error>(Format::Jpeg);
     let mut jpeg = Decompress::with_markers(&[Marker::APP(1)]).from_reader(Untruncated(bytes)).map_err(&failed)?;
-    let sides = limits.check(jpeg.width() as u64, jpeg.height() as u64)?;
+    let sides = rules.check(jpeg.width() as u64, jpeg.height() as u64)?;
     jpeg.dct_method(mozjpeg::DctMethod::IntegerSlow);
     jpeg.do_fancy_upsampling(true);
     let exif = jpeg.markers().find_map(|marker| marker.data.strip_prefix(EXIF)).map(<[u8]>::to_vec);

@@ -2,6 +2,9 @@
 
 use crate::error::ImageError;
 
+/// The longest side of an image, as JPEG and GIF have it. A resize needs memory in proportion to a side.
+const MAX_SIDE: u64 = 65_535;
+
 /// Limits of an image. They are checked before its pixels are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -9,34 +12,57 @@ pub struct Limits {
     pub max_bytes: usize,
     /// The most pixels of a decoded image. A pixel takes up to 16 bytes while it is decoded.
     pub max_pixels: u64,
+    /// The most tiles or crops into which a processor cuts an image, the whole image included.
+    pub max_tiles: usize,
+}
+
+/// Accepts or refuses the width and the height of an image.
+pub(crate) type Accept<'a> = &'a dyn Fn(usize, usize) -> Result<(), ImageError>;
+
+/// The rules for an image's header.
+pub(super) struct HeaderRules<'a> {
+    pub(super) limits: &'a Limits,
+    pub(super) accept: Accept<'a>,
 }
 
 impl Default for Limits {
-    /// 32 MiB and 33,554,432 pixels.
+    /// 32 MiB, 33,554,432 pixels and 64 tiles.
     fn default() -> Self {
-        Self { max_bytes: 32 << 20, max_pixels: 32 << 20 }
+        Self { max_bytes: 32 << 20, max_pixels: 32 << 20, max_tiles: 64 }
     }
 }
 
 impl Limits {
+    /// Checks the tiles of an image.
+    pub(crate) fn check_tiles(&self, tiles: usize) -> Result<(), ImageError> {
+        if tiles > self.max_tiles { Err(ImageError::Tiles { tiles, limit: self.max_tiles }) } else { Ok(()) }
+    }
+}
+
+impl HeaderRules<'_> {
     /// Checks the sides that a header declares and returns them.
     pub(super) fn check(&self, width: impl Into<u64>, height: impl Into<u64>) -> Result<(usize, usize), ImageError> {
         let (width, height) = (width.into(), height.into());
         if width == 0 || height == 0 {
             return Err(ImageError::Empty { width, height });
         }
-        let too_many = ImageError::Pixels { width, height, limit: self.max_pixels };
+        if width.max(height) > MAX_SIDE {
+            return Err(ImageError::Side { width, height, limit: MAX_SIDE });
+        }
+        let too_many = ImageError::Pixels { width, height, limit: self.limits.max_pixels };
         match width.checked_mul(height) {
-            Some(pixels) if pixels <= self.max_pixels => {}
+            Some(pixels) if pixels <= self.limits.max_pixels => {}
             _ => return Err(too_many),
         }
         let side = |value| usize::try_from(value).map_err(|_| too_many.clone());
-        Ok((side(width)?, side(height)?))
+        let sides = (side(width)?, side(height)?);
+        (self.accept)(sides.0, sides.1)?;
+        Ok(sides)
     }
 
     /// Returns how many bytes a decoder may allocate.
     pub(super) fn memory(&self) -> usize {
-        usize::try_from(self.max_pixels.saturating_mul(16)).unwrap_or(usize::MAX)
+        usize::try_from(self.limits.max_pixels.saturating_mul(16)).unwrap_or(usize::MAX)
     }
 }
 
@@ -46,10 +72,11 @@ mod tests {
 
     #[test]
     fn the_limit_of_pixels_is_checked_without_overflow() {
-        let limits = Limits { max_bytes: 1, max_pixels: 6 };
-        assert_eq!(limits.check(2_u32, 3_u32), Ok((2, 3)));
-        assert!(matches!(limits.check(2_u32, 4_u32), Err(ImageError::Pixels { limit: 6, .. })));
-        assert!(matches!(limits.check(u64::MAX, 2_u32), Err(ImageError::Pixels { .. })));
-        assert_eq!(limits.check(0_u32, 4_u32), Err(ImageError::Empty { width: 0, height: 4 }));
+        let limits = Limits { max_bytes: 1, max_pixels: 6, max_tiles: 1 };
+        let rules = HeaderRules { limits: &limits, accept: &|_, _| Ok(()) };
+        assert_eq!(rules.check(2_u32, 3_u32), Ok((2, 3)));
+        assert!(matches!(rules.check(2_u32, 4_u32), Err(ImageError::Pixels { limit: 6, .. })));
+        assert!(matches!(rules.check(u64::MAX, 2_u32), Err(ImageError::Side { limit: 65_535, .. })));
+        assert_eq!(rules.check(0_u32, 4_u32), Err(ImageError::Empty { width: 0, height: 4 }));
     }
 }

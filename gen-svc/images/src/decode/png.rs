@@ -5,22 +5,26 @@ use std::io::Cursor;
 
 use png::{BitDepth, ColorType, Decoder, Transformations};
 
-use super::limits::Limits;
+use super::limits::HeaderRules;
 use super::orientation;
 use super::output::{damaged, rgb};
 use crate::error::ImageError;
 use crate::format::Format;
-use crate::image::RgbImage;
+use crate::image::{CHANNELS, RgbImage};
 
-pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, ImageError> {
+pub(super) fn decode(bytes: &[u8], rules: &HeaderRules<'_>) -> Result<RgbImage, ImageError> {
     let failed = damaged::<png::DecodingError>(Format::Png);
-    let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), png::Limits { bytes: limits.memory() });
+    let mut decoder = Decoder::new_with_limits(Cursor::new(bytes), png::Limits { bytes: rules.memory() });
     decoder.set_transformations(Transformations::EXPAND);
     decoder.set_ignore_text_chunk(true);
     decoder.set_ignore_iccp_chunk(true);
     let header = decoder.read_header_info().map_err(&failed)?;
-    let sides = limits.check(header.width, header.height)?;
+    let sides = rules.check(header.width, header.height)?;
     let mut reader = decoder.read_info().map_err(&failed)?;
+    // The decoder would panic.
+    if reader.info().palette.as_ref().is_some_and(|palette| !palette.len().is_multiple_of(CHANNELS)) {
+        return Err(damaged(Format::Png)("palette ends within a colour"));
+    }
     let exif = reader.info().exif_metadata.as_deref().map(<[u8]>::to_vec);
     let size = reader.output_buffer_size().ok_or_else(|| damaged(Format::Png)("image is too large"))?;
     let mut pixels = vec![0; size];

@@ -4,7 +4,7 @@ use std::io::Cursor;
 
 use image_webp::{DecodingError, WebPDecoder};
 
-use super::limits::Limits;
+use super::limits::HeaderRules;
 use super::orientation;
 use super::output::{damaged, rgb};
 use crate::error::ImageError;
@@ -14,12 +14,12 @@ use crate::image::RgbImage;
 /// The EXIF chunk may begin like JPEG's segment.
 const EXIF: &[u8] = b"Exif\0\0";
 
-pub(super) fn decode(bytes: &[u8], limits: &Limits) -> Result<RgbImage, ImageError> {
+pub(super) fn decode(bytes: &[u8], rules: &HeaderRules<'_>) -> Result<RgbImage, ImageError> {
     let failed = damaged::<DecodingError>(Format::WebP);
     let mut decoder = WebPDecoder::new(Cursor::new(bytes)).map_err(&failed)?;
-    decoder.set_memory_limit(limits.memory());
+    decoder.set_memory_limit(rules.memory());
     let (width, height) = decoder.dimensions();
-    let sides = limits.check(width, height)?;
+    let sides = rules.check(width, height)?;
     let channels = if decoder.has_alpha() { 4 } else { 3 };
     let mut pixels = vec![0; sides.0 * sides.1 * channels];
     decoder.read_image(&mut pixels).map_err(&failed)?;

@@ -4,6 +4,9 @@
 //! The processor class of transformers passes its own settings of pan and scan. Those of the
 //! model's files have no effect, only overrides do.
 
+use std::sync::Arc;
+
+use crate::arrange::write_planes;
 use crate::error::{ImageError, ProcessorError};
 use crate::image::{Area, CHANNELS, RgbImage, grid};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage, concatenate};
@@ -17,7 +20,7 @@ const DEFAULTS: Defaults = Defaults { resample: 2, normalize: true, normal: HALF
 #[derive(Debug)]
 struct Gemma3 {
     filter: Filter,
-    values: ValueTable,
+    values: Arc<ValueTable>,
     height: usize,
     width: usize,
     pan_and_scan: Option<PanAndScan>,
@@ -120,13 +123,17 @@ impl Recipe for Gemma3 {
         })
     }
 
-    fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError> {
+    fn values(&self) -> &Arc<ValueTable> {
+        &self.values
+    }
+
+    fn bytes(&self, image: &RgbImage) -> Result<Vec<u8>, ImageError> {
         let crops = self.crops(image.width(), image.height());
         let length = CHANNELS * self.height * self.width;
-        let mut out = vec![0.0; (1 + crops.len()) * length];
-        let write = |part: &RgbImage, out: &mut [f32]| {
+        let mut out = vec![0; (1 + crops.len()) * length];
+        let write = |part: &RgbImage, out: &mut [u8]| {
             let resized = resize(part, self.width, self.height, self.filter);
-            self.values.write_planes(&resized, resized.area(), out);
+            write_planes(&resized, resized.area(), out);
         };
         let (whole, rest) = out.split_at_mut(length);
         write(image, whole);

@@ -1,8 +1,12 @@
 //! Gemma 4: the image is resized, with about its aspect ratio, to as many patches as the limit of
 //! soft tokens allows. A soft token is a square of pooled patches.
 
+use std::sync::Arc;
+
+use crate::arrange::write_pixels;
 use crate::error::{ImageError, ProcessorError};
 use crate::image::{CHANNELS, RgbImage, grid};
+use crate::parallel::in_parts;
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage};
 use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
@@ -18,7 +22,7 @@ const DEFAULTS: Defaults =
 #[derive(Debug)]
 struct Gemma4 {
     filter: Filter,
-    values: ValueTable,
+    values: Arc<ValueTable>,
     patch: usize,
     pool: usize,
     max_soft_tokens: usize,
@@ -96,14 +100,21 @@ impl Recipe for Gemma4 {
         })
     }
 
-    fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError> {
+    fn values(&self) -> &Arc<ValueTable> {
+        &self.values
+    }
+
+    fn bytes(&self, image: &RgbImage) -> Result<Vec<u8>, ImageError> {
         let (width, height) = self.sides(image.width(), image.height())?;
         let resized = resize(image, width, height, self.filter);
-        let mut out = vec![0.0; width * height * CHANNELS];
-        let patches = out.chunks_exact_mut(self.patch * self.patch * CHANNELS);
-        for (area, patch) in grid(height / self.patch, width / self.patch, (self.patch, self.patch)).zip(patches) {
-            self.values.write_pixels(&resized, area, patch);
-        }
+        let mut out = vec![0; width * height * CHANNELS];
+        let length = self.patch * self.patch * CHANNELS;
+        in_parts(&mut out, length, |first, patches| {
+            let areas = grid(height / self.patch, width / self.patch, (self.patch, self.patch)).skip(first);
+            for (area, patch) in areas.zip(patches.chunks_exact_mut(length)) {
+                write_pixels(&resized, area, patch);
+            }
+        });
         Ok(out)
     }
 
@@ -113,7 +124,7 @@ impl Recipe for Gemma4 {
         let mut pixels = Vec::with_capacity(images.len() * patches * length);
         let mut positions = Vec::with_capacity(images.len() * patches);
         for (index, image) in images.iter().enumerate() {
-            pixels.extend_from_slice(&image.pixels);
+            pixels.extend(image.pixels());
             pixels.resize((index + 1) * patches * length, 0.0);
             positions.extend(patch_positions(&image.plan.layout));
             positions.resize((index + 1) * patches, [-1, -1]);

@@ -4,8 +4,11 @@
 //! The processor class of transformers switches the cutting on. `crop_to_patches` of the model's
 //! files has no effect, only an override does.
 
+use std::sync::Arc;
+
+use crate::arrange::{write_planes, write_tiles};
 use crate::error::{ImageError, ProcessorError};
-use crate::image::{CHANNELS, RgbImage, grid};
+use crate::image::{CHANNELS, RgbImage};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage, concatenate};
 use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
@@ -20,7 +23,7 @@ const DEFAULTS: Defaults = Defaults { resample: 3, normalize: true, normal: CLIP
 #[derive(Debug)]
 struct InternVl {
     filter: Filter,
-    values: ValueTable,
+    values: Arc<ValueTable>,
     /// Height and width of a tile.
     tile: (usize, usize),
     /// Grids of (columns, rows), by area.
@@ -112,20 +115,22 @@ impl Recipe for InternVl {
         })
     }
 
-    fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError> {
+    fn values(&self) -> &Arc<ValueTable> {
+        &self.values
+    }
+
+    fn bytes(&self, image: &RgbImage) -> Result<Vec<u8>, ImageError> {
         let (columns, rows) = self.grid(image.width(), image.height());
         let (height, width) = self.tile;
         let length = CHANNELS * height * width;
-        let mut out = vec![0.0; tiles((columns, rows)) * length];
+        let mut out = vec![0; tiles((columns, rows)) * length];
         let (cut, last) = out.split_at_mut((tiles((columns, rows)) - 1) * length);
         if !cut.is_empty() {
             let stretched = resize(image, columns * width, rows * height, self.filter);
-            for (area, tile) in grid(rows, columns, self.tile).zip(cut.chunks_exact_mut(length)) {
-                self.values.write_planes(&stretched, area, tile);
-            }
+            write_tiles(&stretched, self.tile, cut);
         }
         let whole = resize(image, width, height, self.filter);
-        self.values.write_planes(&whole, whole.area(), last);
+        write_planes(&whole, whole.area(), last);
         Ok(out)
     }
 

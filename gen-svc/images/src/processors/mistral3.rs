@@ -2,6 +2,9 @@
 //! of a merged patch. The `patch_size` of the image processor's own settings has no effect: the
 //! processor passes its `patch_size * spatial_merge_size`.
 
+use std::sync::Arc;
+
+use crate::arrange::write_planes;
 use crate::error::{ImageError, ProcessorError};
 use crate::image::{CHANNELS, RgbImage};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage};
@@ -15,7 +18,7 @@ const DEFAULTS: Defaults = Defaults { resample: 3, normalize: true, normal: CLIP
 #[derive(Debug)]
 struct Mistral3 {
     filter: Filter,
-    values: ValueTable,
+    values: Arc<ValueTable>,
     /// (width, height) that the image must not exceed.
     limit: (usize, usize),
     cell: usize,
@@ -89,11 +92,15 @@ impl Recipe for Mistral3 {
         })
     }
 
-    fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError> {
+    fn values(&self) -> &Arc<ValueTable> {
+        &self.values
+    }
+
+    fn bytes(&self, image: &RgbImage) -> Result<Vec<u8>, ImageError> {
         let (width, height) = self.sides(image.width(), image.height())?;
         let resized = resize(image, width, height, self.filter);
-        let mut out = vec![0.0; width * height * CHANNELS];
-        self.values.write_planes(&resized, resized.area(), &mut out);
+        let mut out = vec![0; width * height * CHANNELS];
+        write_planes(&resized, resized.area(), &mut out);
         Ok(out)
     }
 
@@ -104,7 +111,7 @@ impl Recipe for Mistral3 {
         let mut pixels = Vec::with_capacity(images.len() * CHANNELS * height * width);
         for (index, image) in images.iter().enumerate() {
             let (rows, columns) = (image.plan.shape[1], image.plan.shape[2]);
-            for (channel, plane) in image.pixels.chunks_exact(rows * columns).enumerate() {
+            for (channel, plane) in image.pixels().chunks_exact(rows * columns).enumerate() {
                 for row in plane.chunks_exact(columns) {
                     pixels.extend_from_slice(row);
                     pixels.resize(pixels.len() + width - columns, 0.0);
@@ -124,7 +131,7 @@ mod tests {
         let text = str::to_owned;
         Mistral3 {
             filter: Filter::Bicubic,
-            values: ValueTable::new(1.0, None),
+            values: Arc::new(ValueTable::new(1.0, None)),
             limit: (280, 280),
             cell: 28,
             image_token: text("i"),
@@ -147,15 +154,16 @@ mod tests {
 
     #[test]
     fn joined_images_are_padded_right_and_bottom() {
-        let image = |height: usize, width: usize, value: f32| PreparedImage {
+        let image = |height: usize, width: usize, value: u8| PreparedImage {
             plan: ImagePlan {
                 shape: vec![CHANNELS, height, width],
                 layout: Layout::Whole { height, width },
                 expansion: Expansion { text: String::new(), tokens: 0 },
             },
-            pixels: vec![value; CHANNELS * height * width],
+            bytes: vec![value; CHANNELS * height * width],
+            values: Arc::new(ValueTable::new(1.0, None)),
         };
-        let batch = recipe().join(&[&image(1, 2, 1.0), &image(2, 1, 2.0)]);
+        let batch = recipe().join(&[&image(1, 2, 1), &image(2, 1, 2)]);
         assert_eq!(batch.shape, [2, CHANNELS, 2, 2]);
         assert_eq!(batch.pixels[..4], [1.0, 1.0, 0.0, 0.0]);
         assert_eq!(batch.pixels[12..16], [2.0, 0.0, 2.0, 0.0]);

@@ -1,8 +1,12 @@
 //! Qwen2-VL, Qwen2.5-VL and Qwen3-VL: both sides become multiples of a merged block, with the area
 //! between two limits. Patches are ordered by merged block.
 
+use std::sync::Arc;
+
+use crate::arrange::write_patch;
 use crate::error::{ImageError, ProcessorError};
 use crate::image::{Area, CHANNELS, RgbImage, grid};
+use crate::parallel::in_parts;
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage, concatenate};
 use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
@@ -20,7 +24,7 @@ const DEFAULTS: Defaults = Defaults { resample: 3, normalize: true, normal: CLIP
 #[derive(Debug)]
 struct QwenVl {
     filter: Filter,
-    values: ValueTable,
+    values: Arc<ValueTable>,
     patch: usize,
     merge: usize,
     times: usize,
@@ -116,16 +120,23 @@ impl Recipe for QwenVl {
         })
     }
 
-    fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError> {
+    fn values(&self) -> &Arc<ValueTable> {
+        &self.values
+    }
+
+    fn bytes(&self, image: &RgbImage) -> Result<Vec<u8>, ImageError> {
         let (width, height) = self.sides(image.width(), image.height())?;
         let resized = resize(image, width, height, self.filter);
         let block = self.patch * self.merge;
-        let mut out = vec![0.0; width * height * CHANNELS * self.times];
-        let patches = out.chunks_exact_mut(self.patch * self.patch * CHANNELS * self.times);
-        let blocks = grid(height / block, width / block, (block, block));
-        for (area, patch) in blocks.flat_map(|block| self.patches(block)).zip(patches) {
-            self.values.write_patch(&resized, area, self.times, patch);
-        }
+        let mut out = vec![0; width * height * CHANNELS * self.times];
+        let length = self.patch * self.patch * CHANNELS * self.times;
+        in_parts(&mut out, self.merge * self.merge * length, |first, out| {
+            let blocks = grid(height / block, width / block, (block, block)).skip(first);
+            let areas = blocks.flat_map(|block| self.patches(block));
+            for (area, patch) in areas.zip(out.chunks_exact_mut(length)) {
+                write_patch(&resized, area, self.times, patch);
+            }
+        });
         Ok(out)
     }
 

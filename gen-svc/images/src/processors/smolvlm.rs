@@ -1,8 +1,11 @@
 //! SmolVLM and Idefics3: the image is enlarged or reduced to the longest edge, stretched to
 //! multiples of a tile, and cut. The stretched image, reduced to one tile, follows.
 
+use std::sync::Arc;
+
+use crate::arrange::{write_planes, write_tiles};
 use crate::error::{ImageError, ProcessorError};
-use crate::image::{CHANNELS, RgbImage, grid};
+use crate::image::{CHANNELS, RgbImage};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage, concatenate};
 use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
@@ -20,7 +23,7 @@ const DEFAULTS: Defaults = Defaults { resample: 1, normalize: true, normal: HALF
 #[derive(Debug)]
 struct SmolVlm {
     filter: Filter,
-    values: ValueTable,
+    values: Arc<ValueTable>,
     longest_edge: usize,
     tile: usize,
     splitting: bool,
@@ -135,18 +138,20 @@ impl Recipe for SmolVlm {
         })
     }
 
-    fn pixels(&self, image: &RgbImage) -> Result<Vec<f32>, ImageError> {
+    fn values(&self) -> &Arc<ValueTable> {
+        &self.values
+    }
+
+    fn bytes(&self, image: &RgbImage) -> Result<Vec<u8>, ImageError> {
         let Geometry { fitted, stretched, rows, columns } = self.geometry(image.width(), image.height());
         let first = resize(image, fitted.0, fitted.1, self.filter);
         let canvas = resize(&first, stretched.0, stretched.1, self.filter);
         let length = CHANNELS * self.tile * self.tile;
-        let mut out = vec![0.0; (rows * columns + 1) * length];
+        let mut out = vec![0; (rows * columns + 1) * length];
         let (tiles, last) = out.split_at_mut(rows * columns * length);
-        for (area, tile) in grid(rows, columns, (self.tile, self.tile)).zip(tiles.chunks_exact_mut(length)) {
-            self.values.write_planes(&canvas, area, tile);
-        }
+        write_tiles(&canvas, (self.tile, self.tile), tiles);
         let whole = resize(&canvas, self.tile, self.tile, self.filter);
-        self.values.write_planes(&whole, whole.area(), last);
+        write_planes(&whole, whole.area(), last);
         Ok(out)
     }
 

@@ -4,17 +4,17 @@
 
 use tch::Tensor;
 
+use super::bucket::View;
 use super::call::Call;
-use super::layers::{Linear, RmsNorm};
+use super::layers::{HeadNorms, Linear};
 use super::load::Loader;
-use super::seen::View;
 use crate::error::Error;
 use crate::models::decoder::{self, Pairs};
 
 #[derive(Debug)]
 pub(super) struct Attention {
     qkv: Linear,
-    qk_norm: [Option<RmsNorm>; 2],
+    qk_norm: Option<HeadNorms>,
     value_epsilon: Option<f64>,
     output: Linear,
     /// H and K.
@@ -35,16 +35,17 @@ impl Attention {
         reach: usize,
         loader: &Loader<'_>,
     ) -> Result<Self, Error> {
-        let norm = |i: usize| attention.qk_norm[i].as_ref().map(|norm| RmsNorm::load(loader, norm)).transpose();
+        let heads = [attention.heads, attention.kv_heads];
+        let norms = attention.qk_norm.iter().zip(heads).filter_map(|(norm, count)| Some((norm.as_ref()?, count)));
         Ok(Self {
             qkv: Linear::load(loader, &attention.qkv)?,
-            qk_norm: [norm(0)?, norm(1)?],
+            qk_norm: HeadNorms::load(&norms.collect::<Vec<_>>(), loader)?,
             value_epsilon: attention.value_epsilon.map(f64::from),
             output: Linear::load(loader, std::slice::from_ref(&attention.output))?,
-            heads: [attention.heads as i64, attention.kv_heads as i64],
+            heads: heads.map(|count| count as i64),
             head_size: attention.head_size as i64,
             rope: attention.rope,
-            view: View { scale: f64::from(attention.scale), softcap: attention.softcap, reach },
+            view: View { scale: f64::from(attention.scale), reach },
             pairs: attention.pairs,
             layer: if let Pairs::Shared(source) = attention.pairs { source } else { layer },
         })
@@ -61,26 +62,19 @@ impl Attention {
     fn queries(&self, qkv: &Tensor, call: &Call<'_>) -> Result<Tensor, Error> {
         let [queries, pairs] = self.heads;
         let first_value = match self.pairs {
-            Pairs::Shared(_) => return self.rotate(qkv, [queries, 0], call),
+            Pairs::Shared(_) => return self.rotate(qkv, call),
             Pairs::KeysAsValues => queries,
             Pairs::Computed => queries + pairs,
         };
-        let rotated = self.rotate(&qkv.f_narrow(1, 0, queries + pairs)?, self.heads, call)?; // [T, H + K, D]
+        let rotated = self.rotate(&qkv.f_narrow(1, 0, queries + pairs)?, call)?; // [T, H + K, D]
         let v = self.normalize_values(qkv.f_narrow(1, first_value, pairs)?)?; // [T, K, D]
         call.kv.write(self.layer, &call.runs, &rotated.f_narrow(1, queries, pairs)?, &v)?;
         Ok(rotated.f_narrow(1, 0, queries)?)
     }
 
-    /// Queries and keys, `heads` of each, normalized and rotated: `[T, heads, D] -> [T, heads, D]`
-    fn rotate(&self, qk: &Tensor, heads: [i64; 2], call: &Call<'_>) -> Result<Tensor, Error> {
-        let part = |norm: &Option<RmsNorm>, first: i64, count: i64| {
-            let part = qk.f_narrow(1, first, count)?;
-            norm.as_ref().map_or(Ok(part.shallow_clone()), |norm| norm.forward(&part))
-        };
-        let normed = match &self.qk_norm {
-            [None, None] => qk.shallow_clone(),
-            [of_q, of_k] => Tensor::f_cat(&[part(of_q, 0, heads[0])?, part(of_k, heads[0], heads[1])?], 1)?,
-        };
+    /// Normalizes and rotates queries and keys: `[T, heads, D] -> [T, heads, D]`
+    fn rotate(&self, qk: &Tensor, call: &Call<'_>) -> Result<Tensor, Error> {
+        let normed = self.qk_norm.as_ref().map_or(Ok(qk.shallow_clone()), |norms| norms.forward(qk))?;
         match self.rope {
             None => Ok(normed),
             Some(rope) => call.rotations[rope].apply(&normed),

@@ -3,7 +3,8 @@
 use tch::Tensor;
 
 use super::layers::Rotation;
-use super::paged::{PagedKv, Runs};
+use super::paged::PagedKv;
+use super::runs::Runs;
 
 /// The inputs that all layers share.
 pub(super) struct Call<'a> {

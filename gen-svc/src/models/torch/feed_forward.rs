@@ -7,7 +7,7 @@ use tch::{Kind, Tensor};
 use super::layers::{Linear, activate};
 use super::load::Loader;
 use crate::error::Error;
-use crate::models::decoder::{self, Activation};
+use crate::models::decoder::{self, Activation, Matrix};
 
 #[derive(Debug)]
 pub(super) enum FeedForward {
@@ -26,17 +26,16 @@ pub(super) struct Gated {
 #[derive(Debug)]
 pub(super) struct Experts {
     router: Linear,
-    experts: Vec<Gated>,
+    /// `[X, E, 2F]`
+    gate_up: Tensor,
+    /// `[X, F, E]`
+    down: Tensor,
+    activation: Activation,
+    size: i64,
     per_token: i64,
     normalize: bool,
-}
-
-/// The work of one expert. It has the indexes of its tokens in the call, and the indexes of its
-/// routing weights among all weights of the call.
-#[derive(Debug, Clone, Default)]
-struct Share {
-    tokens: Vec<i64>,
-    shares: Vec<i64>,
+    /// `[X]`, the experts' indexes.
+    indexes: Tensor,
 }
 
 impl FeedForward {
@@ -68,54 +67,58 @@ impl Gated {
 
     /// `[T, E] -> [T, E]`
     fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
-        let both = self.gate_up.forward(x)?; // [T, 2F]
-        let gate = both.f_narrow(1, 0, self.size)?;
-        let gate = activate(&gate, self.activation)?;
-        self.down.forward(&gate.f_mul(&both.f_narrow(1, self.size, self.size)?)?)
+        self.down.forward(&gated(&self.gate_up.forward(x)?, self.activation, self.size)?)
     }
+}
+
+/// Multiplies the activated gate with the other half: `[T, 2F] -> [T, F]`
+fn gated(both: &Tensor, activation: Activation, size: i64) -> Result<Tensor, Error> {
+    let gate = activate(&both.f_narrow(1, 0, size)?, activation)?;
+    Ok(gate.f_mul(&both.f_narrow(1, size, size)?)?)
 }
 
 impl Experts {
     fn load(experts: &decoder::Experts, loader: &Loader<'_>) -> Result<Self, Error> {
-        let expert = |i| Gated::load(&experts.expert(i), loader);
+        let parts: Vec<decoder::Gated> = (0..experts.count).map(|i| experts.expert(i)).collect();
+        let stack = |matrices: &dyn Fn(&decoder::Gated) -> Vec<Matrix>| {
+            let weight = |part| Ok(Linear::load(loader, &matrices(part))?.unbiased());
+            let weights: Vec<Tensor> = parts.iter().map(weight).collect::<Result<_, Error>>()?;
+            Ok::<_, Error>(Tensor::f_stack(&weights, 0)?.f_transpose(1, 2)?)
+        };
         Ok(Self {
             router: Linear::load(loader, std::slice::from_ref(&experts.router))?,
-            experts: (0..experts.count).map(expert).collect::<Result<_, _>>()?,
+            gate_up: stack(&|part| part.gate_up.clone())?,
+            down: stack(&|part| vec![part.down.clone()])?,
+            activation: experts.activation,
+            size: experts.size as i64,
             per_token: experts.per_token as i64,
             normalize: experts.normalize,
+            indexes: Tensor::f_arange(experts.count as i64, (Kind::Int64, loader.target().device))?,
         })
     }
 
+    /// Sorts the choices of all tokens by expert, so that one product computes all experts:
     /// `[T, E] -> [T, E]`
     fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
+        let (shares, chosen) = self.choose(x)?; // [T, k]
+        let (sorted, order) = chosen.f_reshape(-1)?.f_sort(-1, false)?; // [T * k]
+        let ends = self.indexes.f_searchsorted(&sorted, true, true, "right", None::<&Tensor>)?; // [X]
+        let tokens = order.f_floor_divide_scalar(self.per_token)?;
+        let both = x.f_index_select(0, &tokens)?.f_internal_grouped_mm(&self.gate_up, Some(&ends), None, None)?;
+        let hidden = gated(&both, self.activation, self.size)?;
+        let computed = hidden.f_internal_grouped_mm(&self.down, Some(&ends), None, None)?; // [T * k, E]
+        let of_tokens = computed.f_empty_like()?.f_index_copy(0, &order, &computed)?;
+        let weighted = of_tokens.f_view([-1, self.per_token, x.size2()?.1])?.f_mul(&shares.f_unsqueeze(2)?)?;
+        Ok(weighted.f_sum_dim_intlist(1, false, None::<Kind>)?)
+    }
+
+    /// Returns the shares and the indexes of each token's experts: `[T, E] -> [T, k], [T, k]`
+    fn choose(&self, x: &Tensor) -> Result<(Tensor, Tensor), Error> {
         let shares = self.router.forward(x)?.f_softmax(-1, Kind::Float)?; // [T, X]
-        let (mut shares, chosen) = shares.f_topk(self.per_token, -1, true, true)?; // [T, k]
+        let (mut shares, chosen) = shares.f_topk(self.per_token, -1, true, true)?;
         if self.normalize {
             shares = shares.f_div(&shares.f_sum_dim_intlist(-1, true, Kind::Float)?)?;
         }
-        let shares = shares.f_to_kind(x.f_kind()?)?.f_view([-1, 1])?; // [T * k, 1]
-        let mut sum = x.f_zeros_like()?;
-        for (expert, share) in self.experts.iter().zip(self.divide(&chosen)?) {
-            if share.tokens.is_empty() {
-                continue;
-            }
-            let index = |of: &[i64]| Ok::<_, Error>(Tensor::f_from_slice(of)?.f_to_device(x.device())?);
-            let tokens = index(&share.tokens)?;
-            let computed = expert.forward(&x.f_index_select(0, &tokens)?)?;
-            let weighted = computed.f_mul(&shares.f_index_select(0, &index(&share.shares)?)?)?;
-            sum = sum.f_index_add(0, &tokens, &weighted)?;
-        }
-        Ok(sum)
-    }
-
-    /// Returns the work of each expert. `chosen` has the experts' indexes: `[T, k]`.
-    fn divide(&self, chosen: &Tensor) -> Result<Vec<Share>, Error> {
-        let chosen: Vec<i64> = chosen.f_to_device(tch::Device::Cpu)?.f_reshape(-1)?.try_into()?;
-        let mut work = vec![Share::default(); self.experts.len()];
-        for (share, &expert) in (0..).zip(&chosen) {
-            work[expert as usize].tokens.push(share / self.per_token);
-            work[expert as usize].shares.push(share);
-        }
-        Ok(work)
+        Ok((shares.f_to_kind(x.f_kind()?)?, chosen))
     }
 }

@@ -35,6 +35,12 @@ impl Linear {
         Self { weight: table.shallow_clone(), bias: None }
     }
 
+    /// Returns the matrix, `[out, in]`, which must have no bias.
+    pub(super) fn unbiased(self) -> Tensor {
+        debug_assert!(self.bias.is_none(), "the matrix has a bias");
+        self.weight
+    }
+
     /// `[T, in] -> [T, out]`
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
         Ok(x.f_linear(&self.weight, self.bias.as_ref())?)
@@ -67,71 +73,95 @@ impl RmsNorm {
     }
 }
 
+/// Root-mean-square normalization of heads. Queries and keys have different weights.
+#[derive(Debug)]
+pub(super) struct HeadNorms {
+    /// `[heads, D]`
+    weight: Tensor,
+    size: i64,
+    epsilon: f64,
+}
+
+impl HeadNorms {
+    /// Loads the norms of adjacent heads, given with the number of heads. All have the same epsilon.
+    /// `None`: there are none.
+    pub(super) fn load(norms: &[(&Norm, usize)], loader: &Loader<'_>) -> Result<Option<Self>, Error> {
+        let Some((first, _)) = norms.first() else { return Ok(None) };
+        let weight = |&(norm, heads): &(&Norm, usize)| {
+            let RmsNorm { weight, size, .. } = RmsNorm::load(loader, norm)?;
+            Ok(weight.f_unsqueeze(0)?.f_expand([heads as i64, size], false)?)
+        };
+        let weights: Vec<Tensor> = norms.iter().map(weight).collect::<Result<_, Error>>()?;
+        let (size, epsilon) = (first.size as i64, f64::from(first.epsilon));
+        Ok(Some(Self { weight: Tensor::f_cat(&weights, 0)?, size, epsilon }))
+    }
+
+    /// `[T, heads, D] -> [T, heads, D]`
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
+        Ok(x.f_rms_norm([self.size], None::<&Tensor>, self.epsilon)?.f_mul(&self.weight)?)
+    }
+}
+
 /// Rotary position embedding.
 #[derive(Debug)]
 pub(super) struct Rope {
-    /// `[2n]`, the n frequencies twice.
+    /// `[n]`
     frequencies: Tensor,
-    /// `[2n]`, the axis of each frequency.
+    /// `[n]`, the axis of each frequency.
     axes: Tensor,
-    /// `[2n]`, minus the scale for the first half, the scale for the second.
-    signs: Tensor,
-    half: i64,
     scale: f64,
+    /// D.
+    size: i64,
     dtype: Kind,
 }
 
 impl Rope {
-    pub(super) fn new(rope: &decoder::Rope, target: TorchTarget) -> Result<Self, Error> {
-        let half = rope.frequencies.len();
-        let signs = [vec![-rope.scale; half], vec![rope.scale; half]].concat();
-        let axes = rope.axes.clone().unwrap_or_else(|| vec![0; half]).repeat(2);
+    /// Creates the rotation of heads of D = `size` numbers.
+    pub(super) fn new(rope: &decoder::Rope, size: usize, target: TorchTarget) -> Result<Self, Error> {
+        let axes = rope.axes.clone().unwrap_or_else(|| vec![0; rope.frequencies.len()]);
         let axes: Vec<i64> = axes.into_iter().map(|axis| axis as i64).collect();
         Ok(Self {
-            frequencies: Tensor::f_from_slice(&rope.frequencies.repeat(2))?.f_to_device(target.device)?,
+            frequencies: Tensor::f_from_slice(&rope.frequencies)?.f_to_device(target.device)?,
             axes: Tensor::f_from_slice(&axes)?.f_to_device(target.device)?,
-            signs: Tensor::f_from_slice(&signs)?.f_to_device(target.device)?,
-            half: half as i64,
             scale: f64::from(rope.scale),
+            size: size as i64,
             dtype: target.dtype,
         })
     }
 
     /// Returns the rotation at `positions`, `[T, 3]`.
     pub(super) fn at(&self, positions: &Tensor) -> Result<Rotation, Error> {
-        let positions = positions.f_index_select(1, &self.axes)?; // [T, 2n]
-        let angles = positions.f_mul(&self.frequencies)?.f_unsqueeze(1)?; // [T, 1, 2n]
-        Ok(Rotation {
-            cos: angles.f_cos()?.f_mul_scalar(self.scale)?.f_to_kind(self.dtype)?,
-            sin: angles.f_sin()?.f_mul(&self.signs)?.f_to_kind(self.dtype)?,
-            half: self.half,
-        })
+        let positions = positions.f_index_select(1, &self.axes)?; // [T, n]
+        let angles = positions.f_mul(&self.frequencies)?.f_unsqueeze(1)?; // [T, 1, n]
+        let cos = scaled(angles.f_cos()?, self.scale)?.f_to_kind(self.dtype)?;
+        let sin = scaled(angles.f_sin()?, self.scale)?.f_to_kind(self.dtype)?;
+        let (tokens, _, half) = cos.size3()?;
+        let rest = Tensor::f_ones([tokens, 1, self.size - 2 * half], (self.dtype, cos.device()))?;
+        Ok(Rotation { cos: Tensor::f_cat(&[&cos, &cos, &rest], 2)?, minus_sin: sin.f_neg()?, sin, half })
     }
 }
 
 /// The rotation of some positions, shared by all layers.
 #[derive(Debug)]
 pub(super) struct Rotation {
+    /// `[T, 1, D]`: twice n cosines, and ones for the numbers that are not rotated.
     cos: Tensor,
+    /// `[T, 1, n]`
+    minus_sin: Tensor,
+    /// `[T, 1, n]`
     sin: Tensor,
+    /// n.
     half: i64,
 }
 
 impl Rotation {
     /// Rotates the first 2n numbers of each head: `[T, heads, D] -> [T, heads, D]`
     pub(super) fn apply(&self, x: &Tensor) -> Result<Tensor, Error> {
-        let (_, _, size) = x.size3()?;
-        let rotary_dim = 2 * self.half;
-        if rotary_dim == size {
-            return self.rotate(x);
-        }
-        let rest = x.f_narrow(2, rotary_dim, size - rotary_dim)?;
-        Ok(Tensor::f_cat(&[self.rotate(&x.f_narrow(2, 0, rotary_dim)?)?, rest], 2)?)
-    }
-
-    fn rotate(&self, x: &Tensor) -> Result<Tensor, Error> {
-        let swapped = x.f_roll([self.half], [-1])?;
-        Ok(x.f_mul(&self.cos)?.f_add(&swapped.f_mul(&self.sin)?)?)
+        let rotated = x.f_mul(&self.cos)?;
+        let half = |x: &Tensor, i: i64| x.f_narrow(2, i * self.half, self.half);
+        drop(half(&rotated, 0)?.f_addcmul_(&half(x, 1)?, &self.minus_sin)?);
+        drop(half(&rotated, 1)?.f_addcmul_(&half(x, 0)?, &self.sin)?);
+        Ok(rotated)
     }
 }
 

@@ -25,8 +25,10 @@ use head::Head;
 use parts::{Linear, Norm};
 use run::{Group, Part, Slicing, Stage};
 
-/// The most patches of a slice, by default.
+/// The most patches of a slice on a GPU, by default.
 const SLICE_PATCHES: usize = 1024;
+/// The same on a CPU, which takes longer for them: running outputs wait for one slice.
+const CPU_SLICE_PATCHES: usize = 256;
 
 /// A loaded tower.
 #[derive(Debug)]
@@ -84,7 +86,7 @@ impl TorchTower {
             final_norm: tower.final_norm.as_ref().map(norm).transpose()?,
             head: Head::load(&loader, &tower.head)?,
             deep: deep.collect::<Result<_, Error>>()?,
-            slice_patches: SLICE_PATCHES,
+            slice_patches: if target.device == tch::Device::Cpu { CPU_SLICE_PATCHES } else { SLICE_PATCHES },
             tower,
             target,
         })
@@ -142,7 +144,7 @@ impl TorchTower {
     /// `[n, N, P]`
     fn to_patches(&self, image: &PreparedImage, geometry: &Geometry) -> Result<Tensor, Error> {
         let pixels =
-            Tensor::f_from_slice(&image.pixels)?.f_to_device(self.target.device)?.f_to_kind(self.target.dtype)?;
+            Tensor::f_from_slice(&image.pixels())?.f_to_device(self.target.device)?.f_to_kind(self.target.dtype)?;
         let (p, columns) = (self.tower.patches.side as i64, self.tower.patches.matrix.columns as i64);
         let (height, width) = (geometry.rows as i64, geometry.columns as i64);
         let is_cut =

@@ -184,6 +184,16 @@ pub(super) enum Pool {
     Join { count: usize, late: bool },
 }
 
+impl Pool {
+    /// Returns the side of the square of patches that become one row.
+    pub(super) fn merge(self) -> usize {
+        match self {
+            Self::Mean { side, .. } | Self::Shuffle { side } | Self::Unfold { side } => side,
+            Self::Join { count, .. } => count.isqrt(),
+        }
+    }
+}
+
 /// A step of a projector.
 #[derive(Debug, Clone)]
 pub(super) enum Step {

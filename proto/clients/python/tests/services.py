@@ -10,6 +10,8 @@ import tempfile
 from functools import lru_cache
 from pathlib import Path
 
+import vision
+
 REPOSITORY = Path(__file__).parents[4]
 PROGRAMS = Path(os.environ.get("TANDEM_PROGRAMS", REPOSITORY / "target/debug"))
 MODEL = REPOSITORY / ".tandem/models/SmolLM2-135M-Instruct-Q4_1.gguf"
@@ -61,6 +63,22 @@ def generation():
 def rendering():
     """The address of render-svc, with gen-svc behind it."""
     return start("render-svc", "--models", MODEL, "--generate", f"http://{generation()}")
+
+
+@lru_cache(None)
+def vision_generation():
+    """The address of a gen-svc with a tiny model that takes images."""
+    folder = FOLDER / "vision"
+    folder.mkdir()
+    vision.write_model(folder)
+    return start("gen-svc", "--model", folder, "--dtype", "f32", name="vision-gen-svc")
+
+
+@lru_cache(None)
+def vision_rendering():
+    """The address of a render-svc with the same model, and with that gen-svc behind it."""
+    generation = f"http://{vision_generation()}"
+    return start("render-svc", "--models", FOLDER / "vision", "--generate", generation, name="vision-render-svc")
 
 
 @lru_cache(None)

@@ -9,10 +9,10 @@ import { create, isMessage, type MessageInitShape } from "@bufbuild/protobuf";
 import {
   type Block,
   BlockSchema,
+  type ChatMessage,
+  ChatMessageSchema,
   type Conversation,
   ConversationSchema,
-  type Message,
-  MessageSchema,
   type ToolCall,
   ToolCallSchema,
 } from "./contract/tandem/chat/v1/chat_pb.js";
@@ -36,7 +36,7 @@ export type ToolCallInit =
 
 /** A message, such as `{ role: "user", content: "Hi" }`. */
 export type MessageInit =
-  | Message
+  | ChatMessage
   | {
       readonly role: string;
       readonly content?: string | null | readonly BlockInit[];
@@ -91,9 +91,9 @@ export function image(source: string | Uint8Array, mimeType?: string): { type: "
   return { type: "image", data, ...(mime ? { mime_type: mime } : {}) };
 }
 
-function message(given: unknown, field: string): Message {
-  if (isMessage(given, MessageSchema)) return given;
-  const init: MessageInitShape<typeof MessageSchema> = {};
+function message(given: unknown, field: string): ChatMessage {
+  if (isMessage(given, ChatMessageSchema)) return given;
+  const init: MessageInitShape<typeof ChatMessageSchema> = {};
   const extra: Record<string, unknown> = {};
   for (const [key, value] of Object.entries(object(given, field, "an object with a role and content"))) {
     if (key === "role") init.role = text(value, `${field}.role`);
@@ -106,7 +106,7 @@ function message(given: unknown, field: string): Message {
     else if (value !== undefined) extra[key] = value;
   }
   if (Object.keys(extra).length > 0) init.extraJson = json(extra, field);
-  return create(MessageSchema, init);
+  return create(ChatMessageSchema, init);
 }
 
 function content(value: unknown, field: string) {
@@ -150,8 +150,8 @@ function media(given: Dict, data: Uint8Array, field: string): Block {
     return other(json({ ...Object.fromEntries(keys), base64: Buffer.from(data).toString("base64") }, field));
   }
   const mimeType = given.mime_type === undefined ? "" : text(given.mime_type, `${field}.mime_type`);
-  const source = { case: "data" as const, value: { data, mimeType } };
-  return create(BlockSchema, { kind: { case: given.type as "image", value: { source } } });
+  const source = { case: "data" as const, value: data };
+  return create(BlockSchema, { kind: { case: given.type as "image", value: { source, mimeType } } });
 }
 
 function toolCall(given: unknown, field: string): ToolCall {

@@ -1,8 +1,8 @@
 // Failed calls as errors.
 
-import { fromBinary } from "@bufbuild/protobuf";
+import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { anyUnpack } from "@bufbuild/protobuf/wkt";
-import { type Metadata, type ServiceError, status } from "@grpc/grpc-js";
+import { Metadata, type ServiceError, status } from "@grpc/grpc-js";
 import {
   BadRequestSchema,
   ErrorInfoSchema,
@@ -12,6 +12,7 @@ import {
 import { type Status, StatusSchema } from "./contract/google/rpc/status_pb.js";
 
 export const REQUEST_ID = "x-request-id";
+const DETAILS = "grpc-status-details-bin";
 
 /** A call that failed. */
 export class TandemError extends Error {
@@ -36,7 +37,7 @@ export class TandemError extends Error {
     this.code = status[error.code] ?? String(error.code);
     const requestId = one(error.metadata, REQUEST_ID) ?? one(headers, REQUEST_ID);
     if (requestId !== undefined) this.requestId = String(requestId);
-    for (const any of details(one(error.metadata, "grpc-status-details-bin"))) {
+    for (const any of details(one(error.metadata, DETAILS))) {
       const info = anyUnpack(any, ErrorInfoSchema);
       if (info) [this.reason, this.metadata] = [info.reason, info.metadata];
       const field = anyUnpack(any, BadRequestSchema)?.fieldViolations[0]?.field;
@@ -46,6 +47,14 @@ export class TandemError extends Error {
       const resource = anyUnpack(any, ResourceInfoSchema);
       if (resource) this.resource = { type: resource.resourceType, name: resource.resourceName };
     }
+  }
+
+  /** Returns the error of a google.rpc.Status, such as the failure of one request of a batch. */
+  static ofStatus(failure: Status): TandemError {
+    const metadata = new Metadata();
+    metadata.set(DETAILS, Buffer.from(toBinary(StatusSchema, failure)));
+    const { code, message } = failure;
+    return new TandemError(Object.assign(new Error(message), { code, details: message, metadata }));
   }
 }
 

@@ -11,11 +11,10 @@ import {
   GenerateResponseSchema,
   GenerateService,
   type GenerateResponse,
-  type ModelInfo as LoadedModel,
+  type LoadedModel,
 } from "./contract/tandem/generate/v1/generate_pb.js";
 import { type ModelInfo, RegistryService } from "./contract/tandem/render/v1/registry_pb.js";
 import {
-  type RenderFailure,
   RenderRequestSchema,
   type RenderResponse,
   RenderService,
@@ -87,7 +86,7 @@ export class Tandem {
   async batchRender(
     given: Iterable<RenderFields & { messages: Messages }>,
     options: CallOptions = {},
-  ): Promise<(RenderResponse | RenderFailure)[]> {
+  ): Promise<(RenderResponse | TandemError)[]> {
     // Concatenated messages with one field are one message with the field repeated.
     const parts = [...given].map(({ messages, ...fields }, i) => {
       try {
@@ -98,7 +97,9 @@ export class Tandem {
       }
     });
     const response = await this.#call(RenderService.method.batchRender, Buffer.concat(parts), options);
-    return response.results.map((result) => result.outcome.value as RenderResponse | RenderFailure);
+    return response.results.map(({ outcome: { case: kind, value } }) => {
+      return kind === "failure" ? TandemError.ofStatus(value) : value!;
+    });
   }
 
   /** Returns the token ids of a text, and their offsets if requested. */
@@ -131,7 +132,7 @@ export class Tandem {
 
   /** Describes the model that gen-svc has loaded. */
   async generationModel(options: CallOptions = {}): Promise<LoadedModel> {
-    return (await this.#call(GenerateService.method.getModel, new Uint8Array(), options)).model!;
+    return (await this.#call(GenerateService.method.getLoadedModel, new Uint8Array(), options)).model!;
   }
 
   /** Returns the health of a service, such as `tandem.task.v1.TaskService`: SERVING or NOT_SERVING. */

@@ -9,19 +9,18 @@ import {
   type GrammarSchema,
   HfTemplateSchema,
   type MediaSchema,
-  MediaKind as GenerateMediaKind,
   type ResumeSchema,
   type ReturnOptionsSchema,
   type SamplingSchema,
   type StopSchema,
 } from "./contract/tandem/generate/v1/generate_pb.js";
+import { MediaKind } from "./contract/tandem/generate/v1/media_kind_pb.js";
 import type { OutputSpecSchema } from "./contract/tandem/generate/v1/output_spec_pb.js";
-import {
-  type Attachment,
-  type ControlTokens,
-  MediaKind,
-  type RenderOptionsSchema,
-  type RenderResponse,
+import { ControlTokens } from "./contract/tandem/render/v1/render_pb.js";
+import type {
+  Attachment,
+  RenderOptionsSchema,
+  RenderResponse,
 } from "./contract/tandem/render/v1/render_pb.js";
 
 /** A conversation: messages in the shape of OpenAI and Hugging Face, or the contract's own. */
@@ -129,8 +128,9 @@ function input(prompt: string | readonly number[]): GenerateRequest["input"] {
 function rendered(response: RenderResponse): MessageInitShape<typeof GenerateRequestSchema> {
   const spec = response.outputSpec ? { outputSpec: response.outputSpec } : {};
   if (response.output.case === "hfMessages") {
-    const { messagesJson, $typeName, $unknown, ...template } = response.output.value;
-    const hfTemplate = create(HfTemplateSchema, template);
+    const { messagesJson, controlTokens, $typeName, $unknown, ...template } = response.output.value;
+    const literalControlTokens = controlTokens === ControlTokens.LITERAL;
+    const hfTemplate = create(HfTemplateSchema, { ...template, literalControlTokens });
     return { ...spec, input: { case: "hfMessagesJson", value: messagesJson }, hfTemplate };
   }
   if (response.output.case !== "prompt") throw new InvalidRequest("prompt", "the response has no output");
@@ -146,5 +146,5 @@ function rendered(response: RenderResponse): MessageInitShape<typeof GenerateReq
 function media({ kind, path, source, mimeType, offset }: Attachment): MessageInitShape<typeof MediaSchema> {
   if (kind !== MediaKind.IMAGE || source.case !== "base64")
     throw new InvalidRequest(path, "must be an image whose data is in the request");
-  return { kind: GenerateMediaKind.IMAGE, source: { case: "base64", value: source.value }, mimeType, offset };
+  return { kind: MediaKind.IMAGE, source: { case: "base64", value: source.value }, mimeType, offset };
 }

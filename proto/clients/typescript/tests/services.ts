@@ -60,6 +60,21 @@ export function startEcho(): Promise<string> {
   return start("render-svc", "--models", folder);
 }
 
+/** A conversation with images, and the tokens that transformers generates for it. */
+export interface ImageCase {
+  messages: { role: string; content: { type: string; base64?: string; text?: string }[] }[];
+  greedy: number[];
+}
+
+/** Writes a tiny model with images. Returns its folder and a conversation. The Python package makes both. */
+export function visionModel(): [folder: string, conversation: ImageCase] {
+  const folder = join(FOLDER, "vision");
+  mkdirSync(folder);
+  const script = join(REPOSITORY, "proto/clients/python/tests/vision.py");
+  const [first] = JSON.parse(execFileSync("python3", [script, folder], { encoding: "utf8" })) as ImageCase[];
+  return [folder, first!];
+}
+
 /** Makes an authority, and certificates of a server and a client. Returns the folder of the files. */
 export function certificates(): string {
   const folder = join(FOLDER, "tls");

@@ -51,8 +51,8 @@ fn not_empty(field: &str, text: String) -> Result<Value, Invalid> {
     if text.is_empty() { Err(Invalid::new(field, "must not be empty")) } else { Ok(Value::String(text)) }
 }
 
-fn message(message: chat::Message) -> Result<Value, Invalid> {
-    let chat::Message { role, content, reasoning_content, tool_calls, tool_call_id, name, extra_json } = message;
+fn message(message: chat::ChatMessage) -> Result<Value, Invalid> {
+    let chat::ChatMessage { role, content, reasoning_content, tool_calls, tool_call_id, name, extra_json } = message;
     let mut fields = Object::new();
     fields.insert("role".to_owned(), not_empty("role", role)?);
     if let Some(content) = content {
@@ -80,10 +80,12 @@ fn add_extra(fields: &mut Object, json: &str) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn content(content: chat::message::Content) -> Result<Value, Invalid> {
+fn content(content: chat::chat_message::Content) -> Result<Value, Invalid> {
     match content {
-        chat::message::Content::Text(text) => Ok(text.into()),
-        chat::message::Content::Blocks(chat::BlockList { blocks }) => Ok(each("blocks.blocks", blocks, block)?.into()),
+        chat::chat_message::Content::Text(text) => Ok(text.into()),
+        chat::chat_message::Content::Blocks(chat::BlockList { blocks }) => {
+            Ok(each("blocks.blocks", blocks, block)?.into())
+        }
     }
 }
 
@@ -91,9 +93,9 @@ fn block(block: chat::Block) -> Result<Value, Invalid> {
     use chat::block::Kind;
     match block.kind {
         Some(Kind::Text(chat::TextBlock { text })) => Ok(json!({"type": "text", "text": text})),
-        Some(Kind::Image(chat::ImageBlock { source })) => media("image", source.map(Source::from)),
-        Some(Kind::Audio(chat::AudioBlock { source })) => media("audio", source.map(Source::from)),
-        Some(Kind::Video(chat::VideoBlock { source })) => media("video", source.map(Source::from)),
+        Some(Kind::Image(image)) => media("image", image),
+        Some(Kind::Audio(audio)) => media("audio", audio),
+        Some(Kind::Video(video)) => media("video", video),
         Some(Kind::ToolUse(tool_use)) => self::tool_use(tool_use).map_err(|e| e.within("tool_use")),
         Some(Kind::ToolResult(result)) => tool_result(result).map_err(|e| e.within("tool_result")),
         Some(Kind::OtherJson(json)) => match object("other_json", &json)? {
@@ -104,40 +106,15 @@ fn block(block: chat::Block) -> Result<Value, Invalid> {
     }
 }
 
-/// The location of a media block's data, for every kind of media.
-enum Source {
-    Base64(String),
-    Data(chat::MediaData),
-    Location(String),
-    AttachmentId(String),
-}
-
-/// The sources of the three media blocks have the same shape, but different types.
-macro_rules! source_from {
-    ($($module:ident),*) => {$(
-        impl From<chat::$module::Source> for Source {
-            fn from(source: chat::$module::Source) -> Self {
-                use chat::$module::Source as Wire;
-                match source {
-                    Wire::Base64(base64) => Self::Base64(base64),
-                    Wire::Data(data) => Self::Data(data),
-                    Wire::Location(location) => Self::Location(location),
-                    Wire::AttachmentId(id) => Self::AttachmentId(id),
-                }
-            }
-        }
-    )*};
-}
-
-source_from!(image_block, audio_block, video_block);
-
-fn media(kind: &str, source: Option<Source>) -> Result<Value, Invalid> {
-    let (key, text, mime_type) = match source {
-        Some(Source::Base64(base64)) => ("base64", base64, String::new()),
-        Some(Source::Data(chat::MediaData { data, mime_type })) => ("base64", STANDARD.encode(&data), mime_type),
-        Some(Source::Location(location)) => ("url", location, String::new()),
-        Some(Source::AttachmentId(id)) => ("attachment_id", id, String::new()),
-        None => ("base64", String::new(), String::new()),
+fn media(kind: &str, block: chat::MediaBlock) -> Result<Value, Invalid> {
+    use chat::media_block::Source;
+    let chat::MediaBlock { source, mime_type } = block;
+    let (key, text) = match source {
+        Some(Source::Base64(base64)) => ("base64", base64),
+        Some(Source::Data(data)) => ("base64", STANDARD.encode(&data)),
+        Some(Source::Location(location)) => ("url", location),
+        Some(Source::AttachmentId(id)) => ("attachment_id", id),
+        None => ("base64", String::new()),
     };
     if text.is_empty() {
         return Err(Invalid::new(kind, "must hold base64 text, data, a location or an attachment's id"));

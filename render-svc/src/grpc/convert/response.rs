@@ -16,6 +16,7 @@ use crate::catalog::{CatalogEntry, Resolution, ServedModel};
 use crate::conversation::media::MediaKind;
 use crate::error::{Error, without_folder};
 use crate::field_paths::RequestPaths;
+use crate::job::ControlTokenPolicy;
 use crate::model::Model;
 use crate::output_spec::{OutputSpec, ROLES, Reasoning};
 use crate::render::{HfMessages, Output, Rendered};
@@ -59,7 +60,10 @@ fn hf_messages(messages: HfMessages) -> pb::HfMessages {
         add_generation_prompt,
         continue_final_message,
         render_time,
+        literal_control_tokens,
     } = generate::HfTemplate::from(&messages);
+    let control_tokens =
+        if literal_control_tokens { pb::ControlTokens::Literal } else { pb::ControlTokens::Unspecified };
     pb::HfMessages {
         messages_json: Value::from(messages.messages).to_string(),
         tools_json,
@@ -68,6 +72,7 @@ fn hf_messages(messages: HfMessages) -> pb::HfMessages {
         add_generation_prompt: add_generation_prompt.unwrap_or(true),
         continue_final_message,
         render_time,
+        control_tokens: control_tokens.into(),
     }
 }
 
@@ -82,6 +87,7 @@ impl From<&HfMessages> for generate::HfTemplate {
             add_generation_prompt: Some(messages.add_generation_prompt),
             continue_final_message: messages.continue_final_message,
             render_time: messages.now.to_string(),
+            literal_control_tokens: messages.control_tokens == ControlTokenPolicy::Literal,
         }
     }
 }
@@ -103,9 +109,9 @@ fn place(at: usize) -> u32 {
 fn attachment(attachment: Attachment) -> pb::Attachment {
     use pb::attachment::Source;
     let kind = match attachment.kind {
-        MediaKind::Image => pb::MediaKind::Image,
-        MediaKind::Audio => pb::MediaKind::Audio,
-        MediaKind::Video => pb::MediaKind::Video,
+        MediaKind::Image => generate::MediaKind::Image,
+        MediaKind::Audio => generate::MediaKind::Audio,
+        MediaKind::Video => generate::MediaKind::Video,
     };
     let source = match attachment.source {
         MediaSource::Base64(base64) => Some(Source::Base64(base64)),
@@ -214,19 +220,9 @@ pub(in crate::grpc) fn result(result: Result<pb::RenderResponse, Error>, paths: 
     use pb::render_result::Outcome;
     let outcome = match result {
         Ok(response) => Outcome::Response(response),
-        Err(error) => Outcome::Failure(failure(&paths.failure(Failure::from(&error)))),
+        Err(error) => Outcome::Failure(paths.failure(Failure::from(&error)).into()),
     };
     pb::RenderResult { outcome: Some(outcome) }
-}
-
-fn failure(failure: &Failure) -> pb::RenderFailure {
-    pb::RenderFailure {
-        code: failure.code().into(),
-        reason: failure.reason().name().to_owned(),
-        message: failure.message(),
-        field: failure.field().unwrap_or_default().to_owned(),
-        line: failure.line().unwrap_or_default(),
-    }
 }
 
 pub(in crate::grpc) fn template(

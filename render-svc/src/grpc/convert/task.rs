@@ -1,7 +1,7 @@
 //! RunTask: requests to rendering and generation, and a task's events to responses.
 
 use tandem_common::pb::chat::v1::block::Kind;
-use tandem_common::pb::chat::v1::{Block, Conversation, Message, message};
+use tandem_common::pb::chat::v1::{Block, ChatMessage, Conversation, chat_message};
 use tandem_common::pb::generate::v1 as generate;
 use tandem_common::pb::render::v1::{RenderRequest, Resolution};
 use tandem_common::pb::task::v1::run_task_response::Event;
@@ -74,7 +74,7 @@ pub(in crate::grpc) fn request(request: RunTaskRequest) -> (RenderRequest, Param
 fn has_media(conversation: &Conversation) -> bool {
     let is_media = |block: &Block| matches!(block.kind, Some(Kind::Image(_) | Kind::Audio(_) | Kind::Video(_)));
     conversation.messages.iter().any(|message| match &message.content {
-        Some(message::Content::Blocks(list)) => list.blocks.iter().any(is_media),
+        Some(chat_message::Content::Blocks(list)) => list.blocks.iter().any(is_media),
         _ => false,
     })
 }
@@ -118,7 +118,7 @@ fn delta(delta: Delta) -> generate::Delta {
 
 fn finished(answer: Answer) -> TaskFinished {
     let Answer { text, finish, summary: generate::Summary { usage, timings, seed } } = answer;
-    let content = Some(message::Content::Text(text));
-    let message = Message { role: "assistant".to_owned(), content, ..Message::default() };
+    let content = Some(chat_message::Content::Text(text));
+    let message = ChatMessage { role: "assistant".to_owned(), content, ..ChatMessage::default() };
     TaskFinished { message: Some(message), finish, usage, timings, seed }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail, ensure};
-use tandem_common::pb::chat::v1::{Conversation, Message, message};
+use tandem_common::pb::chat::v1::{ChatMessage, Conversation, chat_message};
 use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::{GenerateRequest, ReturnOptions, Sampling, Stop, TokenIds};
 use tandem_common::pb::render::v1::RenderRequest;
@@ -112,6 +112,6 @@ fn conversation(number: u64) -> Conversation {
     Conversation { messages, ..Conversation::default() }
 }
 
-fn message(role: &str, text: String) -> Message {
-    Message { role: role.to_owned(), content: Some(message::Content::Text(text)), ..Message::default() }
+fn message(role: &str, text: String) -> ChatMessage {
+    ChatMessage { role: role.to_owned(), content: Some(chat_message::Content::Text(text)), ..ChatMessage::default() }
 }

@@ -63,6 +63,9 @@ pub(super) enum Part {
     /// Time to prepare an image, of the tower, and to the first token. With models of random weights,
     /// not with --model. Measured only if it is named.
     Vision,
+    /// Operations of libtorch in a decode step of each architecture, with tiny models, not with
+    /// --model. Measured only if it is named.
+    Operations,
 }
 
 /// Tandem's format of weights.

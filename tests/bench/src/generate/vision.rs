@@ -1,8 +1,14 @@
 //! Images: the time to prepare one, of the tower, and to the first token, compared with transformers.
+//! And the gaps between tokens of running streams beside images.
 //!
-//! Tandem's preparation is the time to the first token less the queue and the prefill that gen-svc
-//! reports. Its tower's time is the difference of two prefills: a new image, and the same one again,
-//! whose features are kept.
+//! Tandem's preparation is the time from sending a request to its `accepted` event, less the time in
+//! the queue between the two: it includes the request's way through gRPC. The peer's is the time of its processor,
+//! which reads the file. Writing the request is the client's work and is not included. The tower's
+//! time is the difference of two prefills: a new image, and the same one again, whose features are
+//! kept.
+
+mod gaps;
+mod requests;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,26 +16,23 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
 use serde::Deserialize;
 use serde_json::json;
-use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
-use tandem_common::pb::generate::v1::{GenerateRequest, ReturnOptions, Sampling, Stop};
 use tandem_process::Service;
 use tempfile::TempDir;
-use tonic::transport::Channel;
 
 use super::args::Generate;
 use super::python::Python;
 use crate::stats::{Times, ratio, show};
 use crate::{child, machine};
+use requests::{Client, request};
 
 const FAMILIES: [&str; 2] = ["smolvlm", "qwen2_5_vl"];
 const SCRIPT: &str = include_str!("vision.py");
-const QUESTION: &str = "What is in the picture?";
+/// The images beside running streams.
+const GAP_IMAGES: u64 = 4;
 
 #[derive(Deserialize)]
 struct Ready {
@@ -81,7 +84,13 @@ async fn measure_family(args: &Generate, family: &str) -> Result<()> {
         }
     }
     report(&rows);
-    Ok(())
+    let images = (0..GAP_IMAGES).map(|index| folder.path().join(format!("{}.jpg", index % (args.rounds as u64 + 1))));
+    let images = images.zip(0_u8..).map(|(path, index)| {
+        // Bytes after the end of a JPEG file have no effect, and make it another one.
+        let bytes = [std::fs::read(path)?, vec![0; 1 + usize::from(index)]].concat();
+        Ok(request(&bytes, "gaps"))
+    });
+    gaps::measure(&tandem.client, &images.collect::<Result<Vec<_>>>()?).await
 }
 
 fn report(rows: &[[Parts; 2]]) {
@@ -102,7 +111,7 @@ fn report(rows: &[[Parts; 2]]) {
 
 struct Tandem {
     _service: Service,
-    client: GenerateServiceClient<Channel>,
+    client: Client,
 }
 
 impl Tandem {
@@ -125,19 +134,22 @@ impl Tandem {
     /// Returns the parts of a request, with the whole prefill as the tower's time. No prefix of
     /// another salt is reused.
     async fn ask(&self, image: &[u8], salt: &str) -> Result<Parts> {
+        let request = request(image, salt);
         let start = Instant::now();
-        let mut events = self.client.clone().generate(request(image, salt)).await?.into_inner();
-        let (mut first, mut tokens) = (None, Vec::new());
+        let mut events = self.client.clone().generate(request).await?.into_inner();
+        let (mut prepare, mut first, mut tokens) = (None, None, Vec::new());
         while let Some(event) = events.message().await? {
             match event.event {
+                Some(Event::Accepted(accepted)) => {
+                    prepare = Some(start.elapsed().as_secs_f64() - accepted.queue_ms / 1e3);
+                    continue;
+                }
                 Some(Event::Delta(delta)) => tokens.extend(delta.token_ids),
                 Some(Event::Summary(summary)) => {
-                    let (first, timings) = (first.unwrap_or_default(), summary.timings.unwrap_or_default());
-                    let prefill = timings.prefill_ms / 1e3;
                     return Ok(Parts {
-                        prepare: first - prefill - timings.queue_ms / 1e3,
-                        tower: prefill,
-                        first,
+                        prepare: prepare.context("no accepted event")?,
+                        tower: summary.timings.unwrap_or_default().prefill_ms / 1e3,
+                        first: first.context("no token")?,
                         token: *tokens.first().context("no token")?,
                         tokens: summary.usage.unwrap_or_default().prompt_tokens,
                     });
@@ -147,18 +159,5 @@ impl Tandem {
             first.get_or_insert(start.elapsed().as_secs_f64());
         }
         anyhow::bail!("the stream ended early")
-    }
-}
-
-fn request(image: &[u8], salt: &str) -> GenerateRequest {
-    let image = json!({"type": "image", "base64": BASE64_STANDARD.encode(image)});
-    let messages = json!([{"role": "user", "content": [image, {"type": "text", "text": QUESTION}]}]);
-    GenerateRequest {
-        input: Some(Input::HfMessagesJson(messages.to_string())),
-        sampling: Some(Sampling { temperature: Some(0.0), ..Sampling::default() }),
-        stop: Some(Stop { max_new_tokens: Some(1), ignore_eos: true, ..Stop::default() }),
-        return_options: Some(ReturnOptions { token_ids: true, ..ReturnOptions::default() }),
-        cache_salt: salt.to_owned(),
-        ..GenerateRequest::default()
     }
 }

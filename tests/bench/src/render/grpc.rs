@@ -3,14 +3,18 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use tandem_common::pb::chat::v1::{Conversation, Message, message};
+use tandem_common::pb::chat::v1::{ChatMessage, Conversation, chat_message};
 use tandem_common::pb::render::v1::RenderRequest;
 
 use super::cases::Set;
 use super::process::{self, Service};
 
-pub(crate) fn message(role: &str, text: impl Into<String>) -> Message {
-    Message { role: role.to_owned(), content: Some(message::Content::Text(text.into())), ..Message::default() }
+pub(crate) fn message(role: &str, text: impl Into<String>) -> ChatMessage {
+    ChatMessage {
+        role: role.to_owned(),
+        content: Some(chat_message::Content::Text(text.into())),
+        ..ChatMessage::default()
+    }
 }
 
 /// Returns a conversation of eight messages, about 2 kB.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde_json::json;
-use tandem_common::pb::chat::v1::{Conversation, Message, message};
+use tandem_common::pb::chat::v1::{ChatMessage, Conversation, chat_message};
 use tandem_common::pb::render::v1::RenderRequest;
 use tandem_common::pb::render::v1::render_response::Output;
 
@@ -51,7 +51,7 @@ pub(crate) async fn measure(tokenizers: &Path, peer: Option<&mut Transformers>, 
 }
 
 /// Waits until the service has built its fast encoder in the background.
-async fn settle(service: &Service, messages: &[Message]) -> Result<()> {
+async fn settle(service: &Service, messages: &[ChatMessage]) -> Result<()> {
     let until = Instant::now() + Duration::from_secs(20);
     while Instant::now() < until {
         let sent = Instant::now();
@@ -64,8 +64,8 @@ async fn settle(service: &Service, messages: &[Message]) -> Result<()> {
 }
 
 /// Measures both systems with one client, on the same new conversations.
-async fn compare(service: &Service, peer: &mut Transformers, folder: &Path, messages: &[Message]) -> Result<()> {
-    let conversations: Vec<Vec<Message>> = (0..10).map(|i| fresh(messages, 900_000_000 + i)).collect();
+async fn compare(service: &Service, peer: &mut Transformers, folder: &Path, messages: &[ChatMessage]) -> Result<()> {
+    let conversations: Vec<Vec<ChatMessage>> = (0..10).map(|i| fresh(messages, 900_000_000 + i)).collect();
     let texts: Vec<String> = conversations.iter().map(|messages| json_of(messages)).collect();
     let (mut ours, mut theirs) = (Times::default(), Times::default());
     let mut client = service.client().await?;
@@ -81,9 +81,9 @@ async fn compare(service: &Service, peer: &mut Transformers, folder: &Path, mess
     Ok(())
 }
 
-fn json_of(messages: &[Message]) -> String {
-    let text = |message: &Message| match &message.content {
-        Some(message::Content::Text(text)) => text.clone(),
+fn json_of(messages: &[ChatMessage]) -> String {
+    let text = |message: &ChatMessage| match &message.content {
+        Some(chat_message::Content::Text(text)) => text.clone(),
         _ => String::new(),
     };
     let messages: Vec<_> = messages.iter().map(|m| json!({"role": m.role, "content": text(m)})).collect();
@@ -91,13 +91,13 @@ fn json_of(messages: &[Message]) -> String {
 }
 
 /// Returns turns of prose, code and figures with enough tokens together.
-async fn sized(service: &Service) -> Result<Vec<Message>> {
-    let sample: Vec<Message> = (0..20).map(turn).collect();
+async fn sized(service: &Service) -> Result<Vec<ChatMessage>> {
+    let sample: Vec<ChatMessage> = (0..20).map(turn).collect();
     let per_turn = tokens(service, &sample).await? / sample.len();
     Ok((0..TOKENS / per_turn.max(1)).map(turn).collect())
 }
 
-fn turn(i: usize) -> Message {
+fn turn(i: usize) -> ChatMessage {
     let role = if i.is_multiple_of(2) { "user" } else { "assistant" };
     let mut text = String::new();
     for j in 0..12 {
@@ -138,26 +138,28 @@ fn word(n: usize) -> &'static str {
 }
 
 /// Returns the conversation with a new prefix of every message, so that no cache has any of it.
-fn fresh(messages: &[Message], number: usize) -> Vec<Message> {
-    let renew = |(i, message): (usize, &Message)| match &message.content {
-        Some(message::Content::Text(text)) => super::grpc::message(&message.role, format!("({number}.{i}) {text}")),
+fn fresh(messages: &[ChatMessage], number: usize) -> Vec<ChatMessage> {
+    let renew = |(i, message): (usize, &ChatMessage)| match &message.content {
+        Some(chat_message::Content::Text(text)) => {
+            super::grpc::message(&message.role, format!("({number}.{i}) {text}"))
+        }
         _ => message.clone(),
     };
     messages.iter().enumerate().map(renew).collect()
 }
 
 /// Returns the conversation with two more messages.
-fn next_turn(messages: &[Message], number: usize) -> Vec<Message> {
+fn next_turn(messages: &[ChatMessage], number: usize) -> Vec<ChatMessage> {
     let more = [message("assistant", format!("Answer {number}.")), message("user", format!("Question {number}?"))];
     messages.iter().cloned().chain(more).collect()
 }
 
-fn request(messages: Vec<Message>) -> RenderRequest {
+fn request(messages: Vec<ChatMessage>) -> RenderRequest {
     let conversation = Some(Conversation { messages, ..Conversation::default() });
     RenderRequest { conversation, return_token_ids: true, ..RenderRequest::default() }
 }
 
-async fn tokens(service: &Service, messages: &[Message]) -> Result<usize> {
+async fn tokens(service: &Service, messages: &[ChatMessage]) -> Result<usize> {
     let response = service.client().await?.render(request(messages.to_vec())).await?.into_inner();
     match response.output.context("no output")? {
         Output::Prompt(prompt) => Ok(prompt.token_ids.len()),

@@ -1,10 +1,11 @@
 //! Messages with images that are refused, with the path of the field. The next request is answered.
 
+use gen_svc::engine::{Config, Engine};
 use gen_svc::media::MediaLimits;
 use serde_json::{Value, json};
 use tandem_tests::error_texts;
 use tandem_tests::failure::{Failed, failed};
-use tandem_tests_full::image_model::{bitmap, png_header};
+use tandem_tests_full::image_model::{ImageModel, bitmap, png_header};
 use tonic::{Code, Status};
 
 use super::super::cli::{answers, generate_with};
@@ -53,6 +54,9 @@ fn cases() -> Vec<Case> {
             with(json!({"type": "image_url", "image_url": {"url": url}})),
             "hf_messages_json[0].content[1].url",
         ),
+        invalid("url-as-image", with(json!({"type": "image", "image": url})), "hf_messages_json[0].content[1].image"),
+        invalid("no-type", with(json!({"base64": "QQ=="})), "hf_messages_json[0].content[1].type"),
+        large("side", &png_header(70_000, 1)),
         invalid("path", with(json!({"type": "image", "path": "/etc/hostname"})), "hf_messages_json[0].content[1].path"),
         invalid("audio", with(audio), BLOCK_PATH),
         invalid("video", with(json!({"type": "video", "base64": "QQ=="})), BLOCK_PATH),
@@ -93,6 +97,21 @@ fn messages_with_bad_images_are_refused_by_the_path_of_their_data() {
             error_texts::check(&format!("generate-images/{name}"), status.message());
             ask(&engine, request(with(image(1)))).is_same(&expected, &format!("{model}, after {name}"));
         }
+    });
+}
+
+/// The image is a header alone: its tiles are counted before it is decoded.
+#[test]
+fn image_with_more_tiles_than_the_limit_is_refused() {
+    for_each(|model, folder| {
+        if model != "smolvlm" {
+            return;
+        }
+        let engine = start(folder, |config| config.media.image.max_tiles = 1);
+        let messages = with(encoded(&png_header(90, 90)));
+        let status = Status::from(request(messages).prepare(engine.model()).expect_err("too many tiles"));
+        is_refused(&status, "IMAGE_OVER_LIMIT", DATA_PATH, model);
+        error_texts::check("generate-images/tiles", status.message());
     });
 }
 
@@ -143,5 +162,40 @@ fn lines_with_messages_are_answered_or_refused_by_the_key_of_their_data() {
         let field = |at: usize| answers[at]["error"]["field"].as_str();
         assert_eq!(field(1), Some("hf_messages[0].content[1].base64"), "{model}");
         assert_eq!(field(2), Some("hf_messages[0]"), "{model}");
+    });
+}
+
+/// The tower would have other numbers, or other numbers of rows, than the image tokens.
+#[test]
+fn processors_that_do_not_fit_the_tower_are_refused_at_load() {
+    let settings = [
+        ("qwen2_5_vl", "preprocessor_config.json", "/merge_size", json!(1)),
+        ("qwen2_5_vl", "preprocessor_config.json", "/patch_size", json!(8)),
+        ("gemma3", "processor_config.json", "/image_seq_length", json!(9)),
+        ("gemma3", "preprocessor_config.json", "/size", json!({"height": 126, "width": 126})),
+        ("smolvlm", "processor_config.json", "/image_seq_len", json!(5)),
+        ("smolvlm", "preprocessor_config.json", "/max_image_size/longest_edge", json!(96)),
+    ];
+    let texts = settings.map(|(name, file, pointer, value)| {
+        let mut model = ImageModel::all().remove(name).expect("a model");
+        model.set(file, pointer, value);
+        let folder = model.folder();
+        let Err(error) = Engine::start(Config::new(folder.path().to_owned())) else { panic!("{pointer} is accepted") };
+        format!("{}: {}", error.reason().name(), error.chain())
+    });
+    error_texts::check_rows("images/processor", texts);
+}
+
+#[test]
+fn base64_may_have_several_lines() {
+    let lines =
+        |text: &str| text.as_bytes().chunks(76).map(|line| [line, b"\r\n"].concat()).collect::<Vec<_>>().concat();
+    for_each(|model, folder| {
+        let engine = start(folder, |_| {});
+        let plain = image(1);
+        let wrapped = String::from_utf8(lines(plain["base64"].as_str().expect("data"))).expect("ASCII");
+        let [plain, wrapped] = [plain, json!({"type": "image", "base64": wrapped})]
+            .map(|block| ask(&engine, request(user([block, text("What?")]))));
+        assert_eq!(plain.ids(), wrapped.ids(), "{model}");
     });
 }

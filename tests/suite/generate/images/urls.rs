@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gen_svc::engine::Engine;
 use gen_svc::error::Error;
-use gen_svc::media::{ImageHosts, Origin, is_public};
-use gen_svc::request::{GenerateRequest, PreparedRequest};
+use gen_svc::media::{ImageHosts, Marked, MediaFile, MediaSource, Origin, is_public};
+use gen_svc::request::{GenerateRequest, Input, PreparedRequest};
 use serde_json::{Value, json};
 use tandem_tests::error_texts;
 use tandem_tests::failure::{Failed, failed};
-use tandem_tests_full::image_model::bitmap;
+use tandem_tests_full::image_model::{ImageModel, bitmap};
 use tonic::{Code, Status};
 
-use super::{ask, finish, for_each, image, request, start, text, user};
+use super::{ask, finish, for_each, image, request, start, text, user, with_input};
 
 const MAX_IMAGE_BYTES: usize = 8192;
 
@@ -196,6 +196,41 @@ fn without_an_allowed_host_nothing_is_fetched() {
         assert!(!request.must_fetch(engine.model()));
     });
     assert_eq!(web.requests.load(Ordering::SeqCst), 0);
+}
+
+/// Returns a request with a marker for one file, for the model whose marker is a token.
+fn marked(source: MediaSource) -> GenerateRequest {
+    let prompt = "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>What?<|im_end|>";
+    let offset = prompt.find("<|image_pad|>").expect("a marker");
+    with_input(Input::WithMedia(Marked::Text(prompt.to_owned()), vec![MediaFile { source, offset }]))
+}
+
+#[test]
+fn a_file_at_a_url_is_that_of_its_bytes() {
+    let web = Web::start();
+    let folder = ImageModel::all()["qwen2_5_vl"].folder();
+    let engine = serve(folder.path(), web.hosts(true));
+    let expected = ask(&engine, marked(MediaSource::Bytes(bitmap(40, 28, 1))));
+    let mut request = marked(MediaSource::Url(web.url("image")));
+    assert!(request.must_fetch(engine.model()));
+    request.fetch_images(engine.model()).expect("an allowed host");
+    ask(&engine, request).is_same(&expected, "a URL");
+    let mut missing = marked(MediaSource::Url(web.url("nothing")));
+    let failure = failed(&Status::from(missing.fetch_images(engine.model()).expect_err("no image")));
+    assert_eq!((failure.reason.as_str(), failure.field.as_deref()), ("IMAGE_NOT_FETCHED", Some("media[0].url")));
+}
+
+#[test]
+fn a_file_at_a_url_is_refused_without_an_allowed_host() {
+    let folder = ImageModel::all()["qwen2_5_vl"].folder();
+    let engine = start(folder.path(), |_| {});
+    let mut request = marked(MediaSource::Url("https://example.com/a.png".to_owned()));
+    assert!(!request.must_fetch(engine.model()));
+    request.fetch_images(engine.model()).expect("nothing is fetched");
+    let status = Status::from(request.prepare(engine.model()).expect_err("no host"));
+    let failure = failed(&status);
+    assert_eq!((failure.reason.as_str(), failure.field.as_deref()), ("INVALID_REQUEST", Some("media[0].url")));
+    error_texts::check("generate-image-urls/media", status.message());
 }
 
 #[test]

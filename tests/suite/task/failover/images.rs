@@ -20,18 +20,18 @@ fn text(number: usize) -> chat::block::Kind {
 fn image(number: usize) -> chat::block::Kind {
     let bytes = bitmap(40, 28, number as u64);
     let source = match number % 2 {
-        0 => chat::image_block::Source::Base64(BASE64_STANDARD.encode(bytes)),
-        _ => chat::image_block::Source::Data(chat::MediaData { data: bytes, mime_type: "image/bmp".to_owned() }),
+        0 => chat::media_block::Source::Base64(BASE64_STANDARD.encode(bytes)),
+        _ => chat::media_block::Source::Data(bytes),
     };
-    chat::block::Kind::Image(chat::ImageBlock { source: Some(source) })
+    chat::block::Kind::Image(chat::MediaBlock { source: Some(source), mime_type: "image/bmp".to_owned() })
 }
 
 /// Returns task `number`: greedy or seeded, with one image or two.
 fn task(number: usize) -> RunTaskRequest {
     let images = (0..=number % 2).map(|other| image(number + other));
     let blocks = images.chain([text(number)]).map(|kind| chat::Block { kind: Some(kind) }).collect();
-    let content = Some(chat::message::Content::Blocks(chat::BlockList { blocks }));
-    let message = chat::Message { role: "user".to_owned(), content, ..chat::Message::default() };
+    let content = Some(chat::chat_message::Content::Blocks(chat::BlockList { blocks }));
+    let message = chat::ChatMessage { role: "user".to_owned(), content, ..chat::ChatMessage::default() };
     let is_greedy = number < 2;
     RunTaskRequest {
         conversation: Some(chat::Conversation { messages: vec![message], ..chat::Conversation::default() }),

@@ -96,10 +96,10 @@ impl GenerateService for Fake {
         Ok(Response::new(Box::pin(tokio_stream::iter(events).then(response))))
     }
 
-    async fn get_model(
+    async fn get_loaded_model(
         &self,
-        _request: Request<generate::GetModelRequest>,
-    ) -> Result<Response<generate::GetModelResponse>, Status> {
+        _request: Request<generate::GetLoadedModelRequest>,
+    ) -> Result<Response<generate::GetLoadedModelResponse>, Status> {
         Err(Status::unimplemented("any model"))
     }
 }

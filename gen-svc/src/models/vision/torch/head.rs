@@ -22,14 +22,6 @@ enum Step {
 }
 
 impl Pool {
-    /// Returns the side of the square of patches that become one row.
-    pub(super) fn merge(self) -> usize {
-        match self {
-            Self::Mean { side, .. } | Self::Shuffle { side } | Self::Unfold { side } => side,
-            Self::Join { count, .. } => count.isqrt(),
-        }
-    }
-
     /// `[n, N, C]` to one row for each square, for a grid of `rows` x `columns` patches.
     fn forward(self, x: &Tensor, [rows, columns]: [usize; 2]) -> Result<Tensor, Error> {
         let (count, _, hidden) = x.size3()?;

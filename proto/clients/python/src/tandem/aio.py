@@ -59,7 +59,7 @@ class AsyncTandem:
 
     async def batch_render(
         self, requests: Iterable[dict[str, Any]], **options: Unpack[calls.Options]
-    ) -> list[render_pb2.RenderResponse | render_pb2.RenderFailure]:
+    ) -> list[render_pb2.RenderResponse | TandemError]:
         """Renders conversations: dicts of `messages` and the arguments of `render`. A failure is a result."""
         return await self._unary(calls.batch_render(requests, options))
 
@@ -79,7 +79,7 @@ class AsyncTandem:
         """Describes a model of render-svc. An empty name means the only one."""
         return await self._unary(calls.model(name, options))
 
-    async def generation_model(self, **options: Unpack[calls.Options]) -> generate_pb2.ModelInfo:
+    async def generation_model(self, **options: Unpack[calls.Options]) -> generate_pb2.LoadedModel:
         """Describes the model that gen-svc has loaded."""
         return await self._unary(calls.generation_model(options))
 

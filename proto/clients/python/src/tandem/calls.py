@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypedDict, TypeVar, Union, cast
+from typing import Any, Generic, TypedDict, TypeVar, Union
 
 from grpc_health.v1 import health_pb2
 
 from tandem.chat.v1 import chat_pb2
 from tandem.conversation import InvalidRequest, Json, Message, conversation
-from tandem.generate.v1 import generate_pb2, output_spec_pb2
+from tandem.errors import TandemError, error_of_status
+from tandem.generate.v1 import generate_pb2, media_kind_pb2, output_spec_pb2
 from tandem.render.v1 import registry_pb2, render_pb2
 from tandem.task.v1 import task_pb2
 
@@ -113,7 +114,7 @@ def render(messages: Messages, fields: Any) -> Call[render_pb2.RenderResponse]:
 
 def batch_render(
     requests: Iterable[Any], options: Any
-) -> Call[list[Union[render_pb2.RenderResponse, render_pb2.RenderFailure]]]:
+) -> Call[list[Union[render_pb2.RenderResponse, TandemError]]]:
     batch = render_pb2.BatchRenderRequest()
     for i, given in enumerate(requests):
         fields = dict(given)
@@ -147,9 +148,9 @@ def model(name: str, options: Any) -> Call[registry_pb2.ModelInfo]:
     return _call("render.v1.RegistryService/GetModel", request, response, options, lambda answer: answer.model)
 
 
-def generation_model(options: Any) -> Call[generate_pb2.ModelInfo]:
-    request, response = generate_pb2.GetModelRequest(), generate_pb2.GetModelResponse
-    path = "generate.v1.GenerateService/GetModel"
+def generation_model(options: Any) -> Call[generate_pb2.LoadedModel]:
+    request, response = generate_pb2.GetLoadedModelRequest(), generate_pb2.GetLoadedModelResponse
+    path = "generate.v1.GenerateService/GetLoadedModel"
     return _call(path, request, response, options, lambda answer: answer.model)
 
 
@@ -191,8 +192,10 @@ def _rendered(response: render_pb2.RenderResponse) -> dict[str, Any]:
     fields: dict[str, Any] = {"output_spec": response.output_spec}
     if response.HasField("hf_messages"):
         hf = response.hf_messages
-        keys = generate_pb2.HfTemplate.DESCRIPTOR.fields_by_name
-        return {**fields, "hf_messages_json": hf.messages_json, "hf_template": {key: getattr(hf, key) for key in keys}}
+        keys = set(generate_pb2.HfTemplate.DESCRIPTOR.fields_by_name) & set(hf.DESCRIPTOR.fields_by_name)
+        template: dict[str, Any] = {key: getattr(hf, key) for key in keys}
+        template["literal_control_tokens"] = hf.control_tokens == render_pb2.CONTROL_TOKENS_LITERAL
+        return {**fields, "hf_messages_json": hf.messages_json, "hf_template": template}
     prompt = response.prompt
     if response.fingerprint.tokenizer_sha256:
         fields["expected_tokenizer_sha256"] = response.fingerprint.tokenizer_sha256
@@ -204,11 +207,12 @@ def _rendered(response: render_pb2.RenderResponse) -> dict[str, Any]:
 
 
 def _media(attachment: render_pb2.Attachment) -> dict[str, Any]:
-    if attachment.kind != render_pb2.MEDIA_KIND_IMAGE or not attachment.base64:
+    if attachment.kind != media_kind_pb2.MEDIA_KIND_IMAGE or not attachment.base64:
         raise InvalidRequest(attachment.path, "must be an image whose data is in the request")
     kept = {"base64": attachment.base64, "mime_type": attachment.mime_type, "offset": attachment.offset}
     return {"kind": "MEDIA_KIND_IMAGE", **kept}
 
 
-def _outcomes(response: render_pb2.BatchRenderResponse) -> list[Any]:
-    return [getattr(result, cast(str, result.WhichOneof("outcome"))) for result in response.results]
+def _outcomes(response: render_pb2.BatchRenderResponse) -> list[Union[render_pb2.RenderResponse, TandemError]]:
+    results = response.results
+    return [error_of_status(item.failure) if item.HasField("failure") else item.response for item in results]

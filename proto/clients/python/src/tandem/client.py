@@ -12,7 +12,7 @@ from tandem import calls
 from tandem.answer import AnswerState, answer_text
 from tandem.calls import Call, Messages
 from tandem.connection import Connection, Settings
-from tandem.errors import REQUEST_ID, tandem_error
+from tandem.errors import REQUEST_ID, TandemError, tandem_error
 from tandem.generate.v1 import generate_pb2
 from tandem.render.v1 import registry_pb2, render_pb2
 
@@ -64,7 +64,7 @@ class Tandem:
 
     def batch_render(
         self, requests: Iterable[dict[str, Any]], **options: Unpack[calls.Options]
-    ) -> list[render_pb2.RenderResponse | render_pb2.RenderFailure]:
+    ) -> list[render_pb2.RenderResponse | TandemError]:
         """Renders conversations: dicts of `messages` and the arguments of `render`. A failure is a result."""
         return self._unary(calls.batch_render(requests, options))
 
@@ -84,7 +84,7 @@ class Tandem:
         """Describes a model of render-svc. An empty name means the only one."""
         return self._unary(calls.model(name, options))
 
-    def generation_model(self, **options: Unpack[calls.Options]) -> generate_pb2.ModelInfo:
+    def generation_model(self, **options: Unpack[calls.Options]) -> generate_pb2.LoadedModel:
         """Describes the model that gen-svc has loaded."""
         return self._unary(calls.generation_model(options))
 

@@ -19,7 +19,7 @@ from tandem.chat.v1 import chat_pb2 as chat
 Json = Union[str, Mapping[str, Any]]
 """A JSON object: a dict, or JSON text, which is sent unchanged."""
 
-Message = Union[chat.Message, Mapping[str, Any]]
+Message = Union[chat.ChatMessage, Mapping[str, Any]]
 """A message, such as `{"role": "user", "content": "Hi"}`."""
 
 _MEDIA = ("image", "audio", "video")
@@ -69,8 +69,8 @@ def image(source: str | os.PathLike[str] | bytes, mime_type: str | None = None) 
     return {"type": "image", "data": source, **({"mime_type": mime_type} if mime_type else {})}
 
 
-def _message(given: Message, field: str) -> chat.Message:
-    if isinstance(given, chat.Message):
+def _message(given: Message, field: str) -> chat.ChatMessage:
+    if isinstance(given, chat.ChatMessage):
         return given
     try:
         return _converted(given, field)
@@ -80,8 +80,8 @@ def _message(given: Message, field: str) -> chat.Message:
         raise InvalidRequest(field, str(error)) from error
 
 
-def _converted(given: Any, field: str) -> chat.Message:
-    message, extra = chat.Message(), {}
+def _converted(given: Any, field: str) -> chat.ChatMessage:
+    message, extra = chat.ChatMessage(), {}
     for key, value in _checked(given, Mapping, field, "a dict with a role and content").items():
         if key == "role":
             message.role = _checked(value, str, f"{field}.role", "text")
@@ -99,7 +99,7 @@ def _converted(given: Any, field: str) -> chat.Message:
     return message
 
 
-def _set_content(holder: chat.Message | chat.ToolResultBlock, value: Any, field: str) -> None:
+def _set_content(holder: chat.ChatMessage | chat.ToolResultBlock, value: Any, field: str) -> None:
     if isinstance(value, str):
         holder.text = value
     elif value is not None:
@@ -132,10 +132,8 @@ def _block(given: Any, field: str) -> chat.Block:
 def _media(given: Mapping[str, Any], field: str) -> chat.Block:
     """Returns the block of a media file's bytes. Only JSON has a place for further keys."""
     if set(given) <= {"type", "data", "mime_type"}:
-        block = chat.Block()
-        mime_type = given.get("mime_type") or ""
-        getattr(block, given["type"]).data.CopyFrom(chat.MediaData(data=given["data"], mime_type=mime_type))
-        return block
+        media = chat.MediaBlock(data=given["data"], mime_type=given.get("mime_type"))
+        return chat.Block(**{given["type"]: media})
     text = {"base64" if key == "data" else key: value for key, value in given.items()}
     return chat.Block(other_json=_object({**text, "base64": base64.b64encode(given["data"]).decode()}, field))
 

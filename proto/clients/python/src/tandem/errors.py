@@ -50,11 +50,23 @@ def tandem_error(error: Any) -> TandemError:
     result = TandemError(error.code(), error.details() or "", request_id)
     try:
         status = status_pb2.Status.FromString(trailers.get("grpc-status-details-bin", b""))
-        for detail in status.details:
-            _add(result, detail)
+        _add_all(result, status.details)
     except DecodeError:  # A proxy may have cut the trailer. The code and the message remain.
         pass
     return result
+
+
+def error_of_status(status: Any) -> TandemError:
+    """Returns the exception for a google.rpc.Status, such as the failure of one request of a batch."""
+    codes = {code.value[0]: code for code in grpc.StatusCode}
+    result = TandemError(codes.get(status.code, grpc.StatusCode.UNKNOWN), status.message)
+    _add_all(result, status.details)
+    return result
+
+
+def _add_all(result: TandemError, details: Any) -> None:
+    for detail in details:
+        _add(result, detail)
 
 
 def _add(result: TandemError, detail: Any) -> None:

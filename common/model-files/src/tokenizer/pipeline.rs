@@ -1,0 +1,99 @@
+//! Builds the library's encoder, with smaller caches of words than its own default.
+//!
+//! The library keeps a cache of words for each encoder and for each call at one time, for the life
+//! of the encoder. By default it takes up to 6 MiB, which hundreds of models cannot have. The size
+//! is no setting of a `tokenizer.json`, so the model is built apart from the rest.
+
+use std::collections::BTreeMap;
+use std::panic::catch_unwind;
+
+use serde_json::{Value, json};
+use tokenizers_fast::models::bpe::{BpeConfig, PipelineBPE};
+use tokenizers_fast::pipeline::{
+    PipelineModel, PipelineNormalizer, PipelinePostProcessor, PipelinePreTokenizer, PipelineTokenizer,
+};
+use tokenizers_fast::pre_tokenizers::sequence::PipelineSequence;
+use tokenizers_fast::pre_tokenizers::split::Split;
+use tokenizers_fast::vocab::bucket_added_vocabulary::AddedVocabulary;
+
+/// The words of a cache, with up to 100 bytes each: those of a few long documents.
+const CACHED_WORDS: usize = 8_192;
+
+/// Builds the encoder of a `tokenizer.json` with a BPE model and without added tokens. The library's
+/// panics on some files become errors.
+pub(super) fn build(mut spec: Value) -> Result<PipelineTokenizer, String> {
+    let built = catch_unwind(move || {
+        tokenizers_fast::canonicalize_value(&mut spec).map_err(|error| error.to_string())?;
+        let small = json!({"type": "BPE", "byte_level": false, "vocab": {"a": 0}, "merges": []});
+        let model = std::mem::replace(&mut spec["model"], small);
+        let rest = tokenizers_fast::from_json(&spec.to_string()).map_err(|error| error.to_string())?;
+        let normalizers = rest.get_normalizers().iter().map(copied).collect::<Result<_, _>>()?;
+        Ok(PipelineTokenizer::from_parts(
+            AddedVocabulary::new(),
+            normalizers,
+            copied_cuts(rest.get_pre_tokenizer())?,
+            PipelineModel::BPE(bpe(&model)?),
+            PipelinePostProcessor::default(),
+            None,
+            BTreeMap::new(),
+            None,
+            None,
+        ))
+    });
+    built.unwrap_or_else(|_| Err("the library panicked".to_owned()))
+}
+
+fn copied(normalizer: &PipelineNormalizer) -> Result<PipelineNormalizer, String> {
+    Ok(match normalizer {
+        PipelineNormalizer::Metaspace(metaspace) => PipelineNormalizer::Metaspace(metaspace.clone()),
+        PipelineNormalizer::Replace(replace) => PipelineNormalizer::Replace(replace.clone()),
+        PipelineNormalizer::NFC(nfc) => PipelineNormalizer::NFC(*nfc),
+        other => return Err(format!("{other:?} is not known to agree")),
+    })
+}
+
+/// Copies pre-tokenizers. The library's own copy of a split needs a regex engine.
+fn copied_cuts(cuts: &PipelinePreTokenizer) -> Result<PipelinePreTokenizer, String> {
+    Ok(match cuts {
+        PipelinePreTokenizer::Split(split) => {
+            let copy = Split::native(split.pattern.clone(), split.behavior, split.invert);
+            PipelinePreTokenizer::Split(copy.map_err(|error| error.to_string())?)
+        }
+        PipelinePreTokenizer::Sequence(sequence) => {
+            let members = sequence.pre_tokenizers().iter().map(copied_cuts).collect::<Result<_, _>>()?;
+            PipelinePreTokenizer::Sequence(PipelineSequence::new(members))
+        }
+        other => other.clone(),
+    })
+}
+
+/// Builds the model of a canonical `tokenizer.json`.
+fn bpe(model: &Value) -> Result<PipelineBPE, String> {
+    let text = |name: &str| model[name].as_str().map(str::to_owned);
+    let flag = |name: &str| model[name].as_bool().unwrap_or_default();
+    let vocabulary = model["vocab"].as_object().ok_or("the model has no vocabulary")?;
+    let id = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or("an id is no 32-bit number");
+    let merges = model["merges"].as_array().ok_or("the model has no merges")?;
+    let config = BpeConfig {
+        vocab: vocabulary
+            .iter()
+            .map(|(token, value)| Ok((token.clone(), id(value)?)))
+            .collect::<Result<_, String>>()?,
+        merges: merges.iter().map(pair).collect::<Option<_>>().ok_or("a merge is no pair of texts")?,
+        byte_level: flag("byte_level"),
+        unk_token: text("unk_token"),
+        continuing_subword_prefix: text("continuing_subword_prefix"),
+        end_of_word_suffix: text("end_of_word_suffix"),
+        fuse_unk: flag("fuse_unk"),
+        byte_fallback: flag("byte_fallback"),
+        ignore_merges: flag("ignore_merges"),
+        dropout: None,
+        cache_capacity: CACHED_WORDS,
+    };
+    PipelineBPE::from_config(config).map_err(|error| error.to_string())
+}
+
+fn pair(merge: &Value) -> Option<(String, String)> {
+    let [left, right] = merge.as_array()?.as_slice() else { return None };
+    Some((left.as_str()?.to_owned(), right.as_str()?.to_owned()))
+}

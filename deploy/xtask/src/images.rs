@@ -1,0 +1,74 @@
+//! `cargo xtask images`: a container image per service, made without a container engine.
+
+mod oci;
+mod root;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::files::{make_folder, remove_folder};
+use crate::layout::Layout;
+use crate::release::{self, Commit, SERVICES};
+use oci::{Archive, Image};
+
+/// Make a container image per service, without a container engine.
+///
+/// An image has the program (release build, stripped), the libraries that it loads, and the license:
+/// no shell, no package manager. It runs as user 65532, also with a read-only root file system. Each
+/// image is an OCI archive, which `docker load`, `podman load` and `ctr images import` read, and a
+/// folder `root`, from which the Dockerfiles in deploy/images build. Equal inputs give equal images.
+/// The machine's architecture is the image's. With LIBTORCH set to a libtorch that has CUDA,
+/// gen-svc's image has it too.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  cargo xtask images                          both services, into target/images
+  cargo xtask images render-svc --out /tmp    one service
+  docker load --input target/images/render-svc.tar")]
+pub(crate) struct Args {
+    /// Services [default: both]
+    #[arg(value_name = "SERVICE", value_parser = SERVICES)]
+    services: Vec<String>,
+    /// Folder of the images [default: target/images]
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Name of the images, without the service and the tag.
+    #[arg(long, value_name = "REGISTRY", default_value = "localhost/tandem")]
+    registry: String,
+    /// Use the programs of this folder, and build nothing. Used by tests.
+    #[arg(long, value_name = "FOLDER", hide = true)]
+    programs: Option<PathBuf>,
+}
+
+impl Args {
+    /// Returns the arguments for both images, from programs that are built.
+    pub(crate) fn of_programs(out: PathBuf, programs: PathBuf) -> Self {
+        let registry = "localhost/tandem".to_owned();
+        Self { services: Vec::new(), out: Some(out), registry, programs: Some(programs) }
+    }
+}
+
+pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
+    let services = release::chosen(&args.services);
+    let out = args.out.clone().unwrap_or_else(|| layout.root().join("target/images"));
+    let commit = Commit::of(layout);
+    let programs = release::programs(layout, &services, &commit, args.programs.as_deref())?;
+    for (service, program) in services.iter().zip(programs) {
+        let folder = out.join(service);
+        remove_folder(&folder)?;
+        make_folder(&folder)?;
+        eprintln!("Packing {service}");
+        let version = root::fill(layout, service, &program, &folder.join("root"))?;
+        let name = format!("{}/{service}:{version}", args.registry);
+        let archive = pack(&folder, &out, service, &name, &commit)?;
+        println!("{}  {name}  {:.1} MB", archive.path.display(), archive.bytes as f64 / 1e6);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Packs `root` in a folder, with the program `bin/SERVICE`, as an image `SERVICE.tar` in `out`.
+pub(crate) fn pack(folder: &Path, out: &Path, service: &str, name: &str, commit: &Commit) -> Result<Archive> {
+    oci::pack(&Image { service, name, commit }, folder, out)
+}

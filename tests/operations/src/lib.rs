@@ -1,0 +1,96 @@
+//! The operations that a decode step asks of libtorch, counted in a process of gen-svc.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+use tempfile::TempDir;
+
+const COUNTER: &str = include_str!("counter.cpp");
+
+/// The tokens that each sequence generates. Most steps then have all sequences and no prompt.
+const TOKENS: usize = 24;
+/// The tokens of a prompt.
+const PROMPT: usize = 8;
+/// Token ids are below it.
+const IDS: usize = 32;
+
+/// The operations of a step by name, and how many there are of each.
+pub type Operations = BTreeMap<String, u32>;
+
+/// A library that counts operations of libtorch in the process that loads it.
+#[derive(Debug)]
+pub struct Counter {
+    library: PathBuf,
+    folder: TempDir,
+}
+
+impl Counter {
+    /// Compiles the library for the libtorch in this folder.
+    ///
+    /// # Errors
+    /// There is no C++ compiler, or it fails.
+    pub fn compile(libtorch: &Path) -> Result<Self> {
+        let folder = TempDir::new()?;
+        let (source, library) = (folder.path().join("counter.cpp"), folder.path().join("counter.so"));
+        fs::write(&source, COUNTER)?;
+        let mut compiler = Command::new("c++");
+        compiler.args(["-std=c++20", "-shared", "-fPIC", "-I"]).arg(libtorch.join("include"));
+        compiler.arg(&source).arg("-o").arg(&library);
+        compiler.arg("-L").arg(libtorch.join("lib")).args(["-ltorch_cpu", "-lc10"]);
+        let status = compiler.status().context("cannot run c++, a C++ compiler")?;
+        ensure!(status.success(), "the counter of operations does not compile");
+        Ok(Self { library, folder })
+    }
+
+    /// Returns the operations of a decode step of this many greedy sequences of like lengths, in f32.
+    /// `embeddings` is the number of embeddings in a step.
+    ///
+    /// # Errors
+    /// gen-svc fails, or no step repeats.
+    pub fn decode_step(&self, gen_svc: &Path, model: &Path, sequences: usize, embeddings: usize) -> Result<Operations> {
+        let path = self.folder.path().join("steps");
+        let mut command = Command::new(gen_svc);
+        command.args(["generate", "--runtime", "torch", "--dtype", "f32", "--threads", "1", "--kv-memory-mib", "64"]);
+        command.args(["--jsonl", "--log", "error", "--max-running", &sequences.to_string(), "--model"]).arg(model);
+        command.env("LD_PRELOAD", &self.library).env("TANDEM_OPERATIONS", &path);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("cannot run gen-svc")?;
+        let requests: String = (0..sequences).map(request).collect();
+        child.stdin.take().context("no stdin")?.write_all(requests.as_bytes())?;
+        ensure!(child.wait()?.success(), "gen-svc failed; see its messages above");
+        // What precedes the first step loads the model.
+        let steps: Vec<_> = fs::read_to_string(path)?.lines().skip(1).map(operations).collect();
+        most_frequent(steps.chunks_exact(embeddings).map(sum))
+    }
+}
+
+/// Returns a line with a request.
+fn request(sequence: usize) -> String {
+    let ids: Vec<usize> = (0..PROMPT).map(|at| (sequence * 7 + at) % IDS).collect();
+    let request = json!({"token_ids": ids, "max_new_tokens": TOKENS, "temperature": 0, "ignore_eos": true});
+    format!("{request}\n")
+}
+
+fn operations(line: &str) -> Operations {
+    let pairs = line.split_whitespace().filter_map(|pair| pair.split_once('='));
+    pairs.filter_map(|(name, count)| Some((name.to_owned(), count.parse().ok()?))).collect()
+}
+
+fn sum(parts: &[Operations]) -> Operations {
+    let mut sum = Operations::new();
+    for (name, count) in parts.iter().flatten() {
+        *sum.entry(name.clone()).or_default() += count;
+    }
+    sum
+}
+
+fn most_frequent(steps: impl Iterator<Item = Operations>) -> Result<Operations> {
+    let mut counts: BTreeMap<Operations, usize> = BTreeMap::new();
+    steps.for_each(|step| *counts.entry(step).or_default() += 1);
+    let most = counts.into_iter().max_by_key(|(_, count)| *count);
+    most.filter(|(_, count)| *count > 1).map(|(step, _)| step).context("no step repeats")
+}

@@ -1,0 +1,56 @@
+//! The operations that a decode step asks of libtorch: as many for 64 sequences as for one.
+
+use std::env;
+use std::path::PathBuf;
+
+use serde_json::Value;
+use tandem_operations::{Counter, Operations};
+use tandem_tests::{binary, repository};
+
+use super::{CASES, Case};
+
+/// The most operations of a layer of Llama's shape.
+const LAYER: u32 = 18;
+
+/// The architectures, without variants that differ in numbers only.
+const NAMES: [&str; 11] =
+    ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "granite", "smollm3", "qwen3_moe", "gemma4"];
+
+fn case(name: &str) -> &'static Case {
+    CASES.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("no model {name}"))
+}
+
+fn counter() -> Counter {
+    let libtorch = env::var_os("LIBTORCH").map_or_else(|| repository().join(".tandem/libtorch"), PathBuf::from);
+    Counter::compile(&libtorch).expect("a counter")
+}
+
+fn decode_step(counter: &Counter, case: &Case, config: &Value, sequences: usize) -> Operations {
+    let folder = case.whole(config, "F32");
+    // Inputs of each layer have another table of embeddings.
+    let has_inputs = config["hidden_size_per_layer_input"].as_u64().is_some_and(|size| size > 0);
+    let step = counter.decode_step(&binary("gen-svc"), folder.path(), sequences, 1 + usize::from(has_inputs));
+    step.unwrap_or_else(|error| panic!("{}, {sequences} sequences: {error:#}", case.name))
+}
+
+#[test]
+fn a_step_of_64_sequences_asks_for_as_many_operations_as_a_step_of_one() {
+    let counter = counter();
+    for case in NAMES.map(case) {
+        let [one, many] = [1, 64].map(|sequences| decode_step(&counter, case, &case.config, sequences));
+        assert_eq!(one, many, "{}", case.name);
+    }
+}
+
+#[test]
+fn a_layer_of_llama_asks_for_few_operations() {
+    let (counter, case) = (counter(), case("llama"));
+    let layers = case.config["num_hidden_layers"].as_u64().expect("a number");
+    let count = |layers: u64| {
+        let mut config = case.config.clone();
+        config["num_hidden_layers"] = layers.into();
+        decode_step(&counter, case, &config, 8).values().sum::<u32>()
+    };
+    let per_layer = count(layers) - count(layers - 1);
+    assert!((1..=LAYER).contains(&per_layer), "{per_layer} operations");
+}

@@ -1,0 +1,148 @@
+//! The contract's vectors of `tests/contract`, replayed against the services by clients of this
+//! version, of the published one and of a newer one.
+
+mod client;
+mod compare;
+mod examples;
+mod examples_run;
+mod exchange;
+mod newer;
+mod page;
+mod servers;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::Value;
+use tandem_tests::repository;
+
+use self::client::{Answer, Client};
+use self::servers::{Server, Servers};
+
+/// The servers whose answers do not depend on earlier calls.
+const STATELESS: [&str; 5] = ["render", "many", "generate", "task", "tokens"];
+
+/// A request, and the answer that the contract demands. `tests/contract/README.md` describes the keys.
+#[derive(Debug, Deserialize)]
+struct Vector {
+    name: String,
+    server: String,
+    method: String,
+    #[serde(default)]
+    metadata: BTreeMap<String, String>,
+    deadline_ms: Option<u64>,
+    /// The call is repeated until the answer is the expected one.
+    #[serde(default)]
+    eventually: bool,
+    request: Value,
+    request_binary: String,
+    #[serde(default)]
+    binary_only: bool,
+    cancel_after: Option<usize>,
+    expect: Expectation,
+}
+
+/// The answer that the contract demands.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Expectation {
+    response: Option<Value>,
+    events: Option<Vec<Value>>,
+    error: Option<Value>,
+    #[serde(default)]
+    absent: Vec<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+}
+
+fn vectors() -> Vec<Vector> {
+    let folder = repository().join("tests/contract/vectors");
+    let mut files: Vec<_> = folder.read_dir().expect("vectors").map(|entry| entry.expect("a file").path()).collect();
+    files.sort();
+    let read = |file| serde_json::from_slice::<Vec<Vector>>(&std::fs::read(file).expect("readable")).expect("vectors");
+    files.into_iter().flat_map(read).collect()
+}
+
+/// Replays vectors, grouped by server. Returns the differences.
+async fn replay(client: &Client, vectors: &[Vector]) -> Vec<String> {
+    let mut keys: Vec<&str> = Vec::new();
+    for vector in vectors {
+        if !keys.contains(&vector.server.as_str()) {
+            keys.push(&vector.server);
+        }
+    }
+    let (mut servers, mut differences) = (Servers::new(), Vec::new());
+    for key in keys {
+        let server = servers.start(key).await;
+        let held = server.prepare(client).await;
+        for vector in vectors.iter().filter(|vector| vector.server == key) {
+            let found = replay_one(client, &server, vector).await;
+            differences.extend(found.into_iter().map(|line| format!("{}: {line}", vector.name)));
+        }
+        drop(held);
+        servers.release(key);
+    }
+    differences
+}
+
+async fn replay_one(client: &Client, server: &Server, vector: &Vector) -> Vec<String> {
+    let limit = Instant::now() + Duration::from_secs(10);
+    loop {
+        let Answer { messages, error, headers } = client.call(server, vector).await;
+        let is_cancelled = vector.cancel_after.is_some();
+        let found = compare::differences(&vector.expect, is_cancelled, messages, error.as_ref(), &headers);
+        if found.is_empty() || !vector.eventually || Instant::now() > limit {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_services_answer_every_vector_as_the_contract_demands() {
+    let vectors = vectors();
+    let client = Client::of_this_version();
+    let wrong = vectors.iter().filter(|vector| !vector.binary_only && !client.reads_json_and_bytes_alike(vector));
+    assert_eq!(wrong.map(|vector| &vector.name).collect::<Vec<_>>(), Vec::<&String>::new(), "request_binary differs");
+    let differences = replay(&client, &vectors).await;
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_of_the_published_contract_gets_the_same_answers() {
+    let vectors: Vec<_> = vectors().into_iter().filter(|vector| STATELESS.contains(&&*vector.server)).collect();
+    let client = Client::of_the_published_contract();
+    let known: Vec<_> = vectors.into_iter().filter(|vector| client.defines(vector)).collect();
+    assert!(known.len() >= 250, "{}", known.len());
+    let differences = replay(&client, &known).await;
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_newer_client_gets_the_same_answers() {
+    let vectors: Vec<_> = vectors().into_iter().filter(|vector| STATELESS.contains(&&*vector.server)).collect();
+    assert!(vectors.len() >= 250, "{}", vectors.len());
+    let differences = replay(&Client::of_a_newer_version(), &vectors).await;
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
+}
+
+#[test]
+fn names_are_unique_and_at_least_250_vectors_are_stateless() {
+    let vectors = vectors();
+    let mut names: Vec<_> = vectors.iter().map(|vector| vector.name.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), vectors.len());
+    let is_stateless = |vector: &&Vector| {
+        STATELESS.contains(&&*vector.server) && vector.expect.events.is_none() && vector.cancel_after.is_none()
+    };
+    assert!(vectors.iter().filter(is_stateless).count() >= 250);
+}
+
+#[test]
+fn every_method_has_a_vector() {
+    let vectors = vectors();
+    let missing: Vec<_> = client::methods().filter(|method| vectors.iter().all(|v| v.method != *method)).collect();
+    assert_eq!(missing, Vec::<String>::new());
+}
