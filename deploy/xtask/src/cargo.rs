@@ -108,10 +108,14 @@ pub(crate) fn build_with(
     programs: &[&str],
     variables: &[(&str, &str)],
 ) -> Result<Programs> {
-    let mut command = build_command(layout, profile, programs);
-    let status = command.envs(variables.iter().copied()).status().context("cannot run cargo")?;
-    if !status.success() {
+    run(build_command(layout, profile, programs).envs(variables.iter().copied()))?;
+    Programs::of(profile)
+}
+
+/// Runs a build.
+pub(crate) fn run(command: &mut Command) -> Result<()> {
+    if !command.status().context("cannot run cargo")?.success() {
         bail!("the build failed; see cargo's messages above");
     }
-    Programs::of(profile)
+    Ok(())
 }

@@ -31,6 +31,11 @@ impl Layout {
         self.tandem().join("libtorch")
     }
 
+    /// The libtorch of `gpu-kit`, beside a CPU-only one.
+    pub(crate) fn libtorch_with_cuda(&self) -> PathBuf {
+        self.tandem().join("libtorch-cuda")
+    }
+
     pub(crate) fn models(&self) -> PathBuf {
         self.tandem().join("models")
     }

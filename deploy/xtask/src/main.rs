@@ -12,6 +12,7 @@ mod dist;
 mod docs;
 mod errors;
 mod files;
+mod gpu_kit;
 mod images;
 mod layout;
 mod release;
@@ -59,6 +60,7 @@ enum Command {
     Dist(dist::Args),
     Docs(docs::Args),
     Errors(errors::Args),
+    GpuKit(gpu_kit::Args),
     Images(images::Args),
     Sbom(sbom::Args),
     Simulate(simulate::Args),
@@ -86,6 +88,7 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Dist(args) => dist::run(&layout, &args),
         Command::Docs(_) => docs::run(&layout),
         Command::Errors(_) => errors::run(&layout),
+        Command::GpuKit(args) => gpu_kit::run(&layout, &args),
         Command::Images(args) => images::run(&layout, &args),
         Command::Sbom(args) => sbom::run(&layout, &args),
         Command::Simulate(args) => simulate::run(&layout, &args),

@@ -18,6 +18,7 @@ pub(crate) mod tokenizers;
 pub(crate) mod venv;
 
 use std::fs::File;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
@@ -68,6 +69,23 @@ pub(crate) fn ensure(layout: &Layout) -> Result<()> {
     prepare(layout, Requirement::AnyLibtorch)
 }
 
+/// Returns the folder of a libtorch with CUDA. Installs one beside a CPU-only libtorch.
+pub(crate) fn libtorch_with_cuda(layout: &Layout) -> Result<PathBuf> {
+    let folders = [layout.libtorch(), layout.libtorch_with_cuda()];
+    let find = || folders.iter().find(|folder| libtorch::installed(folder) == Some(Flavour::Cuda)).cloned();
+    if let Some(folder) = find() {
+        return Ok(folder);
+    }
+    let _lock = lock(layout)?;
+    if let Some(folder) = find() {
+        return Ok(folder);
+    }
+    let store = Store::new(layout.downloads(), Python::find()?);
+    libtorch::install(layout, &store, Flavour::Cuda, &layout.libtorch_with_cuda())?;
+    store.clear();
+    Ok(layout.libtorch_with_cuda())
+}
+
 /// Sets up the missing parts while `build` runs. The build must not need them. If nothing is
 /// missing, does not run `build`.
 pub(crate) fn ensure_beside(layout: &Layout, mut build: Command) -> Result<()> {
@@ -100,7 +118,7 @@ fn prepare(layout: &Layout, required: Requirement) -> Result<()> {
         model::install(layout, &store)?;
     }
     if let Some(flavour) = missing_libtorch(layout, required) {
-        libtorch::install(layout, &store, flavour)?;
+        libtorch::install(layout, &store, flavour, &layout.libtorch())?;
     }
     store.clear();
     Ok(())
@@ -124,7 +142,7 @@ fn missing_libtorch(layout: &Layout, required: Requirement) -> Option<Flavour> {
     if libtorch::chosen_by_user(layout).is_some() {
         return None;
     }
-    match (required, libtorch::installed(layout)) {
+    match (required, libtorch::installed(&layout.libtorch())) {
         (Requirement::AnyLibtorch, Some(_)) | (Requirement::Cuda, Some(Flavour::Cuda)) => None,
         (Requirement::AnyLibtorch, None) => Some(Flavour::Cpu),
         (Requirement::Cuda, _) => Some(Flavour::Cuda),

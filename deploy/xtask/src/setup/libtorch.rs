@@ -59,7 +59,7 @@ pub(super) fn chosen_by_user(layout: &Layout) -> Option<String> {
 
 /// Describes the libtorch that a build uses.
 pub(super) fn in_use(layout: &Layout) -> String {
-    let flavour = match installed(layout) {
+    let flavour = match installed(&layout.libtorch()) {
         Some(Flavour::Cuda) => "with CUDA",
         _ => "CPU only",
     };
@@ -74,13 +74,14 @@ pub(super) fn version(layout: &Layout) -> String {
     version.unwrap_or(TORCH_VERSION).to_owned()
 }
 
-pub(super) fn installed(layout: &Layout) -> Option<Flavour> {
-    let stamp = fs::read_to_string(layout.libtorch().join(STAMP)).ok()?;
+/// Returns the devices of the libtorch in a folder.
+pub(super) fn installed(folder: &Path) -> Option<Flavour> {
+    let stamp = fs::read_to_string(folder.join(STAMP)).ok()?;
     [Flavour::Cpu, Flavour::Cuda].into_iter().find(|flavour| flavour.stamp() == stamp)
 }
 
-/// Unpacks into a folder beside the final one, and renames that once it is complete.
-pub(super) fn install(layout: &Layout, store: &Store, flavour: Flavour) -> Result<()> {
+/// Unpacks into a folder beside `place`, and renames that once it is complete.
+pub(super) fn install(layout: &Layout, store: &Store, flavour: Flavour, place: &Path) -> Result<()> {
     let wheels = flavour.wheels()?;
     eprintln!("Setting up libtorch {TORCH_VERSION}: {} wheels to fetch, once.", wheels.len());
     let folder = layout.tandem().join("libtorch.partial");
@@ -89,7 +90,7 @@ pub(super) fn install(layout: &Layout, store: &Store, flavour: Flavour) -> Resul
         store.unpack(wheel, &folder)?;
     }
     finish(&folder, flavour)?;
-    take_place(layout, &folder)
+    take_place(layout, &folder, place)
 }
 
 fn finish(folder: &Path, flavour: Flavour) -> Result<()> {
@@ -102,13 +103,13 @@ fn finish(folder: &Path, flavour: Flavour) -> Result<()> {
     write(&folder.join(STAMP), &flavour.stamp())
 }
 
-fn take_place(layout: &Layout, folder: &Path) -> Result<()> {
-    let (place, old) = (layout.libtorch(), layout.tandem().join("libtorch.old"));
+fn take_place(layout: &Layout, folder: &Path, place: &Path) -> Result<()> {
+    let old = layout.tandem().join("libtorch.old");
     remove_folder(&old)?;
     if place.exists() {
-        rename(&place, &old)?;
+        rename(place, &old)?;
     }
-    rename(folder, &place)?;
+    rename(folder, place)?;
     remove_folder(&old)?;
     // The bindings decide at build time what to link, and cargo does not detect that the folder's
     // content changed.
