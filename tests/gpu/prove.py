@@ -57,7 +57,7 @@ class Proof:
         start = time.monotonic()
         try:
             result = {"ok": True, **work()}
-        except Exception as error:  # A check that cannot run is a result too, and the others go on.
+        except Exception as error:  # A check that cannot run is a result too, and the next check runs.
             result = {"ok": False, "error": f"{type(error).__name__}: {error}"}
         result["seconds"] = round(time.monotonic() - start, 1)
         self.results[name] = result

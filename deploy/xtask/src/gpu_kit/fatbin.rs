@@ -2,7 +2,7 @@
 //!
 //! The section `.nv_fatbin` has containers: a header of 16 bytes (magic number, version, header size,
 //! content size), then entries. An entry has a kind, the size of its header, the size of its content,
-//! and at byte 28 its architecture. The facts are those that cuobjdump shows.
+//! and at byte 28 its architecture. cuobjdump shows the same entries.
 
 use std::fs;
 use std::path::Path;
