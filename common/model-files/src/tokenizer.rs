@@ -33,12 +33,16 @@ pub use cancel::CancelScope;
 use classic::Classic;
 use decode::Decoder;
 pub use error::TokenizerError;
+use fast::Fast;
 use literal::{Forbidden, Piece, pieces};
 use located::Locator;
 use pending::Pending;
 
 /// The maximum size of a text with offsets.
 const MAX_LOCATED_BYTES: usize = 1 << 20;
+/// The maximum size of a text that the classic encoder encodes while the fast one is being built. The
+/// classic encoder needs 150 times this size in memory.
+const MAX_EARLY_BYTES: usize = 64 << 10;
 
 /// The ids that are added around a text, such as a leading bos. A rendered chat prompt
 /// contains them already. Ids that the text starts with are not added again.
@@ -260,15 +264,17 @@ impl std::fmt::Debug for Tokenizer {
 
 impl Inner {
     fn plain(&self, pieces: &[Piece<'_>]) -> Result<Encoding, TokenizerError> {
-        let classic = || self.classic.ids(pieces, &self.forbidden);
-        let ids = match self.fast.get(&self.classic).map_or_else(classic, |fast| fast.ids(pieces, &self.forbidden)) {
-            Err(too_long @ TokenizerError::TooLong { .. }) => {
-                let fast = self.fast.wait(&self.classic).ok_or(too_long)?;
-                fast.ids(pieces, &self.forbidden)?
-            }
-            ids => ids?,
+        let ids = match self.fast_for(pieces) {
+            Some(fast) => fast.ids(pieces, &self.forbidden)?,
+            None => self.classic.ids(pieces, &self.forbidden)?,
         };
         Ok(Encoding { ids, offsets: None })
+    }
+
+    /// Returns the fast encoder if it is built. Waits for it if the text is long.
+    fn fast_for(&self, pieces: &[Piece<'_>]) -> Option<&Fast> {
+        let bytes: usize = pieces.iter().map(|piece| piece.text.len()).sum();
+        if bytes > MAX_EARLY_BYTES { self.fast.wait(&self.classic) } else { self.fast.get(&self.classic) }
     }
 
     fn located(&self, text: &str, pieces: &[Piece<'_>]) -> Result<Encoding, TokenizerError> {
@@ -286,9 +292,9 @@ impl Inner {
         Ok(Encoding { ids: tokens.ids, offsets: Some(tokens.offsets) })
     }
 
-    /// Returns None if the fast encoder is not ready, or if it cannot give offsets.
+    /// Returns None if there is no fast encoder, or if it cannot give offsets.
     fn located_by_bytes(&self, text: &str, pieces: &[Piece<'_>]) -> Option<Encoding> {
-        let (locator, fast) = (self.locator?, self.fast.get(&self.classic)?);
+        let (locator, fast) = (self.locator?, self.fast_for(pieces)?);
         let ids = fast.ids(pieces, &self.forbidden).ok()?;
         let offsets = locator.locate(text, &ids, &self.bytes, &self.classic)?;
         Some(Encoding { ids, offsets: Some(offsets) })

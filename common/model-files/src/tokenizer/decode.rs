@@ -61,17 +61,20 @@ impl Decoder {
         classic: &Classic,
     ) -> Result<String, TokenizerError> {
         let tokens = ids.clone().filter_map(|id| Some((id, table.get(id)?)));
-        if tokens.clone().map(|(_, bytes)| bytes.len()).sum::<usize>() > MAX_BYTES {
+        let size = tokens.clone().map(|(_, bytes)| bytes.len()).sum::<usize>();
+        if size > MAX_BYTES {
             return Err(TokenizerError::DecodedTooLong { limit: MAX_BYTES });
         }
         match self {
             Self::ByteLevel => {
-                let bytes: Vec<u8> = tokens.flat_map(|(_, bytes)| bytes).copied().collect();
-                Ok(String::from_utf8(bytes)
+                // Growth in steps would hold two copies.
+                let mut text = Vec::with_capacity(size);
+                tokens.for_each(|(_, bytes)| text.extend_from_slice(bytes));
+                Ok(String::from_utf8(text)
                     .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
             }
             Self::ByteFallback { strip } => {
-                let mut text = fused(tokens, table);
+                let mut text = fused(tokens, table, size);
                 if let Some(strip) = strip {
                     text.drain(..strip.bytes(&text));
                 }
@@ -85,9 +88,9 @@ impl Decoder {
     }
 }
 
-/// Joins tokens, of which some are single bytes.
-fn fused<'a>(tokens: impl Iterator<Item = (u32, &'a [u8])>, table: &ByteTable) -> String {
-    let mut text = String::new();
+/// Joins tokens of `size` bytes in all, of which some are single bytes.
+fn fused<'a>(tokens: impl Iterator<Item = (u32, &'a [u8])>, table: &ByteTable, size: usize) -> String {
+    let mut text = String::with_capacity(size);
     let mut run = Vec::new();
     let end_run = |run: &mut Vec<u8>, text: &mut String| {
         match std::str::from_utf8(run) {

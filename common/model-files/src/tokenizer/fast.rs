@@ -30,6 +30,9 @@ const PROBE: &str = "The QUICK brown fox's 1234567 jumps,  over   THE lazy dog!\
 
 /// The maximum size of a text.
 const MAX_BYTES: usize = 10 << 20;
+/// The maximum size of a text whose doubtful characters get the classic encoder, which needs 150 times
+/// this size in memory.
+const MAX_DOUBTFUL_BYTES: usize = 192 << 10;
 
 pub(super) struct Fast {
     encoder: PipelineTokenizer,
@@ -137,8 +140,8 @@ impl Fast {
 
     /// Encodes text without added tokens and prefix.
     fn plain(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
-        if self.uses_unicode && is_doubtful(text) {
-            // If the classic encoder fails, as on millions of spaces, there is no reference and
+        if self.uses_unicode && text.len() <= MAX_DOUBTFUL_BYTES && is_doubtful(text) {
+            // If the classic encoder fails, as on thousands of spaces, there is no reference and
             // these ids are used.
             if let Ok(tokens) = self.classic.without_added(text) {
                 ids.extend(tokens.ids);
