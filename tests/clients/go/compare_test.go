@@ -131,6 +131,7 @@ func joined(events []object, keepsProgress bool) []any {
 		last, follows := lastLogprobs(result)
 		switch {
 		case isProgress && !keepsProgress:
+		case len(event) == 0: // of a newer server
 		case isDelta:
 			output, _ := delta["outputIndex"].(float64)
 			run[output] = added(run[output], delta)

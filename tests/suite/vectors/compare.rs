@@ -101,7 +101,8 @@ fn joined(events: Vec<Value>, keeps_progress: bool) -> Vec<Value> {
     let mut result: Vec<Value> = Vec::new();
     let mut run: Vec<Map<String, Value>> = Vec::new();
     for mut event in events {
-        if event.get("progress").is_some() && !keeps_progress {
+        let is_unknown = event.as_object().is_some_and(Map::is_empty); // of a newer server
+        if is_unknown || event.get("progress").is_some() && !keeps_progress {
             continue;
         }
         if let Some(Value::Object(delta)) = event.get_mut("delta") {

@@ -86,6 +86,7 @@ final class Vectors {
     String name;
     String server;
     @SerializedName("cancel_after") int cancelAfter;
+    @SerializedName("signal_after") int signalAfter = -1; // 0: after the headers of the request, before its message
     boolean eventually; // the call is repeated until its answer is the expected one
     Expectation expect;
   }
