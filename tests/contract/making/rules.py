@@ -171,7 +171,7 @@ def render_options(area: Area, oracle: Oracle) -> None:
     shown = oracle.render(talk(user("hi"))).replace("<s>", "<s>2025-07-04 09:05:03\n")
     for name, fraction in (("one_digit", ".5"), ("six_digits", ".250001")):
         time = f"2025-07-04T09:05:03{fraction}"
-        rule = "render.proto RenderOptions.render_time: a fraction of a second may follow, up to six digits"
+        rule = "render.proto RenderOptions.render_time: a fraction of a second may follow, one to six digits"
         case(f"render_time/fraction/{name}", clock, {"renderTime": time}, shown, rule)
     every = ["SYSTEM_ROLE", "TOOL_CALLS", "REASONING"]
     systems = talk({"role": "system", "text": "a"}, user("b"), user("c"))
