@@ -271,11 +271,20 @@ def is_sent(vector, data):
     return data is not None and request_of(vector, base64.b64decode(data)) == own
 
 
+def check_newer():
+    """Reads messages with fields and enum numbers of a later version. Raises AssertionError if one differs."""
+    cases = json.loads((Path(__file__).parents[1] / "comparison.json").read_text(encoding="utf8"))["newer"]
+    for case in cases:
+        type_ = symbol_database.Default().GetSymbol(method_of(case).output_type.full_name)
+        assert as_json(type_.FromString(base64.b64decode(case["binary"]))) == case["json"], case
+
+
 def main():
     services = import_services(stubs.generate(REPOSITORY / "proto"))
     if sys.argv[1:2] == ["--read"]:
         sys.exit(0 if read(sys.argv[2]) else 1)
     check()
+    check_newer()
     if exchange := os.environ.get("TANDEM_EXCHANGE"):
         write(exchange)
     sys.exit(0 if asyncio.run(replay(services)) else 1)

@@ -106,6 +106,13 @@ impl Client {
         DynamicMessage::decode(input, &*bytes).expect("a message")
     }
 
+    /// Returns an answer's bytes, in base64, as proto3 JSON.
+    pub(super) fn answer_of(&self, method: &str, bytes: &str) -> Value {
+        let bytes = BASE64_STANDARD.decode(bytes).expect("base64");
+        let output = self.method(method).expect("a method").output();
+        json(&DynamicMessage::decode(output, &*bytes).expect("a message"))
+    }
+
     /// Calls the vector's method, and reads the answer to its end or to the cancellation.
     pub(super) async fn call(&self, server: &Server, vector: &Vector) -> Answer {
         let mut answer = Answer::default();

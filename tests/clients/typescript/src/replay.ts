@@ -6,6 +6,7 @@
 // vectors without one. The exit status is 0 if there is no difference. The environment variables are
 // those of the Python suite. With --read, calls nothing: reads the requests that all suites wrote.
 
+import assert from "node:assert/strict";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -152,10 +153,20 @@ function read(folder: string): boolean {
   return counts.every((wrong) => wrong === 0);
 }
 
+/** Reads messages with fields and enum numbers of a later version. */
+function checkNewer(): void {
+  const file = join(import.meta.dirname, "../../../comparison.json");
+  for (const { method, binary, json } of JSON.parse(readFileSync(file, "utf8")).newer) {
+    const { output } = methodOf({ method });
+    assert.deepEqual(toJson(output, decoded(output, binary), { registry: TYPES }), json);
+  }
+}
+
 async function main(): Promise<boolean> {
   const [, , option, folder] = process.argv;
   if (option === "--read" && folder) return read(folder);
   check();
+  checkNewer();
   if (process.env.TANDEM_EXCHANGE) write(process.env.TANDEM_EXCHANGE);
   let isGood = true;
   for (const [name, library] of Object.entries(LIBRARIES)) isGood = (await replay(library, name)) && isGood;

@@ -117,6 +117,14 @@ final class Vectors {
     return JsonFormat.printer().usingTypeRegistry(TYPES).print(message);
   }
 
+  /** Returns an answer's bytes, in base64, as proto3 JSON. */
+  static String newer(String method, String bytes) throws InvalidProtocolBufferException {
+    Request request = new Request();
+    request.method = method;
+    var marshaller = (PrototypeMarshaller<Message>) request.descriptor().getResponseMarshaller();
+    return json(marshaller.getMessagePrototype().getParserForType().parseFrom(Base64.getDecoder().decode(bytes)));
+  }
+
   private static Path folder(String variable, String otherwise) {
     String given = System.getenv(variable);
     return given == null ? REPOSITORY.resolve(otherwise) : Path.of(given).toAbsolutePath();
