@@ -427,19 +427,17 @@ def image_requests(area: Area) -> None:
         "generate.proto GenerateRequest.hf_messages_json: JSON text",
     )
     rule = "task.proto RunTaskRequest.conversation: "
-    for name, block, because in (
-        ("attachment_id", image_block(attachmentId="cat"), "an image by attachment_id is INVALID_ARGUMENT (INVALID_REQUEST)"),
-        ("audio", {"audio": {"base64": "QUJD"}}, "audio and video are INVALID_ARGUMENT (INVALID_REQUEST)"),
-        ("video", {"video": {"base64": "QUJD"}}, "audio and video are INVALID_ARGUMENT (INVALID_REQUEST)"),
+    other = "audio and video are UNKNOWN_BLOCK, or INVALID_REQUEST if the model's format has such blocks"
+    for name, block, adapter, reason, because in (
+        ("attachment_id", image_block(attachmentId="cat"), None, "INVALID_REQUEST", "an image by attachment_id is INVALID_ARGUMENT (INVALID_REQUEST)"),
+        ("audio", {"audio": {"base64": "QUJD"}}, None, "UNKNOWN_BLOCK", other),
+        ("video", {"video": {"base64": "QUJD"}}, None, "UNKNOWN_BLOCK", other),
+        ("audio/of_the_format", {"audio": {"base64": "QUJD"}}, "gemma-4", "INVALID_REQUEST", other),
+        ("video/of_the_format", {"video": {"base64": "QUJD"}}, "gemma-4", "INVALID_REQUEST", other),
     ):
-        area.add(
-            f"task/{name}",
-            "vision_task",
-            TASK,
-            {"conversation": talk(blocks(block))},
-            error("INVALID_ARGUMENT", "INVALID_REQUEST"),
-            rule + because,
-        )
+        options = {"options": {"adapter": adapter}} if adapter else {}
+        request = {"conversation": talk(blocks(block))} | options
+        area.add(f"task/{name}", "vision_task", TASK, request, error("INVALID_ARGUMENT", reason), rule + because)
 
 
 def tasks(area: Area, oracle: Oracle) -> None:
@@ -466,7 +464,7 @@ def tasks(area: Area, oracle: Oracle) -> None:
         "output_spec_without_eos_ids",
         "task",
         TASK,
-        request | {"outputSpec": {"stopStrings": ["zzz"], "reasoning": {"startStrings": ["<think>"], "endStrings": ["</think>"]}}},
+        request | {"outputSpec": {"stopStrings": ["zzz"]}},
         {"events": [expected["events"][0], {"accepted": {}}, {"delta": {"text": run.text()}}, {"finished": {"message": {"text": run.text()}}}]},
         f"{NAME}; task.proto RunTaskRequest.output_spec: an empty eos_token_ids gets the ids from Render",
     )
