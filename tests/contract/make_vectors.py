@@ -20,17 +20,19 @@ HERE = Path(__file__).parent
 
 def main() -> None:
     contract.load()
-    from making import generate, images, model, render, task, texts, tls
+    from making import generate, images, lifecycle, model, render, rules, task, texts, tls
     from making.oracle import Oracle
 
     shutil.rmtree(HERE / "model", ignore_errors=True)
     model.make(HERE / "model")
     model.make_long(HERE / "long", HERE / "model")
+    lifecycle.make_large(HERE / "large")
     images.make_model(HERE / "vision")
     tls.make(HERE / "tls")
     oracle = Oracle(HERE / "model")
-    areas = [area for module in (render, texts, generate, task) for area in module.make(oracle)]
+    areas = [area for module in (render, texts, generate, task, rules, lifecycle) for area in module.make(oracle)]
     areas.append(images.make())
+    rules.extend({area.name: area for area in areas}, oracle)
     (HERE / "vectors").mkdir(exist_ok=True)
     for old in (HERE / "vectors").glob("*.json"):
         old.unlink()

@@ -51,7 +51,7 @@ impl LocalTime {
         let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
         let [hour, minute, second] = numbers(time, ':', [2; 3])?;
         let is_valid = (1..=9999).contains(&year) && (1..=12).contains(&month) && (1..=31).contains(&day);
-        let [microsecond] = numbers(&format!("{fraction:0<6}"), '.', [6])?;
+        let [microsecond] = numbers(&format!("{fraction:0<6}"), '.', [6]).filter(|_| !fraction.is_empty())?;
         let byte = |number: u32| u8::try_from(number).ok();
         let time = Self {
             year: i32::try_from(year).ok()?,

@@ -16,6 +16,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,7 @@ func TestReplay(t *testing.T) {
 	if folder := os.Getenv("TANDEM_EXCHANGE"); folder != "" {
 		writeRequests(t, filepath.Join(folder, "go.txt"), all)
 	}
+	all = chosen(all)
 	running, err := newServers()
 	if err != nil {
 		t.Fatal(err)
@@ -75,6 +77,14 @@ func TestReplay(t *testing.T) {
 		running.release(key)
 	}
 	fmt.Printf("vectors: %d of %d\n", good, len(all))
+}
+
+// chosen returns the vectors of the servers in TANDEM_SERVERS, or all.
+func chosen(all []*vector) []*vector {
+	keys, isSet := os.LookupEnv("TANDEM_SERVERS")
+	return slices.DeleteFunc(all, func(v *vector) bool {
+		return isSet && !slices.Contains(strings.Split(keys, ","), v.Server)
+	})
 }
 
 // byServer yields the vectors of each server, the servers in the order of their first vectors.
@@ -109,7 +119,7 @@ func hold(t *testing.T, server *server) (end func()) {
 		t.Fatal(err)
 	}
 	if server.spec.Signal != "" {
-		if err := server.signal(); err != nil {
+		if err := server.terminate(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -173,23 +183,68 @@ func (v *vector) call(server *server) *answer {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	receive, err := open(ctx, server, &v.request, result)
-	left := v.CancelAfter
+	receive, err := v.open(ctx, server, result)
+	count := 0
 	for err == nil {
 		var message object
-		if message, err = receive(); err == nil && ctx.Err() == nil {
-			result.messages = append(result.messages, message)
-			if _, isProgress := message["progress"]; !isProgress {
-				if left--; left == 0 {
-					cancel()
-				}
-			}
+		if message, err = receive(); err != nil || ctx.Err() != nil {
+			continue
+		}
+		result.messages = append(result.messages, message)
+		if _, isProgress := message["progress"]; isProgress {
+			continue
+		}
+		if count++; count == v.CancelAfter {
+			cancel()
+		}
+		if v.SignalAfter != nil && count == *v.SignalAfter {
+			err = server.terminate()
 		}
 	}
 	if !errors.Is(err, io.EOF) {
 		result.err = err
 	}
 	return result
+}
+
+// open opens the vector's call, or its late call.
+func (v *vector) open(ctx context.Context, server *server, result *answer) (func() (object, error), error) {
+	if v.SignalAfter != nil && *v.SignalAfter == 0 {
+		return openLate(ctx, server, &v.request, result)
+	}
+	return open(ctx, server, &v.request, result)
+}
+
+// openLate opens a call, lets the server drain, and then sends the call's message.
+func openLate(ctx context.Context, server *server, r *request, result *answer) (func() (object, error), error) {
+	message, err := r.message()
+	if err != nil {
+		return nil, err
+	}
+	streams := grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+	stream, err := server.connection.NewStream(ctx, &streams, "/"+r.Method)
+	if err != nil {
+		return nil, err
+	}
+	server.isServing() // on the same connection, so that the server has the call before its answer
+	if err := server.terminate(); err != nil {
+		return nil, err
+	}
+	if err := stream.SendMsg(message); err != nil {
+		return nil, err
+	}
+	return func() (object, error) {
+		answer, err := r.answer()
+		if err != nil {
+			return nil, err
+		}
+		if err := stream.RecvMsg(answer); err != nil {
+			result.headers, _ = stream.Header()
+			result.trailer = stream.Trailer()
+			return nil, err
+		}
+		return asJSON(answer)
+	}, stream.CloseSend()
 }
 
 // open calls the method of a generated client. It returns a function that receives the next message, or

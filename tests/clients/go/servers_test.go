@@ -158,11 +158,14 @@ func (s *server) connect() (err error) {
 	if err := s.wait("connections", s.accepts); err != nil {
 		return err
 	}
-	if s.spec.Ready != nil && !*s.spec.Ready {
+	if s.spec.isLoading() {
 		return nil
 	}
 	return s.wait("health SERVING", s.isServing)
 }
+
+// isLoading returns true if the server does not become ready during its vectors.
+func (s *spec) isLoading() bool { return s.Ready != nil && !*s.Ready }
 
 func (s *server) wait(what string, condition func() bool) error {
 	for end := time.Now().Add(startTime); time.Now().Before(end); {
@@ -195,8 +198,8 @@ func (s *server) isServing() bool {
 	return err == nil && answer.Status == healthv1.HealthCheckResponse_SERVING
 }
 
-// signal sends SIGTERM, and waits until health is not SERVING.
-func (s *server) signal() error {
+// terminate sends SIGTERM, and waits until health is not SERVING.
+func (s *server) terminate() error {
 	if err := s.process.Process.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
@@ -212,7 +215,11 @@ func (s *server) stop() {
 			connection.Close()
 		}
 	}
-	_ = s.process.Process.Signal(syscall.SIGTERM) // it may have ended
+	signal := syscall.SIGTERM
+	if s.spec.isLoading() {
+		signal = syscall.SIGKILL // its load may not end
+	}
+	_ = s.process.Process.Signal(signal) // it may have ended
 	select {
 	case <-s.ended:
 	case <-time.After(10 * time.Second):
@@ -221,7 +228,8 @@ func (s *server) stop() {
 	}
 }
 
-// write makes a file of a server: text, or a copy of a file or folder of the contract.
+// write makes a file of a server: text, a named pipe, or a copy of a file or folder of the contract. Zeros
+// extend a copy with a size.
 func write(path string, content any) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -229,7 +237,11 @@ func write(path string, content any) error {
 	if text, ok := content.(string); ok {
 		return os.WriteFile(path, []byte(text), 0o644)
 	}
-	source := filepath.Join(contractFolder(), content.(map[string]any)["copy"].(string))
+	values := content.(map[string]any)
+	if values["pipe"] != nil {
+		return syscall.Mkfifo(path, 0o600)
+	}
+	source := filepath.Join(contractFolder(), values["copy"].(string))
 	if info, err := os.Stat(source); err != nil || info.IsDir() {
 		return os.CopyFS(path, os.DirFS(source))
 	}
@@ -237,7 +249,10 @@ func write(path string, content any) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, bytes, 0o644)
+	if err := os.WriteFile(path, bytes, 0o644); err != nil || values["size"] == nil {
+		return err
+	}
+	return os.Truncate(path, int64(values["size"].(float64)))
 }
 
 // freeAddress returns an address whose port was free a moment ago.

@@ -42,6 +42,7 @@ type vector struct {
 	Name        string      `json:"name"`
 	Server      string      `json:"server"`
 	CancelAfter int         `json:"cancel_after"`
+	SignalAfter *int        `json:"signal_after"` // let the server drain after this number of events; 0: before the message
 	Eventually  bool        `json:"eventually"` // repeat the call until its answer is the expected one
 	Expect      expectation `json:"expect"`
 }
@@ -117,6 +118,19 @@ func (r *request) empty() (proto.Message, error) {
 		return nil, err
 	}
 	found, err := protoregistry.GlobalTypes.FindMessageByName(method.Input().FullName())
+	if err != nil {
+		return nil, err
+	}
+	return found.New().Interface(), nil
+}
+
+// answer returns a new response message.
+func (r *request) answer() (proto.Message, error) {
+	method, err := r.method()
+	if err != nil {
+		return nil, err
+	}
+	found, err := protoregistry.GlobalTypes.FindMessageByName(method.Output().FullName())
 	if err != nil {
 		return nil, err
 	}

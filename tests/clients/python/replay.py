@@ -7,6 +7,7 @@ of vectors without one. The exit status is 0 if there is no difference.
 
 TANDEM_PROGRAMS   the folder of the services. Default: target/debug
 TANDEM_CONTRACT   the folder of the vectors. Default: tests/contract
+TANDEM_SERVERS    keys of servers.json, with commas. Only their vectors are replayed. Default: all
 TANDEM_EXCHANGE   a folder. The suite writes its requests' bytes into `python.txt` of it
 
 With --read, calls nothing: reads the requests that the suites of all languages wrote into the folder.
@@ -32,6 +33,7 @@ from servers import Servers
 REPOSITORY = Path(__file__).resolve().parents[3]
 CONTRACT = Path(os.environ.get("TANDEM_CONTRACT", REPOSITORY / "tests/contract"))
 PROGRAMS = Path(os.environ.get("TANDEM_PROGRAMS", REPOSITORY / "target/debug")).absolute()
+SERVERS = os.environ.get("TANDEM_SERVERS")
 EVENTUALLY_SECONDS = 10
 CONTROL = "tandem.generate.v1.ControlService"
 
@@ -50,6 +52,10 @@ def import_services(out):
 def vectors():
     for path in sorted((CONTRACT / "vectors").glob("*.json")):
         yield from json.loads(path.read_text(encoding="utf8"))
+
+
+def is_chosen(vector):
+    return SERVERS is None or vector["server"] in SERVERS.split(",")
 
 
 def method_of(vector):
@@ -146,7 +152,7 @@ class Replay:
         for attempt in range(EVENTUALLY_SECONDS * 20):
             if attempt > 0:
                 await asyncio.sleep(0.05)
-            found = list(compared(vector, await self.answer(self.call(server, vector), vector)))
+            found = list(compared(vector, await self.answer(server, vector)))
             if not found or not vector.get("eventually"):
                 break
         return lines + found
@@ -158,13 +164,28 @@ class Replay:
         timeout = vector.get("deadline_ms", 60_000) / 1000
         return getattr(stub, name)(request_of(vector), timeout=timeout, metadata=metadata)
 
-    async def answer(self, call, vector):
+    async def late_call(self, server, vector):
+        """Opens a call, lets the server drain, and then sends the call's message."""
+        request, output = request_of(vector), method_of(vector).output_type.full_name
+        read = symbol_database.Default().GetSymbol(output).FromString
+        open_call = server.channel.stream_stream(f"/{vector['method']}", type(request).SerializeToString, read)
+        call = open_call(timeout=60)
+        await call.wait_for_connection()
+        await server.is_serving()  # on the same connection, so that the server has the call before its answer
+        await server.terminate()
+        await call.write(request)
+        await call.done_writing()
+        return call
+
+    async def answer(self, server, vector):
         answer = Answer()
         try:
+            is_late = vector.get("signal_after") == 0
+            call = await self.late_call(server, vector) if is_late else self.call(server, vector)
             if not method_of(vector).server_streaming:
                 answer.messages.append(as_json(await call))
             else:
-                await self.read(call, vector, answer)
+                await self.read(server, call, vector, answer)
             answer.add_metadata(await call.initial_metadata(), await call.trailing_metadata())
         except grpc.RpcError as error:
             answer.fail(error)
@@ -172,14 +193,17 @@ class Replay:
             answer.error = {"code": "CANCELLED", "reason": ""}
         return answer
 
-    async def read(self, call, vector, answer):
-        left = vector.get("cancel_after")
+    async def read(self, server, call, vector, answer):
+        count = 0
         async for message in call:
             answer.messages.append(as_json(message))
-            if left is not None and "progress" not in answer.messages[-1]:
-                left -= 1
-                if left == 0:
-                    call.cancel()
+            if "progress" in answer.messages[-1]:
+                continue
+            count += 1
+            if count == vector.get("cancel_after"):
+                call.cancel()
+            if count == vector.get("signal_after"):
+                await server.terminate()
 
 
 def compared(vector, answer):
@@ -207,7 +231,7 @@ def compared(vector, answer):
 
 async def replay(services):
     by_server = {}
-    for vector in vectors():
+    for vector in filter(is_chosen, vectors()):
         by_server.setdefault(vector["server"], []).append(vector)
     with tempfile.TemporaryDirectory() as folder:
         servers = Servers(CONTRACT, PROGRAMS, Path(folder))
@@ -247,11 +271,20 @@ def is_sent(vector, data):
     return data is not None and request_of(vector, base64.b64decode(data)) == own
 
 
+def check_newer():
+    """Reads messages with fields and enum numbers of a later version. Raises AssertionError if one differs."""
+    cases = json.loads((Path(__file__).parents[1] / "comparison.json").read_text(encoding="utf8"))["newer"]
+    for case in cases:
+        type_ = symbol_database.Default().GetSymbol(method_of(case).output_type.full_name)
+        assert as_json(type_.FromString(base64.b64decode(case["binary"]))) == case["json"], case
+
+
 def main():
     services = import_services(stubs.generate(REPOSITORY / "proto"))
     if sys.argv[1:2] == ["--read"]:
         sys.exit(0 if read(sys.argv[2]) else 1)
     check()
+    check_newer()
     if exchange := os.environ.get("TANDEM_EXCHANGE"):
         write(exchange)
     sys.exit(0 if asyncio.run(replay(services)) else 1)

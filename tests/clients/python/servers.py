@@ -118,7 +118,8 @@ class Server:
         for channel in self.channels:
             await channel.close()
         if self.process is not None and self.process.returncode is None:
-            self.process.terminate()
+            is_loading = not self.spec.get("ready", True)
+            self.process.kill() if is_loading else self.process.terminate()
             try:
                 await asyncio.wait_for(self.process.wait(), 10)
             except asyncio.TimeoutError:
@@ -136,10 +137,14 @@ def write(path, content, contract):
     path.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(content, str):
         path.write_text(content, encoding="utf8")
+    elif "pipe" in content:
+        os.mkfifo(path)
     elif (source := contract / content["copy"]).is_dir():
         shutil.copytree(source, path)
     else:
         shutil.copyfile(source, path)
+        if size := content.get("size"):
+            os.truncate(path, size)
 
 
 def free_address():

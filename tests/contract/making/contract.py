@@ -60,7 +60,7 @@ class Area:
             "request": request,
             "request_binary": base64.b64encode(encoded if binary is None else binary).decode(),
         }
-        vector |= {key: options[key] for key in ("cancel_after",) if key in options}
+        vector |= {key: options[key] for key in ("cancel_after", "signal_after") if key in options}
         if binary is not None:
             vector["binary_only"] = True
         self.vectors.append(vector | {"expect": expect})

@@ -1,6 +1,7 @@
 //! A client without generated code: it reads a contract's descriptors.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -9,14 +10,18 @@ use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor, SerializeOptions};
 use serde_json::Value;
 use tandem_common::status::code_name;
+use tandem_newer::contract;
 use tandem_tests::repository;
+use tokio::sync::mpsc;
+use tokio_stream::Stream;
+use tokio_stream::wrappers::ReceiverStream;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::{KeyAndValueRef, MetadataKey, MetadataMap};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt as _;
 
 use super::servers::Server;
-use super::{Vector, newer};
+use super::Vector;
 
 /// A call's messages as proto3 JSON, its failure, and the metadata of its response.
 #[derive(Debug, Default)]
@@ -61,7 +66,7 @@ impl Client {
     }
 
     pub(super) fn of_a_newer_version() -> Self {
-        Self { pool: with_health(&newer::evolved(tandem_common::pb::DESCRIPTORS)), is_newer: true }
+        Self { pool: with_health(&contract::evolved(tandem_common::pb::DESCRIPTORS)), is_newer: true }
     }
 
     fn method(&self, name: &str) -> Option<MethodDescriptor> {
@@ -101,6 +106,13 @@ impl Client {
         DynamicMessage::decode(input, &*bytes).expect("a message")
     }
 
+    /// Returns an answer's bytes, in base64, as proto3 JSON.
+    pub(super) fn answer_of(&self, method: &str, bytes: &str) -> Value {
+        let bytes = BASE64_STANDARD.decode(bytes).expect("base64");
+        let output = self.method(method).expect("a method").output();
+        json(&DynamicMessage::decode(output, &*bytes).expect("a message"))
+    }
+
     /// Calls the vector's method, and reads the answer to its end or to the cancellation.
     pub(super) async fn call(&self, server: &Server, vector: &Vector) -> Answer {
         let mut answer = Answer::default();
@@ -115,15 +127,24 @@ impl Client {
     }
 
     async fn read(&self, server: &Server, vector: &Vector, answer: &mut Answer) -> Result<(), Status> {
-        let mut stream = self.open(server, vector).await?;
+        let is_late = vector.signal_after == Some(0);
+        let mut stream =
+            if is_late { self.open_late(server, vector).await? } else { self.open(server, vector).await? };
         answer.headers.extend(texts(stream.headers.as_ref().expect("headers")));
-        let mut left = vector.cancel_after;
+        let mut count = 0;
         while let Some(message) = stream.events.message().await? {
             let message = json(&message);
-            left = left.map(|left| left - usize::from(message.get("progress").is_none()));
+            let is_progress = message.get("progress").is_some();
             answer.messages.push(message);
-            if left == Some(0) {
+            if is_progress {
+                continue;
+            }
+            count += 1;
+            if vector.cancel_after == Some(count) {
                 return Err(Status::cancelled("by the client"));
+            }
+            if vector.signal_after == Some(count) {
+                server.terminate(self).await;
             }
         }
         let trailers = stream.events.trailers().await?;
@@ -133,10 +154,38 @@ impl Client {
 
     /// Starts a call. A call with one response is a stream of one message.
     pub(super) async fn open(&self, server: &Server, vector: &Vector) -> Result<Call, Status> {
-        let method = self.method(&vector.method).unwrap_or_else(|| panic!("{}: no method", vector.name));
+        let request = self.prepared(vector).map(tokio_stream::once);
+        self.streamed(server, vector, request).await
+    }
+
+    /// Starts a call, lets the server drain, and then sends the call's message.
+    async fn open_late(&self, server: &Server, vector: &Vector) -> Result<Call, Status> {
+        let (send, messages) = mpsc::channel(1);
+        let mut message = None;
+        let request = self.prepared(vector).map(|given| {
+            message = Some(given);
+            ReceiverStream::new(messages)
+        });
+        let mut call = pin!(self.streamed(server, vector, request));
+        let drained = async {
+            server.is_serving(self).await; // on the same connection: the server has the call before its answer
+            server.terminate(self).await;
+        };
+        tokio::select! {
+            biased;
+            _ = &mut call => panic!("{}: it is answered before its message", vector.name),
+            () = drained => {}
+        }
+        send.send(message.expect("a message")).await.expect("the call is open");
+        drop(send);
+        call.await
+    }
+
+    /// Returns the request with its metadata and deadline.
+    fn prepared(&self, vector: &Vector) -> Request<DynamicMessage> {
         let mut message = self.request(vector);
         if self.is_newer {
-            newer::set_new_fields(&mut message);
+            contract::set_new_fields(&mut message);
         }
         let mut request = Request::new(message);
         for (key, value) in &vector.metadata {
@@ -146,11 +195,21 @@ impl Client {
         if let Some(limit) = vector.deadline_ms {
             request.set_timeout(Duration::from_millis(limit));
         }
+        request
+    }
+
+    async fn streamed(
+        &self,
+        server: &Server,
+        vector: &Vector,
+        request: Request<impl Stream<Item = DynamicMessage> + Send + 'static>,
+    ) -> Result<Call, Status> {
+        let method = self.method(&vector.method).unwrap_or_else(|| panic!("{}: no method", vector.name));
         let mut client = tonic::client::Grpc::new(server.channel(&vector.method)).max_decoding_message_size(64 << 20);
         client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let path = format!("/{}", vector.method).parse().expect("a path");
         let (metadata, events, _) =
-            client.server_streaming(request, path, Dynamic { output: method.output() }).await?.into_parts();
+            client.streaming(request, path, Dynamic { output: method.output() }).await?.into_parts();
         Ok(Call { headers: Some(metadata), events })
     }
 }

@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tandem_tests::repository;
 
 use super::Expectation;
+use super::client::Client;
 
 /// The relative tolerance of numbers with a fraction.
 const TOLERANCE: f64 = 1e-4;
@@ -59,10 +62,10 @@ fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
 fn differ(path: &str, expected: &Value, actual: Option<&Value>, found: &mut Vec<String>) {
     match (expected, actual) {
         (expected, None) if is_default(expected) => {}
-        (Value::Object(fields), Some(Value::Object(actual))) => {
+        (Value::Object(fields), None | Some(Value::Object(_))) => {
             for (key, value) in fields {
                 let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                differ(&path, value, actual.get(key), found);
+                differ(&path, value, actual.and_then(|actual| actual.get(key)), found);
             }
         }
         (Value::Array(items), Some(Value::Array(actual))) if items.len() == actual.len() => {
@@ -101,7 +104,8 @@ fn joined(events: Vec<Value>, keeps_progress: bool) -> Vec<Value> {
     let mut result: Vec<Value> = Vec::new();
     let mut run: Vec<Map<String, Value>> = Vec::new();
     for mut event in events {
-        if event.get("progress").is_some() && !keeps_progress {
+        let is_unknown = event.as_object().is_some_and(Map::is_empty); // of a newer server
+        if is_unknown || event.get("progress").is_some() && !keeps_progress {
             continue;
         }
         if let Some(Value::Object(delta)) = event.get_mut("delta") {
@@ -149,5 +153,67 @@ fn append(joined: &mut Map<String, Value>, next: Map<String, Value>) {
                 joined.insert(key, value);
             }
         }
+    }
+}
+
+/// The cases that the suites of all languages share.
+#[derive(Debug, Deserialize)]
+struct Cases {
+    differences: Vec<Difference>,
+    present: Vec<Present>,
+    joined: Vec<Joined>,
+    newer: Vec<Newer>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Difference {
+    expected: Value,
+    #[serde(default)]
+    actual: Value,
+    at: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Present {
+    paths: Vec<String>,
+    actual: Value,
+    at: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Joined {
+    #[serde(default)]
+    progress: bool,
+    events: Vec<Value>,
+    joined: Vec<Value>,
+}
+
+/// A message with fields and enum numbers of a later version.
+#[derive(Debug, Deserialize)]
+struct Newer {
+    method: String,
+    binary: String,
+    json: Value,
+}
+
+#[test]
+fn the_comparison_treats_the_shared_cases_as_the_other_languages_do() {
+    let text = std::fs::read(repository().join("tests/clients/comparison.json")).expect("the cases");
+    let cases: Cases = serde_json::from_slice(&text).expect("cases");
+    for Difference { expected, actual, at } in cases.differences {
+        let mut found = Vec::new();
+        differ("", &expected, Some(&actual), &mut found);
+        let paths: Vec<_> = found.iter().map(|line| line.split(':').next().unwrap_or_default()).collect();
+        assert_eq!(paths, at, "{expected} {actual}");
+    }
+    for Present { paths, actual, at: present } in cases.present {
+        let found: Vec<_> = paths.into_iter().filter(|path| at(&actual, path).is_some()).collect();
+        assert_eq!(found, present, "{actual}");
+    }
+    for case in cases.joined {
+        assert_eq!(joined(case.events, case.progress), case.joined);
+    }
+    for Newer { method, binary, json } in cases.newer {
+        assert_eq!(Client::of_this_version().answer_of(&method, &binary), json);
     }
 }

@@ -2,22 +2,24 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::Arc;
+use std::process::{Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tandem_process::Signal;
-use tandem_tests::{Process, repository};
+use tandem_newer::proxy;
+use tandem_process::{Service, Signal};
+use tandem_tests::{binary, repository};
 use tempfile::TempDir;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
 use super::client::{Call, Client};
 use super::{Expectation, Vector};
 
 const CONTROL_SERVICE: &str = "tandem.generate.v1.ControlService/";
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A server's arguments, files and state.
 #[derive(Debug, Deserialize)]
@@ -29,6 +31,9 @@ struct Spec {
     files: BTreeMap<String, Content>,
     #[serde(default)]
     replicas: Vec<String>,
+    /// False if the server does not become ready during its vectors.
+    #[serde(default = "is_ready")]
+    ready: bool,
     /// The authority's certificate, if the server needs TLS.
     tls: Option<String>,
     hold: Option<Hold>,
@@ -36,12 +41,25 @@ struct Spec {
     signal: Option<String>,
 }
 
+fn is_ready() -> bool {
+    true
+}
+
 /// The content of a file.
 #[derive(Debug, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, deny_unknown_fields)]
 enum Content {
     Text(String),
-    Copy { copy: String },
+    /// A copy of a file or folder. Zeros extend a file to `size` bytes.
+    Copy {
+        copy: String,
+        size: Option<u64>,
+    },
+    /// A named pipe, which nobody writes.
+    Pipe {
+        #[serde(rename = "pipe")]
+        _pipe: bool,
+    },
 }
 
 /// A call that stays open while the server gets its vectors.
@@ -56,12 +74,14 @@ struct Hold {
 pub(super) struct Servers {
     specs: BTreeMap<String, Spec>,
     running: HashMap<String, Arc<Server>>,
+    /// True if clients reach the servers through a proxy that turns their answers into those of a later version.
+    is_newer: bool,
 }
 
 /// A running server. Dropping it ends it.
 #[derive(Debug)]
 pub(super) struct Server {
-    process: std::sync::Mutex<Process>,
+    service: Mutex<Service>,
     address: String,
     control_address: String,
     channel: Channel,
@@ -79,7 +99,11 @@ fn contract() -> PathBuf {
 impl Servers {
     pub(super) fn new() -> Self {
         let text = std::fs::read_to_string(contract().join("servers.json")).expect("servers.json");
-        Self { specs: serde_json::from_str(&text).expect("servers"), running: HashMap::new() }
+        Self { specs: serde_json::from_str(&text).expect("servers"), running: HashMap::new(), is_newer: false }
+    }
+
+    pub(super) fn of_a_newer_version() -> Self {
+        Self { is_newer: true, ..Self::new() }
     }
 
     /// Returns the server of a key. Starts it, after its replicas, unless it runs.
@@ -90,7 +114,7 @@ impl Servers {
             generate = format!("http://{}", Box::pin(self.start(replica)).await.address);
         }
         if !self.running.contains_key(key) {
-            let server = Server::start(&self.specs[key], &generate).await;
+            let server = Server::start(&self.specs[key], &generate, self.is_newer).await;
             self.running.insert(key.to_owned(), Arc::new(server));
         }
         Arc::clone(&self.running[key])
@@ -105,6 +129,26 @@ impl Servers {
 }
 
 impl Spec {
+    /// Starts the program, and waits until it is ready, or accepts connections if it does not become ready.
+    /// Returns it with its address.
+    async fn run(&self, arguments: Vec<String>) -> (Service, String) {
+        let address = if self.ready { "127.0.0.1:0".to_owned() } else { free_address().await };
+        let mut command = Command::new(binary(&self.service));
+        command.args(["serve", "--listen", &address]).args(arguments).stderr(Stdio::null());
+        let name = self.service.clone();
+        if self.ready {
+            let started = tokio::task::spawn_blocking(move || Service::start(&name, &mut command));
+            let service = started.await.expect("no panic").unwrap_or_else(|error| panic!("{error}"));
+            let address = service.address().to_owned();
+            return (service, address);
+        }
+        let service = Service::spawn(&name, &mut command).unwrap_or_else(|error| panic!("{error}"));
+        while TcpStream::connect(&address).await.is_err() {
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+        (service, address)
+    }
+
     fn connect(&self, address: &str) -> Channel {
         let Some(authority) = &self.tls else {
             return Endpoint::from_shared(format!("http://{address}")).expect("an address").connect_lazy();
@@ -116,7 +160,7 @@ impl Spec {
 }
 
 impl Server {
-    async fn start(spec: &Spec, generate: &str) -> Self {
+    async fn start(spec: &Spec, generate: &str, is_newer: bool) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         for (name, content) in &spec.files {
             write(&folder.path().join(name), content);
@@ -128,16 +172,17 @@ impl Server {
             let argument = argument.replace("{control}", &control).replace("{generate}", generate);
             places.iter().fold(argument, |text, (name, path)| text.replace(name, &path.to_string_lossy()))
         };
-        let command: Vec<String> = std::iter::once(spec.service.clone()).chain(spec.args.iter().map(fill)).collect();
-        let process =
-            tokio::task::spawn_blocking(move || Process::start_in("127.0.0.1:0", &command, &[], Stdio::null()));
-        let process = process.await.expect("it starts");
+        let arguments: Vec<String> = spec.args.iter().map(fill).collect();
+        let (service, mut address) = spec.run(arguments).await;
+        if is_newer {
+            address = newer(address).await;
+        }
         Self {
-            address: process.address.clone(),
-            channel: spec.connect(&process.address),
+            channel: spec.connect(&address),
+            address,
             control: spec.connect(&control),
             control_address: control,
-            process: std::sync::Mutex::new(process),
+            service: Mutex::new(service),
             hold: spec.hold.as_ref().map(Hold::vector),
             queued: spec.queued.as_ref().map(Hold::vector),
             signal: spec.signal.clone(),
@@ -170,13 +215,31 @@ impl Server {
         }
         if let Some(signal) = &self.signal {
             assert_eq!(signal, "SIGTERM");
-            self.process.lock().expect("not poisoned").signal(Signal::TERM);
-            let health = call("grpc.health.v1.Health/Check", json!({}));
-            while client.call(self, &health).await.messages == [json!({"status": "SERVING"})] {
-                tokio::time::sleep(Duration::from_millis(20)).await;
-            }
+            self.terminate(client).await;
         }
         held
+    }
+
+    /// Returns true if health reports SERVING.
+    pub(super) async fn is_serving(&self, client: &Client) -> bool {
+        let health = call("grpc.health.v1.Health/Check", json!({}));
+        client.call(self, &health).await.messages == [json!({"status": "SERVING"})]
+    }
+
+    /// Sends SIGTERM, and waits until health is not SERVING.
+    pub(super) async fn terminate(&self, client: &Client) {
+        self.service.lock().expect("not poisoned").signal(Signal::TERM).expect("it is signalled");
+        while Box::pin(self.is_serving(client)).await {
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Ok(service) = self.service.get_mut() {
+            let _ = service.kill();
+        }
     }
 }
 
@@ -201,8 +264,17 @@ fn call(method: &str, request: Value) -> Vector {
         request_binary: String::new(),
         binary_only: false,
         cancel_after: None,
+        signal_after: None,
         expect,
     }
+}
+
+/// Returns the address of a proxy that turns a service's answers into those of a later version.
+async fn newer(service: String) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = listener.local_addr().expect("an address").to_string();
+    tokio::spawn(proxy::serve(listener, service));
+    address
 }
 
 async fn free_address() -> String {
@@ -210,12 +282,21 @@ async fn free_address() -> String {
     listener.local_addr().expect("an address").to_string()
 }
 
-/// Writes a file, or copies a file or folder of `tests/contract`.
+/// Writes a file, makes a pipe, or copies a file or folder of `tests/contract`.
 fn write(path: &Path, content: &Content) {
     std::fs::create_dir_all(path.parent().expect("a folder")).expect("the folder is writable");
     match content {
         Content::Text(text) => std::fs::write(path, text).expect("the file is written"),
-        Content::Copy { copy } => copy_all(&contract().join(copy), path),
+        Content::Copy { copy, size } => {
+            copy_all(&contract().join(copy), path);
+            if let Some(size) = size {
+                let file = std::fs::OpenOptions::new().write(true).open(path).expect("the copy opens");
+                file.set_len(*size).expect("the file system has sparse files");
+            }
+        }
+        Content::Pipe { .. } => {
+            assert!(Command::new("mkfifo").arg(path).status().expect("mkfifo runs").success());
+        }
     }
 }
 

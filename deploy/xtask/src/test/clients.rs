@@ -3,9 +3,11 @@
 
 mod suites;
 
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use crate::cargo::{self, Profile, Programs};
 use crate::files;
@@ -15,6 +17,9 @@ use crate::steps::{self, Step};
 use crate::tools::is_installed;
 pub(crate) use suites::Language;
 use suites::{Clients, SUITES, Suite};
+
+/// The keys of `tests/contract/servers.json` whose servers have no state.
+const STATELESS: &str = "render,many,generate,task,tokens";
 
 /// Tests the clients of one language or of all.
 pub(super) fn run(layout: &Layout, only: Option<Language>) -> Result<ExitCode> {
@@ -29,8 +34,10 @@ pub(crate) fn steps(layout: &Layout, only: Option<Language>) -> Result<Vec<Step>
     files::remove_folder(&exchange)?;
     files::make_folder(&exchange)?;
     let programs = Programs::of(Profile::Dev)?.folder().to_owned();
-    let clients = Clients { layout, programs, python: venv::clients(layout)?, buf: venv::buf(layout)?, exchange };
-    let services = cargo::build_command(layout, Profile::Dev, &["gen-svc", "render-svc"]);
+    let newer = newer_programs(layout, &programs)?;
+    let (python, buf) = (venv::clients(layout)?, venv::buf(layout)?);
+    let clients = Clients { layout, programs, newer, python, buf, exchange };
+    let services = cargo::build_command(layout, Profile::Dev, &["gen-svc", "render-svc", "newer-service"]);
     let mut steps = vec![Step::new("services", services)];
     let chosen = SUITES.iter().filter(|suite| only.is_none_or(|language| language == suite.language));
     let (complete, incomplete): (Vec<_>, Vec<_>) = chosen.partition(|suite| suite.missing_tool().is_none());
@@ -49,6 +56,17 @@ pub(crate) fn steps(layout: &Layout, only: Option<Language>) -> Result<Vec<Step>
     Ok(steps)
 }
 
+/// Makes a folder with a link for each service to the program that runs it as one of a later version.
+fn newer_programs(layout: &Layout, programs: &Path) -> Result<PathBuf> {
+    let folder = layout.tandem().join("newer");
+    files::remove_folder(&folder)?;
+    files::make_folder(&folder)?;
+    for service in ["gen-svc", "render-svc"] {
+        symlink(programs.join("newer-service"), folder.join(service)).context("cannot link a program")?;
+    }
+    Ok(folder)
+}
+
 /// Returns the command of one of Rust's tests that only these steps run.
 fn rust(clients: &Clients<'_>, test: &str) -> Command {
     let mut command = cargo::command(clients.layout);
@@ -61,7 +79,16 @@ impl Suite {
     fn steps(&self, clients: &Clients<'_>) -> Vec<Step> {
         let package = self.package.map(|package| Step::of(format!("{} package", self.name), package(clients)));
         let replay = Step::of(format!("{} vectors", self.name), (self.replay)(clients));
-        package.into_iter().chain([replay]).collect()
+        let newer = Step::new(format!("{}, newer servers", self.name), self.with_newer_servers(clients));
+        package.into_iter().chain([replay, newer]).collect()
+    }
+
+    /// Returns the command that replays the vectors of servers without a state against those of a later version.
+    fn with_newer_servers(&self, clients: &Clients<'_>) -> Command {
+        let mut command = (self.replay_again)(clients);
+        command.env("TANDEM_PROGRAMS", &clients.newer).env("TANDEM_SERVICES", &clients.programs);
+        command.env("TANDEM_SERVERS", STATELESS).env_remove("TANDEM_EXCHANGE");
+        command
     }
 
     fn missing_tool(&self) -> Option<&'static str> {

@@ -1,8 +1,8 @@
 // The same call with each of the two libraries.
 
-import { type DescMessage, type DescMethod, fromBinary, type Message, toBinary } from "@bufbuild/protobuf";
+import { type DescMessage, type DescMethod, type DescMethodServerStreaming, fromBinary, type Message, toBinary } from "@bufbuild/protobuf";
 import { anyUnpack } from "@bufbuild/protobuf/wkt";
-import { type CallOptions, Code, ConnectError, createClient } from "@connectrpc/connect";
+import { type CallOptions, Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import * as grpc from "@grpc/grpc-js";
 import {
@@ -12,6 +12,7 @@ import {
   RetryInfoSchema,
 } from "./contract/google/rpc/error_details_pb.js";
 import { StatusSchema } from "./contract/google/rpc/status_pb.js";
+import { Health } from "./contract/grpc/health/v1/health_pb.js";
 import type { Server } from "./servers.js";
 import { messageOf, methodOf, type Request } from "./vectors.js";
 
@@ -42,12 +43,19 @@ function grpcJs(server: Server, request: Request): Call {
   const method = methodOf(request);
   const secured = server.authority && grpc.credentials.createSsl(server.authority);
   const options = { "grpc.max_receive_message_length": -1, "grpc.max_send_message_length": -1 };
-  const Service = grpc.makeClientConstructor(definitions(method), method.parent.typeName);
+  const { beforeMessage } = request;
+  const Service = grpc.makeClientConstructor(definitions(method, !!beforeMessage), method.parent.typeName);
   const client: any = new Service(address(server, method), secured ?? grpc.credentials.createInsecure(), options);
   const metadata = new grpc.Metadata();
   for (const [name, value] of Object.entries(request.metadata ?? {})) metadata.set(name, value);
   const deadline = Date.now() + (request.deadline_ms ?? 60_000);
-  const running = client[method.name](messageOf(request), metadata, { deadline });
+  const running = beforeMessage
+    ? client[method.name](metadata, { deadline })
+    : client[method.name](messageOf(request), metadata, { deadline });
+  if (beforeMessage) {
+    const write = () => running.end(messageOf(request));
+    void checked(client).then(beforeMessage).then(write, (error) => running.destroy(error));
+  }
   const call: Call = { messages: read(), metadata: new Map(), cancel: () => running.cancel() };
   running.on("metadata", (headers: grpc.Metadata) => addGrpc(call, headers));
   running.on("status", (status: grpc.StatusObject) => addGrpc(call, status.metadata));
@@ -63,14 +71,25 @@ function grpcJs(server: Server, request: Request): Call {
   return call;
 }
 
-/** Returns the definition of one method. A unary method is read as a stream of one message. */
-function definitions(method: DescMethod): grpc.ServiceDefinition {
+/** Asks for the health on a client's connection. The server then has the calls that were opened before. */
+function checked(client: grpc.Client): Promise<void> {
+  const empty = () => Buffer.alloc(0);
+  return new Promise((resolve) => {
+    client.makeUnaryRequest("/grpc.health.v1.Health/Check", empty, () => undefined, {}, () => resolve());
+  });
+}
+
+/**
+ * Returns the definition of one method. A unary method is read as a stream of one message. The message of a
+ * late request is a stream of one message, too.
+ */
+function definitions(method: DescMethod, isLate: boolean): grpc.ServiceDefinition {
   const serialize = (type: DescMessage) => (message: Message) => Buffer.from(toBinary(type, message));
   const deserialize = (type: DescMessage) => (bytes: Buffer) => fromBinary(type, bytes);
   return {
     [method.name]: {
       path: `/${method.parent.typeName}/${method.name}`,
-      requestStream: false,
+      requestStream: isLate,
       responseStream: true,
       requestSerialize: serialize(method.input),
       requestDeserialize: deserialize(method.input),
@@ -96,7 +115,8 @@ function connect(server: Server, request: Request): Call {
   const method = methodOf(request);
   const baseUrl = `${server.authority ? "https" : "http"}://${address(server, method)}`;
   const nodeOptions = server.authority ? { ca: server.authority } : {};
-  const client: any = createClient(method.parent, createGrpcTransport({ baseUrl, nodeOptions }));
+  const transport = createGrpcTransport({ baseUrl, nodeOptions });
+  const client: any = createClient(method.parent, transport);
   const abort = new AbortController();
   const call: Call = { messages: read(), metadata: new Map(), cancel: () => abort.abort() };
   const add = (headers: Headers) => headers.forEach((value, name) => call.metadata.set(name, value));
@@ -108,10 +128,10 @@ function connect(server: Server, request: Request): Call {
       onHeader: add,
       onTrailer: add,
     };
-    const answer = client[method.localName](messageOf(request), options);
     try {
-      if (method.methodKind === "unary") yield await answer;
-      else yield* answer;
+      if (request.beforeMessage) yield* late(transport, method, request, options);
+      else if (method.methodKind === "unary") yield await client[method.localName](messageOf(request), options);
+      else yield* client[method.localName](messageOf(request), options);
     } catch (error) {
       const known = ConnectError.from(error);
       add(known.metadata);
@@ -119,6 +139,23 @@ function connect(server: Server, request: Request): Call {
     }
   }
   return call;
+}
+
+/** Calls a method with a stream of one message, which follows the headers later. */
+async function* late(
+  transport: Transport,
+  method: DescMethod,
+  request: Request,
+  { signal, timeoutMs, headers }: CallOptions,
+): AsyncGenerator<Message> {
+  async function* messages() {
+    await createClient(Health, transport).check({}); // on the same connection: the server has the call before
+    await request.beforeMessage!();
+    yield messageOf(request);
+  }
+  const type = method as DescMethodServerStreaming;
+  const answer = await transport.stream(type, signal, timeoutMs, headers, messages());
+  yield* answer.message;
 }
 
 /** Returns gRPC's name of a code, such as INVALID_ARGUMENT for InvalidArgument. */

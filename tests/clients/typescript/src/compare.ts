@@ -54,7 +54,8 @@ export function joined(events: readonly JsonObject[], keepsProgress: boolean): J
     run = new Map();
   };
   for (const event of events) {
-    if ("progress" in event && !keepsProgress) continue;
+    const isUnknown = Object.keys(event).length === 0; // of a newer server
+    if (isUnknown || ("progress" in event && !keepsProgress)) continue;
     const delta = event.delta as JsonObject | undefined;
     const last = result.at(-1)?.promptLogprobs;
     if (delta) {

@@ -1,7 +1,7 @@
 // Starts and stops the servers of `servers.json`.
 
-import { type ChildProcess, spawn } from "node:child_process";
-import { cpSync, mkdirSync, openSync, readFileSync, writeFileSync } from "node:fs";
+import { type ChildProcess, execFileSync, spawn } from "node:child_process";
+import { cpSync, mkdirSync, openSync, readFileSync, truncateSync, writeFileSync } from "node:fs";
 import { connect, createServer } from "node:net";
 import { dirname, join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -13,12 +13,15 @@ import { CONTRACT, REPOSITORY, type Request } from "./vectors.js";
 const PROGRAMS = resolve(process.env.TANDEM_PROGRAMS ?? join(REPOSITORY, "target/debug"));
 const START_SECONDS = 120;
 
+/** A file: its text, a named pipe, or a copy, which zeros extend to `size` bytes. */
+type Content = string | { pipe: true } | { copy: string; size?: number };
+
 export interface Spec {
   service: string;
   args: string[];
   replicas?: string[];
   environment?: Record<string, string>;
-  files?: Record<string, string | { copy: string }>;
+  files?: Record<string, Content>;
   ready?: boolean;
   tls?: string;
   hold?: Request;
@@ -104,9 +107,9 @@ export class Server {
     }
   }
 
-  /** Sends the signal of the server's entry, and waits until health is not SERVING. */
-  async signal(): Promise<void> {
-    this.#process?.kill(this.spec.signal as NodeJS.Signals);
+  /** Sends SIGTERM, and waits until health is not SERVING. */
+  async terminate(): Promise<void> {
+    this.#process?.kill("SIGTERM");
     while (await this.isServing()) await sleep(50);
   }
 
@@ -114,7 +117,7 @@ export class Server {
     const child = this.#process;
     if (!child || child.exitCode !== null || child.signalCode !== null) return;
     const ended = new Promise((resolve) => child.once("exit", resolve));
-    child.kill("SIGTERM");
+    child.kill((this.spec.ready ?? true) ? "SIGTERM" : "SIGKILL"); // a load may not end
     const timer = setTimeout(() => child.kill("SIGKILL"), 10_000);
     await ended;
     clearTimeout(timer);
@@ -133,10 +136,12 @@ function filled(text: string, values: Record<string, string>): string {
   return text.replace(/\{(\w+)\}/g, (whole, name: string) => values[name] ?? whole);
 }
 
-function write(path: string, content: string | { copy: string }): void {
+function write(path: string, content: Content): void {
   mkdirSync(dirname(path), { recursive: true });
-  if (typeof content === "string") writeFileSync(path, content);
-  else cpSync(join(CONTRACT, content.copy), path, { recursive: true });
+  if (typeof content === "string") return writeFileSync(path, content);
+  if ("pipe" in content) return void execFileSync("mkfifo", [path]);
+  cpSync(join(CONTRACT, content.copy), path, { recursive: true });
+  if (content.size) truncateSync(path, content.size);
 }
 
 function accepts(address: string): Promise<boolean> {

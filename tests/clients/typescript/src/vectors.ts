@@ -40,6 +40,8 @@ export interface Request {
   request?: JsonValue;
   request_binary?: string;
   binary_only?: boolean;
+  /** Called between the headers of the request and its message. */
+  beforeMessage?: () => Promise<void>;
 }
 
 export interface Vector extends Request {
@@ -47,6 +49,8 @@ export interface Vector extends Request {
   server: string;
   request_binary: string;
   cancel_after?: number;
+  /** Let the server drain after this number of events. 0: after the headers of the request, before its message. */
+  signal_after?: number;
   /** The call is repeated until its answer is the expected one. */
   eventually?: boolean;
   expect: Expectation;

@@ -24,6 +24,8 @@ pub(super) struct Suite {
     pub(super) package: Option<fn(&Clients<'_>) -> Vec<Command>>,
     /// Replays the vectors, and writes the requests' bytes into the exchange folder.
     pub(super) replay: fn(&Clients<'_>) -> Vec<Command>,
+    /// Replays vectors again, after `replay`.
+    pub(super) replay_again: fn(&Clients<'_>) -> Command,
     /// Reads the bytes that all languages wrote into the exchange folder.
     pub(super) read: fn(&Clients<'_>) -> Vec<Command>,
 }
@@ -33,6 +35,8 @@ pub(super) struct Clients<'a> {
     pub(super) layout: &'a Layout,
     /// The folder of the services' programs.
     pub(super) programs: PathBuf,
+    /// The folder of programs that run the services as those of a later version.
+    pub(super) newer: PathBuf,
     /// A Python with the suite's requirements.
     pub(super) python: PathBuf,
     pub(super) buf: PathBuf,
@@ -47,6 +51,7 @@ pub(super) const SUITES: &[Suite] = &[
         tools: &["python3", "openssl"],
         package: Some(python_package),
         replay: |clients| vec![python(clients, "run_examples.py"), python(clients, "replay.py")],
+        replay_again: |clients| python(clients, "replay.py"),
         read: |clients| vec![python(clients, &format!("replay.py --read {}", clients.exchange.display()))],
     },
     Suite {
@@ -55,6 +60,7 @@ pub(super) const SUITES: &[Suite] = &[
         tools: &["node", "npm", "python3", "openssl"],
         package: Some(|clients| npm(clients, "proto/clients/typescript", &["ci", "test"])),
         replay: |clients| npm(clients, "tests/clients/typescript", &["ci", "run build", "run examples", "run replay"]),
+        replay_again: |clients| clients.command("npm", &clients.folder("tests/clients/typescript"), "run replay"),
         read: |clients| {
             let read = format!("run read -- {}", clients.exchange.display());
             npm(clients, "tests/clients/typescript", &[read.as_str()])
@@ -66,6 +72,9 @@ pub(super) const SUITES: &[Suite] = &[
         tools: &["go"],
         package: None,
         replay: go_replay,
+        replay_again: |clients| {
+            clients.command("go", &clients.folder("tests/clients/go"), "test -count=1 -run TestReplay")
+        },
         read: |clients| vec![clients.command("go", &clients.folder("tests/clients/go"), "test -count=1 -run TestRead")],
     },
     Suite {
@@ -74,6 +83,7 @@ pub(super) const SUITES: &[Suite] = &[
         tools: &["mvn", "javac"],
         package: None,
         replay: |clients| vec![maven(clients, "test -Dtest=!ReadTest")],
+        replay_again: |clients| maven(clients, "surefire:test -Dtest=ReplayTest"),
         read: |clients| vec![maven(clients, "surefire:test -Dtest=ReadTest")],
     },
 ];

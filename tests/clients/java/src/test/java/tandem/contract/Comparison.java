@@ -97,8 +97,8 @@ final class Comparison {
     SortedMap<Integer, List<JsonObject>> run = new TreeMap<>();
     for (JsonObject event : events) {
       JsonObject last = result.isEmpty() ? new JsonObject() : result.get(result.size() - 1).getAsJsonObject();
-      if (event.has("progress") && !keepsProgress) {
-        continue;
+      if (event.isEmpty() || (event.has("progress") && !keepsProgress)) {
+        continue; // an event of a newer server is empty
       }
       if (event.has("delta")) {
         JsonObject delta = event.getAsJsonObject("delta");

@@ -45,6 +45,15 @@ class ComparisonTest {
     }
   }
 
+  /** Reads messages with fields and enum numbers of a later version. */
+  @Test
+  void newerMessagesAreRead() throws IOException {
+    for (JsonObject given : cases("newer")) {
+      String json = Vectors.newer(given.get("method").getAsString(), given.get("binary").getAsString());
+      assertEquals(given.get("json"), JsonParser.parseString(json));
+    }
+  }
+
   private List<JsonObject> cases(String name) {
     return objects(cases.getAsJsonArray(name));
   }

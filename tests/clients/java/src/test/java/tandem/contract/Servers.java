@@ -2,6 +2,7 @@ package tandem.contract;
 
 import com.google.gson.Gson;
 import com.google.gson.JsonElement;
+import com.google.gson.JsonObject;
 import com.google.gson.reflect.TypeToken;
 import io.grpc.ChannelCredentials;
 import io.grpc.Grpc;
@@ -13,6 +14,7 @@ import io.grpc.health.v1.HealthCheckRequest;
 import io.grpc.health.v1.HealthCheckResponse.ServingStatus;
 import io.grpc.health.v1.HealthGrpc;
 import java.io.IOException;
+import java.io.RandomAccessFile;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
@@ -161,6 +163,9 @@ final class Servers implements AutoCloseable {
       if (process == null) {
         return;
       }
+      if (!spec.ready) {
+        process.destroyForcibly(); // its load may not end
+      }
       process.destroy();
       if (!process.waitFor(10, TimeUnit.SECONDS)) {
         process.destroyForcibly().waitFor();
@@ -197,7 +202,7 @@ final class Servers implements AutoCloseable {
       }
     }
 
-    private boolean isServing() {
+    boolean isServing() {
       try {
         var health = HealthGrpc.newBlockingStub(channel).withDeadlineAfter(5, TimeUnit.SECONDS);
         return health.check(HealthCheckRequest.getDefaultInstance()).getStatus() == ServingStatus.SERVING;
@@ -214,17 +219,30 @@ final class Servers implements AutoCloseable {
     return text;
   }
 
-  /** Writes a file of a server: text, or a copy of a file or folder of the contract. */
-  private static void write(Path path, JsonElement content) throws IOException {
+  /**
+   * Writes a file of a server: text, a named pipe, or a copy of a file or folder of the contract. Zeros extend a
+   * copy with a size.
+   */
+  private static void write(Path path, JsonElement content) throws IOException, InterruptedException {
     Files.createDirectories(path.getParent());
     if (content.isJsonPrimitive()) {
       Files.writeString(path, content.getAsString());
       return;
     }
-    Path source = Vectors.CONTRACT.resolve(content.getAsJsonObject().get("copy").getAsString());
+    JsonObject values = content.getAsJsonObject();
+    if (values.has("pipe")) {
+      new ProcessBuilder("mkfifo", path.toString()).inheritIO().start().waitFor();
+      return;
+    }
+    Path source = Vectors.CONTRACT.resolve(values.get("copy").getAsString());
     try (Stream<Path> files = Files.walk(source)) {
       for (Path file : files.toList()) { // a folder comes before its files
         Files.copy(file, path.resolve(source.relativize(file).toString()), StandardCopyOption.REPLACE_EXISTING);
+      }
+    }
+    if (values.has("size")) {
+      try (RandomAccessFile file = new RandomAccessFile(path.toFile(), "rw")) {
+        file.setLength(values.get("size").getAsLong());
       }
     }
   }

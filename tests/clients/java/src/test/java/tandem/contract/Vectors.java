@@ -86,6 +86,7 @@ final class Vectors {
     String name;
     String server;
     @SerializedName("cancel_after") int cancelAfter;
+    @SerializedName("signal_after") int signalAfter = -1; // 0: after the headers of the request, before its message
     boolean eventually; // the call is repeated until its answer is the expected one
     Expectation expect;
   }
@@ -114,6 +115,14 @@ final class Vectors {
   /** Returns a message as proto3 JSON, without defaults. */
   static String json(Message message) throws InvalidProtocolBufferException {
     return JsonFormat.printer().usingTypeRegistry(TYPES).print(message);
+  }
+
+  /** Returns an answer's bytes, in base64, as proto3 JSON. */
+  static String newer(String method, String bytes) throws InvalidProtocolBufferException {
+    Request request = new Request();
+    request.method = method;
+    var marshaller = (PrototypeMarshaller<Message>) request.descriptor().getResponseMarshaller();
+    return json(marshaller.getMessagePrototype().getParserForType().parseFrom(Base64.getDecoder().decode(bytes)));
   }
 
   private static Path folder(String variable, String otherwise) {

@@ -13,7 +13,10 @@ const FIELD: &str = "added_later";
 const NUMBER: i32 = 1990;
 
 /// Returns the later version of encoded descriptors.
-pub(super) fn evolved(files: &[u8]) -> Vec<u8> {
+///
+/// # Panics
+/// If the bytes are not a set of descriptors.
+pub fn evolved(files: &[u8]) -> Vec<u8> {
     let mut files = FileDescriptorSet::decode(files).expect("descriptors");
     for file in files.file.iter_mut().filter(|file| file.package().starts_with("tandem.")) {
         file.message_type.iter_mut().for_each(add_field);
@@ -47,7 +50,7 @@ fn add_value(values: &mut EnumDescriptorProto) {
 }
 
 /// Sets the new field of a message and of every message in it.
-pub(super) fn set_new_fields(message: &mut DynamicMessage) {
+pub fn set_new_fields(message: &mut DynamicMessage) {
     for field in message.descriptor().fields() {
         if message.has_field(&field) && field.name() != FIELD {
             set_in_value(message.get_field_mut(&field));
