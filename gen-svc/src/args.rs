@@ -51,6 +51,9 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Write the manual pages.
     Man(ManArgs),
+    /// Try the grammar on standard input. The service starts this to bound the cost of a grammar.
+    #[command(hide = true)]
+    TryGrammar,
 }
 
 /// Returns the help of `gen-svc generate`, with the name of every sampling parameter.
@@ -314,9 +317,16 @@ impl From<EngineArgs> for Config {
             max_priority: args.max_priority,
             kv_memory: args.kv_memory_mib.map(|mib| u64::from(mib) << 20),
             reader_patience: Duration::from_secs(args.reader_patience_seconds),
+            grammar_trials: own_program(),
             ..Self::new(args.model)
         }
     }
+}
+
+/// Returns the file of this program.
+fn own_program() -> Option<PathBuf> {
+    // On Linux, this name stays that of the running program after an update of the file.
+    if cfg!(target_os = "linux") { Some("/proc/self/exe".into()) } else { std::env::current_exe().ok() }
 }
 
 impl ValueEnum for DtypeChoice {

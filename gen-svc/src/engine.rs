@@ -27,6 +27,7 @@ mod requests;
 mod schedule;
 mod sequence;
 mod shared;
+mod shares;
 mod sink;
 mod step_clock;
 mod thread;

@@ -16,25 +16,41 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::{Engine, Event, RequestProgress};
 use crate::error::Error;
-use crate::request::GenerateRequest;
+use crate::request::{GenerateRequest, ServedModel};
 
-/// The size in bytes from which a request takes long to prepare.
-const LONG_BYTES: usize = 64 << 10;
-
-/// The preparations at one time: as many as cores, and of the long ones one less, so that others do
-/// not wait for them. Each caller has its turn.
-static PLACES: LazyLock<[FairQueue; 2]> = LazyLock::new(|| {
+/// The preparations at one time. Each caller has its turn.
+static PLACES: LazyLock<Places> = LazyLock::new(|| {
     let cores = available_parallelism().map_or(1, usize::from);
-    [cores, cores - 1].map(FairQueue::new)
+    let [usual, long, grammars] = [cores, cores - 1, COSTLY_GRAMMARS].map(FairQueue::new);
+    Places { usual, long, grammars }
 });
+
+/// The costly grammars at one time that are compiled.
+const COSTLY_GRAMMARS: usize = 2;
+
+struct Places {
+    /// As many as cores.
+    usual: FairQueue,
+    /// One less, so that others do not wait for long prompts.
+    long: FairQueue,
+    grammars: FairQueue,
+}
+
+impl Places {
+    fn of(&self, request: &GenerateRequest, model: &ServedModel) -> &FairQueue {
+        if request.has_costly_grammar(model) {
+            &self.grammars
+        } else if request.has_long_prompt() {
+            &self.long
+        } else {
+            &self.usual
+        }
+    }
+}
 
 /// The requests at one time whose images are fetched or, after that, prepared.
 const FETCHES: usize = 8;
 static FETCH_PLACES: LazyLock<FairQueue> = LazyLock::new(|| FairQueue::new(FETCHES));
-
-fn places(size: usize) -> &'static FairQueue {
-    &PLACES[usize::from(size >= LONG_BYTES)]
-}
 
 /// Fetches the images of a request. The place limits the memory of fetched images until they are
 /// prepared.
@@ -67,10 +83,10 @@ pub(crate) async fn submit(
 ) -> Result<Receiver<Event>, Error> {
     let slot = engine.reserve(&request.caller)?;
     let (request, fetched) = fetch_images(engine, request).await?;
-    let (span, is_short, size) = (Span::current(), request.is_short(), request.size());
+    let (span, is_short) = (Span::current(), request.is_short());
     let place = match is_short {
         true => None,
-        false => Some(places(size).place(&request.caller).await),
+        false => Some(PLACES.of(&request, engine.model()).place(&request.caller).await),
     };
     let engine = engine.clone();
     let cancelled = CancellationToken::new();

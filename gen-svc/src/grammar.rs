@@ -5,13 +5,16 @@
 //! engine rarely waits. It waits for a short time only: an output whose tokens are not known by then
 //! takes no part in the next step. These threads serve the callers in turns.
 //!
-//! The cost of a grammar is bounded: its text, its compiled size, and the work for each token. The
-//! number of grammars that are compiled at the same time is bounded too.
+//! The cost of a grammar is bounded: its text, its compiled size, the time to compile it ([`trial`]),
+//! and the work for each token. The number of grammars that are compiled at the same time is bounded
+//! too.
 
 mod compile;
 mod constraint;
 mod jobs;
+mod library;
 mod source;
+pub mod trial;
 mod vocabulary;
 
 pub use compile::Grammars;

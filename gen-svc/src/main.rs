@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use gen_svc::args::{Args, Command, Generate, Serve};
+use gen_svc::grammar::trial;
 use gen_svc::{cli, serve};
 use tandem_common::check::Check;
 use tandem_common::program::{Build, Invocation};
@@ -21,6 +22,7 @@ fn main() -> ExitCode {
         Command::Check(args) => check(args.into()),
         Command::Completions(args) => succeed(invocation.print_completions(args)),
         Command::Man(args) => succeed(invocation.write_man(&args)),
+        Command::TryGrammar => succeed(trial::run(io::stdin())),
     };
     ended.unwrap_or_else(|error| {
         eprintln!("gen-svc: {error:#}");

@@ -40,6 +40,8 @@ const MAX_SHORT_TOKEN_IDS: usize = 4 << 10;
 const MAX_SHORT_STOP_BYTES: usize = 1 << 10;
 /// Ids that end an output.
 const MAX_SHORT_END_IDS: usize = 64;
+/// The size of a prompt in bytes from which it takes long to prepare.
+const LONG_BYTES: usize = 64 << 10;
 
 /// A generation request, as the caller states it.
 #[derive(Debug, Clone, PartialEq)]
@@ -224,9 +226,20 @@ impl GenerateRequest {
         model.vision.as_ref().map_or(Ok(()), |vision| vision.fetch_images(self.input.urls()))
     }
 
-    /// Returns the size of the prompt in bytes.
+    /// Returns true if the prompt takes long to prepare.
     #[must_use]
-    pub fn size(&self) -> usize {
+    pub fn has_long_prompt(&self) -> bool {
+        self.prompt_bytes() >= LONG_BYTES
+    }
+
+    /// Returns true if the grammar is not compiled yet, and may take long to compile.
+    #[must_use]
+    pub fn has_costly_grammar(&self, model: &ServedModel) -> bool {
+        let is_costly = |grammar: &Grammar| grammar.may_be_costly() && !model.grammars.is_compiled(grammar);
+        self.grammar.as_ref().is_some_and(is_costly)
+    }
+
+    fn prompt_bytes(&self) -> usize {
         match &self.input {
             Input::Text(text) => text.len(),
             Input::TokenIds(ids) => size_of_val(ids.as_slice()),

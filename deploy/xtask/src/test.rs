@@ -113,6 +113,7 @@ fn stress(layout: &Layout, minutes: u64) -> Result<ExitCode> {
         "three_hundred_tasks",
         "chaos_with_greedy_callers",
         "two_hundred_streams",
+        "forty_streams",
         "memory_of_hundreds",
     ];
     let options = ["--ignored", "--nocapture", "--test-threads=1"];

@@ -55,14 +55,19 @@ pub struct Config {
     pub event_buffer: usize,
     /// The time after which a request is cancelled whose channel stays full.
     pub reader_patience: Duration,
+    /// The program gen-svc, which tries costly grammars in another process. None: they are not tried.
+    pub grammar_trials: Option<PathBuf>,
 }
 
 /// The outputs of which one step on a CPU computes a token. More in one step do not make it more
 /// efficient, and new requests would wait for longer steps.
 const CPU_DECODES: usize = 32;
-/// The same while a caller with few running outputs is active. That caller's next request waits for
-/// a step that is a third as long, which costs about 5 % of the throughput.
-const CPU_SHARED_DECODES: usize = 12;
+/// The same while a caller with few running outputs is active. Two more take part for each output of
+/// that caller.
+const CPU_SHARED_DECODES: usize = 8;
+/// The tokens of other callers' prompts that one step on a CPU computes, while a caller with few
+/// running outputs is active.
+const CPU_SHARED_PROMPT_TOKENS: usize = 32;
 
 impl Default for Config {
     fn default() -> Self {
@@ -88,6 +93,7 @@ impl Default for Config {
             image_hosts: ImageHosts::default(),
             event_buffer: 64,
             reader_patience: Duration::from_secs(60),
+            grammar_trials: None,
         }
     }
 }
@@ -111,6 +117,7 @@ impl Config {
             prefill_chunk: self.prefill_chunk.max(1),
             max_decodes: on_cpu(CPU_DECODES),
             max_shared_decodes: on_cpu(CPU_SHARED_DECODES),
+            max_shared_prompt_tokens: on_cpu(CPU_SHARED_PROMPT_TOKENS),
             max_priority: self.max_priority,
         }
     }
@@ -132,8 +139,11 @@ pub struct EngineLimits {
     pub prefill_chunk: usize,
     /// Outputs of which one step computes a token. The others take turns.
     pub max_decodes: usize,
-    /// The same while a caller with few running outputs is active.
+    /// The same while a caller with few running outputs is active. Two more take part for each output
+    /// of that caller.
     pub max_shared_decodes: usize,
+    /// The most tokens of other callers' prompts in one step, while such a caller is active.
+    pub max_shared_prompt_tokens: usize,
     /// The highest priority of a request.
     pub max_priority: i32,
 }

@@ -123,7 +123,12 @@ fn served_model(
         quantization: quantization.to_owned(),
         device,
         vision: None,
-        grammars: Grammars::new(tokenizer.clone(), shape.vocabulary, eos_token_ids.clone()),
+        grammars: Grammars::new(
+            tokenizer.clone(),
+            shape.vocabulary,
+            eos_token_ids.clone(),
+            config.grammar_trials.clone(),
+        ),
         tokenizer,
         eos_token_ids,
         defaults,

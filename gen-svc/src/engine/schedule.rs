@@ -4,16 +4,16 @@
 //! sequences. One start of four goes to the longest wait, whatever its priority. A caller with
 //! fewer running sequences may preempt the caller with the most. Running sequences are ordered by
 //! priority, then by arrival. Each in decode takes part with one token; on a CPU, at most 32 do, in
-//! turns. The rest of a step's budget goes to prompts in equal shares of their callers; an unused
-//! share goes to the others. If a caller with few running sequences has a prompt, every other step
-//! is for such callers alone, so that their first token does not wait for a step of all. For a
-//! while after that, fewer sequences take part in a step, so that the next prompt of such a caller
-//! waits for a shorter step. When the KV cache is full, sequences with slow readers are preempted
-//! first, then the lowest-ranked one. A preempted sequence returns to the queue, and may find its
-//! blocks again.
+//! turns of their callers. The rest of a step's budget goes to prompts in equal shares of their
+//! callers; an unused share goes to the others. If a caller with few running sequences has a prompt,
+//! steps are for such callers alone until they have computed a chunk, so that their first token does
+//! not wait for steps of all. While such a caller is active, and for a while after that, fewer
+//! sequences and shorter chunks of the others take part in a step, so that its tokens and its next
+//! prompt wait for shorter steps. When the KV cache is full, sequences with slow readers are
+//! preempted first, then the last of the caller with the most, then the lowest-ranked one. A
+//! preempted sequence returns to the queue, and may find its blocks again.
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ use super::command::Job;
 use super::config::EngineLimits;
 use super::requests::{RequestId, RequestState, Requests};
 use super::sequence::Sequence;
+use super::shares;
 use crate::cache::{BlockPool, Digest};
 use crate::error::Error;
 
@@ -30,9 +31,7 @@ use crate::error::Error;
 const LONG_WAIT: Duration = Duration::from_secs(2);
 /// One of this many starts goes to the longest of the long waits.
 const STARTS_PER_LONG_WAIT: u64 = 4;
-/// A caller has few running sequences if another has at least this many times as many.
-const EXPRESS_SHARE: usize = 4;
-/// How long steps stay short after a prompt of a caller with few running sequences.
+/// How long steps stay short after a caller with few running sequences was active.
 const SHORT_STEPS: Duration = Duration::from_secs(5);
 /// How long a channel must be full before its sequences are preempted for others.
 const SLOW_READER_GRACE: Duration = Duration::from_secs(2);
@@ -45,16 +44,17 @@ pub(super) struct Scheduler {
     pub(super) running: Vec<Sequence>,
     waiting: Vec<Sequence>,
     limits: EngineLimits,
-    /// Sequences that have left the queue since the start.
-    starts: u64,
+    /// The starts until it is the turn of the longest wait.
+    until_long_wait: u64,
     /// Preemptions since the start.
     pub(super) preemptions: u64,
     /// The steps planned since the start.
     steps: u64,
-    /// True if the last step was for callers with few running sequences alone.
-    was_express: bool,
-    /// The time of the last step for callers with few running sequences.
-    last_express: Option<Instant>,
+    /// The tokens of the steps for callers with few running sequences alone, since the last step of
+    /// all.
+    express_tokens: usize,
+    /// The last time that a caller with few running sequences was active.
+    last_few: Option<Instant>,
 }
 
 /// An image that a running sequence waits for.
@@ -86,11 +86,11 @@ impl Scheduler {
             running: Vec::new(),
             waiting: Vec::new(),
             limits,
-            starts: 0,
+            until_long_wait: 0,
             preemptions: 0,
             steps: 0,
-            was_express: false,
-            last_express: None,
+            express_tokens: 0,
+            last_few: None,
         }
     }
 
@@ -151,7 +151,8 @@ impl Scheduler {
 
     /// Starts the sequence with the longest wait, if one has waited long and it is the turn of such.
     fn start_long_wait(&mut self) -> Turn {
-        if !self.starts.is_multiple_of(STARTS_PER_LONG_WAIT) {
+        // While no place is free, a sequence that preempts another takes nothing from this one.
+        if self.until_long_wait > 0 || self.running.len() >= self.limits.max_running {
             return Turn::NotDue;
         }
         let now = Instant::now();
@@ -159,13 +160,17 @@ impl Scheduler {
         let Some((at, _)) = waits_long.min_by_key(|(_, sequence)| sequence.waits_since()) else {
             return Turn::NotDue;
         };
-        if self.start(at, true) || self.preempt_for(at) { Turn::Taken } else { Turn::Blocked }
+        if self.start(at, true) {
+            self.until_long_wait = STARTS_PER_LONG_WAIT - 1;
+            return Turn::Taken;
+        }
+        if self.preempt_for(at) { Turn::Taken } else { Turn::Blocked }
     }
 
     /// Starts the next sequence by priority and by the shares of callers. Returns true if it started,
     /// or another was preempted for it.
     fn start_next(&mut self) -> bool {
-        let running = self.running_by_caller();
+        let running = shares::by_caller(&self.running);
         let count = |sequence: &Sequence| running.get(&*sequence.caller).copied().unwrap_or(0);
         let next = self.ready().min_by_key(|(at, sequence)| (Reverse(sequence.priority()), count(sequence), *at));
         let Some((at, _)) = next else { return false };
@@ -195,17 +200,10 @@ impl Scheduler {
         if is_raised {
             sequence.raise();
         }
-        self.starts += 1;
+        self.until_long_wait = self.until_long_wait.saturating_sub(1);
         sequence.start(self.requests.get_mut(sequence.request));
         insert(&mut self.running, sequence);
         true
-    }
-
-    /// Returns the number of running sequences of each caller.
-    fn running_by_caller(&self) -> HashMap<&str, usize> {
-        let mut counts = HashMap::new();
-        self.running.iter().for_each(|sequence| *counts.entry(&*sequence.caller).or_default() += 1);
-        counts
     }
 
     /// Returns true if the pool has the sequence's blocks besides the blocks that the running
@@ -237,7 +235,7 @@ impl Scheduler {
     /// not higher than the waiting one's. Callers that would then have fewer than the waiting
     /// sequence's caller keep theirs.
     fn over_share(&self, waiting: &Sequence) -> Option<usize> {
-        let counts = self.running_by_caller();
+        let counts = shares::by_caller(&self.running);
         let own = counts.get(&*waiting.caller).copied().unwrap_or(0);
         let count = |sequence: &Sequence| counts.get(&*sequence.caller).copied().unwrap_or(0);
         let may_go = |sequence: &&Sequence| sequence.priority() <= waiting.priority() && count(sequence) > own + 1;
@@ -256,6 +254,22 @@ impl Scheduler {
             self.preempt(at);
         }
         slow.is_some()
+    }
+
+    /// Preempts the last sequence of the caller with the most, among those of the lowest priority.
+    /// Returns false if no caller has more than another.
+    fn preempt_over_share(&mut self) -> bool {
+        let counts = shares::by_caller(&self.running);
+        let lowest = self.running.last().map(Sequence::priority);
+        let of_lowest = self.running.iter().enumerate().filter(|(_, sequence)| Some(sequence.priority()) == lowest);
+        let by_count: Vec<_> = of_lowest.map(|(at, sequence)| (counts[&*sequence.caller], at)).collect();
+        let (Some(&(least, _)), Some(&(most, at))) = (by_count.iter().min(), by_count.iter().max()) else {
+            return false;
+        };
+        if most > least + 1 {
+            self.preempt(at);
+        }
+        most > least + 1
     }
 
     fn preempt_last(&mut self) {
@@ -282,73 +296,95 @@ impl Scheduler {
     /// blocks.
     /// `spent` is the part of its budget that images took.
     pub(super) fn plan(&mut self, spent: usize) -> Vec<usize> {
-        while self.lacks_memory() && self.preempt_slow_reader() {}
+        while self.lacks_memory() && (self.preempt_slow_reader() || self.preempt_over_share()) {}
         self.steps += 1;
-        let express = if self.was_express { None } else { self.express_callers() };
-        self.was_express = express.is_some();
-        if express.is_some() {
-            self.last_express = Some(Instant::now());
-            let counts = self.plan_for(express.as_deref(), spent);
+        let few = self.active_with_few();
+        if !few.is_empty() {
+            self.last_few = Some(Instant::now());
+        }
+        let chunk = self.limits.prefill_chunk;
+        if self.express_tokens < chunk && self.has_prompt(&few) {
+            let counts = self.plan_for(true, &few, chunk.saturating_sub(spent));
+            self.express_tokens += counts.iter().sum::<usize>();
             if counts.iter().any(|count| *count > 0) {
                 return counts;
             }
         }
-        self.plan_for(None, spent)
+        self.express_tokens = 0;
+        self.plan_for(false, &few, chunk.saturating_sub(spent))
     }
 
-    /// Plans a step of these callers. None: of all.
-    fn plan_for(&mut self, callers: Option<&[Arc<str>]>, spent: usize) -> Vec<usize> {
-        let takes_part = |sequence: &Sequence| callers.is_none_or(|callers| callers.contains(&sequence.caller));
+    /// Returns the callers with few running sequences, without those of which none is ready.
+    fn active_with_few(&self) -> Vec<Arc<str>> {
+        let mut callers = shares::callers_with_few(&self.running);
+        callers.retain(|caller| self.running.iter().any(|of| of.caller == *caller && self.is_ready(of)));
+        callers
+    }
+
+    /// Returns true if one of these callers has a prompt.
+    fn has_prompt(&self, callers: &[Arc<str>]) -> bool {
+        !callers.is_empty() && self.prompts().into_iter().any(|at| callers.contains(&self.running[at].caller))
+    }
+
+    /// Plans a step with at most `budget` tokens of prompts. `few` are the callers with few running
+    /// sequences. `is_express`: for these alone.
+    fn plan_for(&mut self, is_express: bool, few: &[Arc<str>], budget: usize) -> Vec<usize> {
         let mut counts = vec![0; self.running.len()];
-        for at in self.decodes(takes_part) {
+        for at in self.decodes(is_express, few) {
             if at < self.running.len() && self.make_room(at, 1) {
                 counts[at] = 1;
                 self.running[at].last_step = self.steps;
             }
         }
-        let mut left = self.limits.prefill_chunk.saturating_sub(spent);
-        let mut prompts = self.prompts_by_caller();
-        prompts.retain(|prompts| prompts.first().is_some_and(|&at| takes_part(&self.running[at])));
-        for (done, of_caller) in prompts.iter().enumerate() {
-            let share = left.div_ceil(prompts.len() - done);
-            left -= self.plan_prompts(of_caller, share.min(left), &mut counts);
+        let (of_few, others): (Vec<_>, Vec<_>) =
+            self.prompts_by_caller().into_iter().partition(|prompts| few.contains(&self.running[prompts[0]].caller));
+        if is_express {
+            self.plan_callers(&of_few, budget, 0, &mut counts);
+        } else {
+            let left = budget - self.plan_callers(&of_few, budget, others.len(), &mut counts);
+            self.plan_callers(&others, left.min(self.max_prompt_tokens()), 0, &mut counts);
         }
         counts.truncate(self.running.len());
         counts
     }
 
-    /// Returns the sequences in decode that the next step computes, in the order of rank: the highest
-    /// priorities, then those whose last step is the longest ago.
-    fn decodes(&self, takes_part: impl Fn(&Sequence) -> bool) -> Vec<usize> {
+    /// Gives the prompts of these callers equal shares of `budget`, and keeps a share for each of
+    /// `others`, a number of other callers.
+    /// Returns the number of tokens that the prompts of these use.
+    fn plan_callers(&mut self, callers: &[Vec<usize>], budget: usize, others: usize, counts: &mut [usize]) -> usize {
+        let mut left = budget;
+        for (done, prompts) in callers.iter().enumerate() {
+            let share = left.div_ceil(others + callers.len() - done);
+            left -= self.plan_prompts(prompts, share.min(left), counts);
+        }
+        budget - left
+    }
+
+    /// Returns the sequences in decode that the next step computes, in the order of rank.
+    fn decodes(&self, is_express: bool, few: &[Arc<str>]) -> Vec<usize> {
+        let is_of_few = |at: &usize| few.contains(&self.running[*at].caller);
         let decodes = |at: &usize| {
             let sequence = &self.running[*at];
-            takes_part(sequence) && self.is_ready(sequence) && sequence.pending() == 1
+            (!is_express || is_of_few(at)) && self.is_ready(sequence) && sequence.pending() == 1
         };
-        let mut chosen: Vec<usize> = (0..self.running.len()).filter(decodes).collect();
-        let most = self.max_decodes();
-        if chosen.len() > most {
-            chosen.sort_by_key(|&at| (Reverse(self.running[at].priority()), self.running[at].last_step, at));
-            chosen.truncate(most);
-            chosen.sort_unstable();
-        }
-        chosen
+        let chosen: Vec<usize> = (0..self.running.len()).filter(decodes).collect();
+        let most = if self.is_shared() {
+            let of_few = chosen.iter().filter(|at| is_of_few(at)).count();
+            self.limits.max_decodes.min(self.limits.max_shared_decodes.saturating_add(2 * of_few))
+        } else {
+            self.limits.max_decodes
+        };
+        shares::in_turns(&self.running, chosen, most)
     }
 
-    /// Returns the most sequences in decode that the next step computes.
-    fn max_decodes(&self) -> usize {
-        let is_shared = self.last_express.is_some_and(|last| last.elapsed() < SHORT_STEPS);
-        if is_shared { self.limits.max_shared_decodes } else { self.limits.max_decodes }
+    /// Returns true if a caller with few running sequences is active, or was so recently.
+    fn is_shared(&self) -> bool {
+        self.last_few.is_some_and(|last| last.elapsed() < SHORT_STEPS)
     }
 
-    /// Returns the callers with a prompt and few running sequences: at most one for
-    /// [`EXPRESS_SHARE`] of the caller with the most. None if there is no such caller.
-    fn express_callers(&self) -> Option<Vec<Arc<str>>> {
-        let counts = self.running_by_caller();
-        let most = counts.values().copied().max()?;
-        let has_few = |caller: &str| counts.get(caller).is_some_and(|count| count * EXPRESS_SHARE <= most);
-        let prompts = self.prompts().into_iter().map(|at| &self.running[at].caller);
-        let callers: Vec<_> = prompts.filter(|caller| has_few(caller)).cloned().collect();
-        (!callers.is_empty()).then_some(callers)
+    /// Returns the most tokens of prompts, of callers without few running sequences, in the next step.
+    fn max_prompt_tokens(&self) -> usize {
+        if self.is_shared() { self.limits.max_shared_prompt_tokens } else { usize::MAX }
     }
 
     /// Gives the prompts of one caller equal shares of `budget`. Returns the number of tokens that

@@ -1,23 +1,23 @@
 //! Compiles grammars.
 
 use std::fmt;
+use std::path::PathBuf;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use llguidance::api::{GrammarInit, ParserLimits, StopReason, TopLevelGrammar};
-use llguidance::earley::SlicedBiasComputer;
-use llguidance::toktrie::{InferenceCapabilities, TokEnv};
-use llguidance::{Logger, ParserFactory, TokenParser};
+use llguidance::api::TopLevelGrammar;
+use llguidance::{ParserFactory, TokenParser};
 use parking_lot::{Condvar, Mutex};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
-use serde_json::Value;
 use tandem_model_files::tokenizer::{CancelScope, Tokenizer};
 
 use super::constraint::{Compiled, Workers};
 use super::source::Grammar;
-use super::vocabulary;
+use super::trial::Trial;
+use super::{library, vocabulary};
 use crate::error::Error;
 
 /// The most grammars that are compiled at the same time.
@@ -26,11 +26,6 @@ const MAX_COMPILING: usize = 2;
 const MAX_QUEUED: usize = 32;
 /// The interval at which a waiting request checks that its caller is still there.
 const CALLER_CHECK_INTERVAL: Duration = Duration::from_millis(50);
-/// The most symbols of a JSON schema's grammar. The library's time grows with the square of the
-/// symbols: the costliest schema takes about a second. An optional property has 8 symbols.
-const MAX_SCHEMA_SYMBOLS: usize = 32_000;
-/// The same for other grammars, whose symbols can cost more.
-const MAX_SYMBOLS: usize = 4_000;
 /// The expected number of cached grammars.
 const CACHED_GRAMMARS: usize = 64;
 /// The most bytes of all cached grammars together.
@@ -38,8 +33,6 @@ const MAX_CACHED_BYTES: u64 = 256 << 20;
 /// The memory of a compiled grammar for each byte of its text, without its lexer: measured with
 /// large JSON schemas.
 const BYTES_PER_TEXT_BYTE: u64 = 256;
-/// The size of the compiling thread's stack. Deep grammars recurse.
-const STACK_BYTES: usize = 64 * 1024 * 1024;
 /// The most bytes of a problem in an error message.
 const MAX_PROBLEM_BYTES: usize = 500;
 /// The start of the library's message about a grammar that no output satisfies.
@@ -47,21 +40,30 @@ const NO_OUTPUT: &str = "NoExtensionBias";
 
 /// The compiler of grammars for one model, with a cache.
 pub struct Grammars {
+    compiler: Arc<Compiler>,
+    workers: OnceLock<Arc<Workers>>,
+}
+
+/// The part of the compiler that its threads share.
+struct Compiler {
     tokenizer: Tokenizer,
     vocabulary: usize,
     eos: Vec<u32>,
+    /// The program that tries costly grammars. None: they are not tried.
+    trials: Option<PathBuf>,
     /// Created for the first grammar. `None`: the model has no eos token.
     factory: OnceLock<Option<ParserFactory>>,
     cache: Cache<Grammar, Cached, ByBytes>,
     slots: Mutex<Slots>,
     freed: Condvar,
-    workers: OnceLock<Arc<Workers>>,
 }
 
 /// A compiled grammar, before the first token.
+type SharedParser = Arc<Mutex<TokenParser>>;
+
 #[derive(Clone)]
 struct Cached {
-    parser: Arc<Mutex<TokenParser>>,
+    parser: SharedParser,
     /// An estimate of its memory.
     bytes: u64,
 }
@@ -84,46 +86,48 @@ struct Slots {
 
 impl fmt::Debug for Grammars {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grammars").field("vocabulary", &self.vocabulary).finish_non_exhaustive()
+        f.debug_struct("Grammars").field("vocabulary", &self.compiler.vocabulary).finish_non_exhaustive()
     }
 }
 
 impl Grammars {
     /// Creates the compiler for a model whose ids are below `vocabulary`, and whose turns end with
-    /// one of `eos`.
+    /// one of `eos`. `trials` is the program that tries costly grammars in another process. None: they
+    /// are not tried.
     #[must_use]
-    pub fn new(tokenizer: Tokenizer, vocabulary: usize, eos: Vec<u32>) -> Self {
-        Self {
+    pub fn new(tokenizer: Tokenizer, vocabulary: usize, eos: Vec<u32>, trials: Option<PathBuf>) -> Self {
+        let compiler = Compiler {
             tokenizer,
             vocabulary,
             eos,
+            trials,
             factory: OnceLock::new(),
             cache: Cache::with_weighter(CACHED_GRAMMARS, MAX_CACHED_BYTES, ByBytes),
             slots: Mutex::default(),
             freed: Condvar::new(),
-            workers: OnceLock::new(),
-        }
+        };
+        Self { compiler: Arc::new(compiler), workers: OnceLock::new() }
+    }
+
+    /// Returns true if the grammar is compiled, and in the cache.
+    #[must_use]
+    pub fn is_compiled(&self, grammar: &Grammar) -> bool {
+        self.compiler.cache.contains_key(grammar)
     }
 
     /// Compiles a grammar. Blocks.
     ///
     /// # Errors
-    /// The grammar is malformed or too large; too many grammars wait to be compiled; the caller has
-    /// gone; or the model has no eos token.
+    /// The grammar is malformed, too large or too costly; too many grammars wait to be compiled; the
+    /// caller has gone; or the model has no eos token.
     pub fn compile(&self, grammar: &Grammar) -> Result<Compiled, Error> {
         grammar.check()?;
-        let cached = match self.cache.get(grammar) {
-            Some(cached) => cached,
-            None => {
-                let parser = self.compile_new(grammar)?;
-                let bytes = parser.parser.lexer_stats().num_bytes as u64 + grammar.bytes() * BYTES_PER_TEXT_BYTE;
-                let cached = Cached { parser: Arc::new(Mutex::new(parser)), bytes };
-                self.cache.insert(grammar.clone(), cached.clone());
-                cached
-            }
+        let parser = match self.compiler.cache.get(grammar) {
+            Some(cached) => cached.parser,
+            None => self.compiler.compile(grammar)?,
         };
         let workers = self.workers.get_or_init(|| Arc::new(Workers::start()));
-        Ok(Compiled::new(cached.parser, Arc::clone(workers)))
+        Ok(Compiled::new(parser, Arc::clone(workers)))
     }
 
     /// Returns the grammar after these tokens of a resumed output. Blocks.
@@ -135,104 +139,85 @@ impl Grammars {
         if generated.is_empty() {
             return Ok(grammar);
         }
-        let _slot = self.take_slot()?;
+        let _slot = Slot::take(&self.compiler)?;
         grammar.after(generated)
     }
+}
 
-    fn compile_new(&self, grammar: &Grammar) -> Result<TokenParser, Error> {
-        let init = GrammarInit::Serialized(read(grammar)?);
-        let _slot = self.take_slot()?;
-        let compile = || {
-            let factory = self.factory.get_or_init(|| self.factory()).as_ref()?;
-            let (quiet, capabilities) = (Logger::new(0, 0), InferenceCapabilities::default());
-            let limits = ParserLimits { max_grammar_size: max_symbols(grammar), ..factory.limits().clone() };
-            let parser = factory.create_parser_from_init_ext(init, quiet, capabilities, limits);
-            Some(parser.map_err(|error| error.to_string()).and_then(startable))
+impl Compiler {
+    fn compile(self: &Arc<Self>, grammar: &Grammar) -> Result<SharedParser, Error> {
+        let text = library::read(grammar)?;
+        let slot = Slot::take(self)?;
+        if let Some(program) = self.trials.as_ref().filter(|_| grammar.may_be_costly()) {
+            Trial::new(grammar, &self.tokenizer, self.vocabulary, &self.eos).run(program)?;
+        }
+        let (sender, parser) = mpsc::channel();
+        let (own, caller) = (grammar.clone(), CancelScope::token());
+        let main = move || {
+            let _scope = caller.map(CancelScope::start);
+            // The caller may have gone.
+            let _ = sender.send(slot.0.parser(&own, text));
         };
         // The library may recurse deeply, and panics on tokenizers that it does not support.
-        let compiled = thread::scope(|scope| {
-            let thread = thread::Builder::new().name("grammar".into()).stack_size(STACK_BYTES);
-            let thread = thread.spawn_scoped(scope, compile).map_err(Error::Thread)?;
-            thread.join().map_err(|_| Error::invalid(grammar.field(), "cannot be compiled"))
-        })?;
-        let parser = compiled.ok_or_else(|| Error::invalid(grammar.field(), "needs a model that has an eos token"))?;
-        parser.map_err(|error| Error::invalid(grammar.field(), problem(&error)))
+        let thread = thread::Builder::new().name("grammar".into()).stack_size(library::STACK_BYTES);
+        thread.spawn(main).map_err(Error::Thread)?;
+        loop {
+            match parser.recv_timeout(CALLER_CHECK_INTERVAL) {
+                Ok(parser) => return parser,
+                Err(RecvTimeoutError::Timeout) => CancelScope::check().map_err(Error::Tokenize)?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Error::invalid(grammar.field(), "cannot be compiled"));
+                }
+            }
+        }
+    }
+
+    /// Returns the parser of a grammar, and adds it to the cache.
+    fn parser(&self, grammar: &Grammar, text: TopLevelGrammar) -> Result<SharedParser, Error> {
+        let refused = |problem: &str| Error::invalid(grammar.field(), problem);
+        let factory = self.factory.get_or_init(|| self.factory()).as_ref();
+        let factory = factory.ok_or_else(|| refused("needs a model that has an eos token"))?;
+        let parser = library::parser(factory, grammar, text).map_err(|error| refused(&problem(&error)))?;
+        let bytes = parser.parser.lexer_stats().num_bytes as u64 + grammar.bytes() * BYTES_PER_TEXT_BYTE;
+        let parser = Arc::new(Mutex::new(parser));
+        self.cache.insert(grammar.clone(), Cached { parser: Arc::clone(&parser), bytes });
+        Ok(parser)
     }
 
     fn factory(&self) -> Option<ParserFactory> {
-        let environment: TokEnv = vocabulary::environment(&self.tokenizer, self.vocabulary, &self.eos)?;
-        let slices = SlicedBiasComputer::general_slices();
-        let mut factory = ParserFactory::new(&environment, InferenceCapabilities::default(), &slices).ok()?;
-        factory.quiet();
-        let limits = factory.limits_mut();
-        limits.verbose_errors = false; // verbose errors quote the output
-        limits.max_lexer_states = 50_000;
-        limits.precompute_large_lexemes = false;
-        Some(factory)
+        let words = vocabulary::words(&self.tokenizer, self.vocabulary);
+        library::factory(&vocabulary::environment(&words, &self.eos)?)
     }
+}
 
-    fn take_slot(&self) -> Result<Slot<'_>, Error> {
-        let mut slots = self.slots.lock();
+/// A slot to compile in, released when dropped.
+struct Slot(Arc<Compiler>);
+
+impl Slot {
+    /// Waits for a slot.
+    fn take(compiler: &Arc<Compiler>) -> Result<Self, Error> {
+        let mut slots = compiler.slots.lock();
         if slots.taken >= MAX_COMPILING && slots.waiting >= MAX_QUEUED {
             return Err(Error::GrammarQueueFull { limit: MAX_QUEUED });
         }
         slots.waiting += 1;
         let mut caller = CancelScope::check();
         while slots.taken >= MAX_COMPILING && caller.is_ok() {
-            self.freed.wait_for(&mut slots, CALLER_CHECK_INTERVAL);
+            compiler.freed.wait_for(&mut slots, CALLER_CHECK_INTERVAL);
             caller = CancelScope::check();
         }
         slots.waiting -= 1;
         caller.map_err(Error::Tokenize)?;
         slots.taken += 1;
-        Ok(Slot(self))
+        Ok(Self(Arc::clone(compiler)))
     }
 }
 
-/// A slot to compile in, released when dropped.
-struct Slot<'a>(&'a Grammars);
-
-impl Drop for Slot<'_> {
+impl Drop for Slot {
     fn drop(&mut self) {
         self.0.slots.lock().taken -= 1;
         self.0.freed.notify_one();
     }
-}
-
-fn max_symbols(grammar: &Grammar) -> usize {
-    if matches!(grammar, Grammar::JsonSchema(_)) { MAX_SCHEMA_SYMBOLS } else { MAX_SYMBOLS }
-}
-
-/// Fails if no output can start with the grammar, or if computing its first tokens costs too much.
-fn startable(mut parser: TokenParser) -> Result<TokenParser, String> {
-    parser.start_without_prompt();
-    match parser.stop_reason() {
-        StopReason::NotStopped => parser.compute_mask().map(drop).map_err(|error| error.to_string())?,
-        reason if reason.is_ok() => {}
-        reason => return Err(reason.to_string()),
-    }
-    Ok(parser)
-}
-
-fn read(grammar: &Grammar) -> Result<TopLevelGrammar, Error> {
-    Ok(match grammar {
-        Grammar::JsonSchema(text) => {
-            let schema: Value = serde_json::from_str(text)
-                .map_err(|error| Error::invalid(grammar.field(), format!("must be JSON: {error}")))?;
-            TopLevelGrammar::from_json_schema(schema)
-        }
-        Grammar::Regex(text) => TopLevelGrammar::from_regex(text),
-        Grammar::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
-        Grammar::Choice(choices) => {
-            let choices: Vec<String> = choices.iter().map(|choice| quoted(choice)).collect();
-            TopLevelGrammar::from_lark(format!("start: {}", choices.join(" | ")))
-        }
-    })
-}
-
-/// Quotes a text as a string of a Lark grammar. Such strings are those of JSON, except for DEL.
-fn quoted(text: &str) -> String {
-    Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
 /// Returns the library's message in one line of limited length.

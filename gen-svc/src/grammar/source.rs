@@ -1,5 +1,8 @@
 //! The grammars that a request can have.
 
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
 use crate::error::Error;
 
 /// The most bytes of a JSON schema, of a Lark grammar, and of all choices together.
@@ -10,9 +13,16 @@ const MAX_CHOICES: usize = 1024;
 /// The most rules and terminals of a Lark grammar. The library wraps an error once for each rule on
 /// the way to it, in a time that grows with the square of their number: half a second for these.
 const MAX_DEFINITIONS: usize = 512;
+/// The most bytes of a JSON schema that takes a short time to compile.
+const MAX_SHORT_TEXT_BYTES: usize = 16 * 1024;
+/// The most values of such a schema.
+const MAX_SHORT_VALUES: usize = 500;
+/// Keywords of JSON schemas whose values are combined: the library's time can grow with the third
+/// power of their number, or exponentially.
+const COMBINING_KEYWORDS: [&str; 6] = ["allOf", "oneOf", "not", "patternProperties", "multipleOf", "x-guidance"];
 
 /// The grammar of an output, as a request states it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Grammar {
     /// A JSON value that this JSON schema allows.
     JsonSchema(String),
@@ -44,6 +54,20 @@ impl Grammar {
             Self::Choice(choices) => choices.iter().map(String::len).sum(),
         };
         bytes as u64
+    }
+
+    /// Returns true if the time to compile it is not bounded by the length of its text.
+    pub(crate) fn may_be_costly(&self) -> bool {
+        match self {
+            Self::JsonSchema(text) if text.len() > MAX_SHORT_TEXT_BYTES => true,
+            Self::JsonSchema(text) => {
+                let schema = serde_json::from_str(text).unwrap_or_default();
+                count_values(&schema).is_none_or(|count| count > MAX_SHORT_VALUES)
+            }
+            Self::Regex(text) => text.contains(['{', '&', '~']),
+            Self::Lark(_) => true,
+            Self::Choice(_) => false,
+        }
     }
 
     /// Checks the lengths of the texts.
@@ -85,4 +109,16 @@ impl Grammar {
 /// Returns true if a line of a Lark grammar can start the definition of a rule or a terminal.
 fn is_definition(line: &str) -> bool {
     line.contains(':') && line.trim_start().starts_with(|first: char| first.is_alphabetic() || "_?!".contains(first))
+}
+
+/// Returns the number of values of a JSON schema. None if it has a keyword that combines them.
+fn count_values(schema: &Value) -> Option<usize> {
+    match schema {
+        Value::Array(items) => items.iter().try_fold(1, |count, item| Some(count + count_values(item)?)),
+        Value::Object(fields) => fields.iter().try_fold(1, |count, (key, value)| {
+            let is_short = !COMBINING_KEYWORDS.contains(&key.as_str());
+            Some(count + count_values(value).filter(|_| is_short)?)
+        }),
+        _ => Some(1),
+    }
 }

@@ -38,6 +38,6 @@ pub fn served_model() -> ServedModel {
         eos_token_ids: Vec::new(),
         defaults: SamplingOptions::default(),
         vision: None,
-        grammars: Grammars::new(TOKENIZER.clone(), VOCABULARY, Vec::new()),
+        grammars: Grammars::new(TOKENIZER.clone(), VOCABULARY, Vec::new(), None),
     }
 }

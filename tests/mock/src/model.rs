@@ -40,7 +40,7 @@ pub(crate) fn load(config: &Config, step: Duration) -> Result<(ServedModel, Box<
         quantization: "none".to_owned(),
         device: "cpu".to_owned(),
         vision: None,
-        grammars: Grammars::new(tokenizer.clone(), vocabulary, eos_token_ids.clone()),
+        grammars: Grammars::new(tokenizer.clone(), vocabulary, eos_token_ids.clone(), None),
         defaults: SamplingOptions::default(),
         eos_token_ids,
         tokenizer,

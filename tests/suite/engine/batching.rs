@@ -494,6 +494,121 @@ fn callers_get_equal_shares_whatever_they_queue() {
     }
 }
 
+/// The length of the polite caller's prompts. The greedy caller's sequences stay shorter.
+const POLITE_LENGTH: usize = 100;
+
+fn is_polite(run: &(usize, usize)) -> bool {
+    run.0.max(run.1) >= POLITE_LENGTH
+}
+
+/// Submits forty short requests of a caller.
+fn forty_of_the_greedy(engine: &Engine, priority: i32) -> Vec<(GenerateRequest, Receiver<Event>)> {
+    let of = |which| GenerateRequest { caller: "greedy".into(), priority, ..request(&prompt(which, 10), 60) };
+    (0..40).map(|which| (of(which), submit(engine, of(which)))).collect()
+}
+
+#[test]
+fn steps_beside_many_streams_of_another_caller_are_short_and_contain_the_one_stream() {
+    let (engine, steps, mut gate) = gated(512, |config| (config.max_running, config.event_buffer) = (64, 1000));
+    let mut greedy = forty_of_the_greedy(&engine, 0);
+    gate.run(6);
+    let long = GenerateRequest { caller: "greedy".into(), ..request(&prompt(98, 90), 1) };
+    let polite = GenerateRequest { caller: "polite".into(), ..request(&prompt(99, POLITE_LENGTH), 20) };
+    let answer = submit(&engine, polite.clone());
+    gate.run(2);
+    greedy.push((long.clone(), submit(&engine, long)));
+    gate.run(30);
+    assert_eq!(finish(answer).outputs, alone(polite));
+    drop(gate);
+    for (request, events) in greedy {
+        assert_eq!(finish(events).outputs, alone(request));
+    }
+    let steps = steps.lock().expect("no panic");
+    let first = steps.iter().position(|step| step.contains(&(POLITE_LENGTH, 1))).expect("its second token");
+    let shared = &steps[first..first + 19];
+    for (at, step) in shared.iter().enumerate() {
+        assert!(step.contains(&(POLITE_LENGTH + at, 1)), "step {at}: {step:?}");
+        assert!(step.iter().filter(|run| run.1 == 1).count() <= 12, "step {at}: {step:?}");
+        assert!(step.iter().map(|run| run.1).sum::<usize>() <= 12 + 32, "step {at}: {step:?}");
+    }
+    let rows = shared.iter().flatten().filter(|run| !is_polite(run)).count();
+    assert!(rows >= 19 * 11, "the other caller has the rest of each step");
+}
+
+#[test]
+fn prompts_of_a_caller_with_few_outputs_do_not_wait_for_steps_of_all() {
+    let (engine, steps, mut gate) = gated(512, |config| (config.max_running, config.event_buffer) = (64, 1000));
+    let greedy = forty_of_the_greedy(&engine, 0);
+    gate.run(6);
+    let of = |which| GenerateRequest { caller: "polite".into(), ..request(&prompt(which, POLITE_LENGTH), 2) };
+    let first = submit(&engine, of(98));
+    gate.run(1);
+    let second = submit(&engine, of(99));
+    gate.run(2);
+    {
+        let steps = steps.lock().expect("no panic");
+        let [.., one, two] = &steps[..] else { panic!("there are steps") };
+        assert!(one.iter().chain(two).all(is_polite), "{one:?} {two:?}");
+    }
+    drop(gate);
+    assert_eq!(finish(first).outputs, alone(of(98)));
+    assert_eq!(finish(second).outputs, alone(of(99)));
+    greedy.into_iter().for_each(|(_, events)| drop(finish(events)));
+}
+
+#[test]
+fn stream_of_low_priority_is_in_every_step_beside_many_of_a_higher_one() {
+    let (engine, steps, mut gate) = gated(512, |config| (config.max_running, config.event_buffer) = (64, 1000));
+    let low = GenerateRequest { caller: "polite".into(), ..request(&prompt(99, POLITE_LENGTH), 60) };
+    let answer = submit(&engine, low);
+    gate.run(2);
+    let greedy = forty_of_the_greedy(&engine, 5);
+    gate.run(30);
+    let count = steps.lock().expect("no panic").iter().filter(|step| step.iter().any(is_polite)).count();
+    assert_eq!(count, 32);
+    drop(gate);
+    drop(finish(answer));
+    greedy.into_iter().for_each(|(_, events)| drop(finish(events)));
+}
+
+#[test]
+fn full_kv_cache_preempts_the_caller_with_the_most() {
+    let (engine, steps, mut gate) = gated(48, |config| config.event_buffer = 1000);
+    let of = |caller: &str, which, length, tokens| GenerateRequest {
+        caller: caller.into(),
+        ..request(&prompt(which, length), tokens)
+    };
+    let greedy: Vec<_> = (0..6).map(|which| of("greedy", which, 10, 150)).collect();
+    let answers: Vec<_> = greedy.iter().cloned().map(|request| submit(&engine, request)).collect();
+    gate.run(2);
+    let polite = of("polite", 99, 200, 200);
+    let answer = submit(&engine, polite.clone());
+    drop(gate);
+    assert_eq!(finish(answer).outputs, alone(polite));
+    for (request, events) in greedy.into_iter().zip(answers) {
+        assert_eq!(finish(events).outputs, alone(request));
+    }
+    assert!(engine.gauges().preemptions > 0, "the memory was full");
+    let steps = steps.lock().expect("no panic");
+    let prefills = steps.iter().flatten().filter(|run| run.1 > 1 && run.0 + run.1 >= 200).count();
+    assert_eq!(prefills, 1, "the caller with one stream was not preempted");
+}
+
+#[test]
+fn long_wait_for_a_place_does_not_keep_another_caller_from_its_share() {
+    let (engine, _, mut gate) = gated(64, |config| (config.max_running, config.event_buffer) = (2, 1000));
+    let of = |caller: &str, which| GenerateRequest { caller: caller.into(), ..request(&prompt(which, 20), 60) };
+    let greedy: Vec<_> = (0..6).map(|which| submit(&engine, of("greedy", which))).collect();
+    gate.run(2);
+    std::thread::sleep(Duration::from_millis(2_100));
+    let mut polite = submit(&engine, of("polite", 99));
+    gate.run(1);
+    assert!(matches!(polite.try_recv(), Ok(Event::Accepted(_))), "it starts with the next step");
+    drop(gate);
+    polite.close();
+    greedy.into_iter().for_each(|events| drop(finish(events)));
+}
+
 #[test]
 fn long_wait_ends_beside_a_flood_of_the_highest_priority() {
     let (engine, _) = paced(256, Duration::from_millis(1), |config| {

@@ -1,12 +1,16 @@
 //! Outputs that must follow a grammar, with the real model.
 
+use std::time::Duration;
+
 use gen_svc::engine::{Config, Engine, Event, FinishReason};
 use gen_svc::error::Error;
 use gen_svc::grammar::Grammar;
 use gen_svc::request::{GenerateRequest, Input, SamplingOptions, StopOptions};
 use serde_json::{Value, json};
-use tandem_tests::{default_model, error_texts, goldens};
+use tandem_model_files::tokenizer::{CancelScope, TokenizerError};
+use tandem_tests::{binary, default_model, error_texts, goldens};
 use tokio::sync::mpsc::Receiver;
+use tokio_util::sync::CancellationToken;
 
 fn engine(change: impl FnOnce(&mut Config)) -> Engine {
     let mut config = Config { threads: 1, ..Config::new(default_model()) };
@@ -191,6 +195,74 @@ fn invalid_grammars_are_rejected_and_costly_grammars_are_bounded() {
     assert!(is_of(&errors[0], "stop.ignore_eos") && is_of(&errors[1], "stop.min_new_tokens"), "{errors:?}");
     error_texts::check_rows("grammar/stop-option", errors);
     assert_eq!(answer(&engine, Grammar::Choice(vec!["still here".to_owned()]), 0), "still here");
+}
+
+/// Returns a schema for which the library needs about half a minute of processor time.
+fn pairs_of_patterns() -> Grammar {
+    let patterns: Vec<_> = (0..400).map(|i| format!("\"^p{i}[a-z]*$\": {{\"type\": \"integer\"}}")).collect();
+    Grammar::JsonSchema(format!("{{\"type\": \"object\", \"patternProperties\": {{{}}}}}", patterns.join(", ")))
+}
+
+#[test]
+fn grammar_that_takes_too_long_to_compile_is_refused_after_its_trial() {
+    let engine = engine(|config| config.grammar_trials = Some(binary("gen-svc")));
+    let error = request(pairs_of_patterns(), 0).prepare(engine.model()).expect_err("it takes too long");
+    assert!(matches!(&error, Error::Invalid { field, .. } if field == "grammar.json_schema"), "{error:?}");
+    error_texts::check("grammar/too-long-to-compile", error);
+    let lark = Grammar::Lark("start: A\nA: /[ab]{1,4}/ & /[bc]{1,4}/".to_owned());
+    assert!(answer(&engine, lark, 0).chars().all(|char| char == 'b'));
+}
+
+#[test]
+fn only_grammars_that_combine_their_parts_have_a_trial() {
+    let engine = engine(|config| config.grammar_trials = Some("/no/such/program".into()));
+    let prepared = |grammar| request(grammar, 0).prepare(engine.model()).map(drop);
+    let usual = json!({
+        "$defs": {"day": {"type": "string", "format": "date", "pattern": "^20"}},
+        "type": "object",
+        "properties": {"from": {"$ref": "#/$defs/day"}, "to": {"anyOf": [{"$ref": "#/$defs/day"}, {"type": "null"}]}},
+        "required": ["from"],
+    });
+    for grammar in [
+        Grammar::JsonSchema(usual.to_string()),
+        Grammar::Regex("[a-z]+(-[a-z]+)*".to_owned()),
+        Grammar::Choice(vec!["a&b".to_owned()]),
+    ] {
+        prepared(grammar).expect("it needs no trial");
+    }
+    for grammar in [pairs_of_patterns(), Grammar::Lark("start: \"a\"".to_owned())] {
+        assert!(matches!(prepared(grammar), Err(Error::Thread(_))));
+    }
+}
+
+/// Returns the number of processes that this one has started and that run a trial.
+fn trials() -> usize {
+    let own = std::process::id();
+    let processes = std::fs::read_dir("/proc").expect("processes").flatten().filter_map(|entry| {
+        let stat = std::fs::read_to_string(entry.path().join("stat")).ok()?;
+        let parent: u32 = stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()?;
+        let command = std::fs::read_to_string(entry.path().join("cmdline")).ok()?;
+        (parent == own && command.contains("try-grammar")).then_some(())
+    });
+    processes.count()
+}
+
+#[test]
+fn trial_ends_when_its_caller_has_gone() {
+    let engine = engine(|config| config.grammar_trials = Some(binary("gen-svc")));
+    let cancelled = CancellationToken::new();
+    let (engine, token) = (engine.clone(), cancelled.clone());
+    let preparation = std::thread::spawn(move || {
+        let _scope = CancelScope::start(token);
+        request(pairs_of_patterns(), 0).prepare(engine.model()).map(drop)
+    });
+    while trials() == 0 {
+        assert!(!preparation.is_finished(), "it waits for its trial");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    cancelled.cancel();
+    let ended = preparation.join().expect("no panic");
+    assert!(matches!(ended, Err(Error::Tokenize(TokenizerError::Cancelled))), "{ended:?}");
 }
 
 #[test]

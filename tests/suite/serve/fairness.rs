@@ -1,6 +1,8 @@
 //! A polite caller beside a greedy one: the times until its first token and its rendered prompt,
-//! alone and beside 200 streams of the other.
+//! alone and beside 200 streams of the other, and the times between its tokens beside 40.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tandem_common::pb::chat::v1::{self as chat, Conversation};
@@ -20,6 +22,8 @@ use tonic::transport::{Channel, Endpoint};
 
 /// The greedy caller's streams, on one connection.
 const STREAMS: usize = 200;
+/// Fewer of its streams, all of which run at once.
+const FORTY: usize = 40;
 const ROUNDS: usize = 15;
 
 fn conversation(text: String) -> Option<Conversation> {
@@ -132,29 +136,85 @@ async fn two_hundred_streams_of_one_caller_leave_room_for_another() {
     let [_generation, front] = start(&files);
     let (polite_channel, greedy_channel) = (connect(&front).await, connect(&front).await);
     let alone = polite(&polite_channel, 0).await;
-    let mut streams = JoinSet::new();
-    for number in 0..STREAMS {
-        let channel = greedy_channel.clone();
-        streams.spawn(async move {
-            let mut answered = 0_usize;
-            loop {
-                match run(channel.clone(), "greedy", task(number + answered * STREAMS, 200)).await {
-                    Some(_) => answered += 1,
-                    None => sleep(Duration::from_millis(100)).await,
-                }
-            }
-        });
-    }
+    let mut streams = greedy(&greedy_channel, STREAMS, &Arc::default());
     sleep(Duration::from_secs(10)).await;
     let beside = polite(&polite_channel, 1).await;
     streams.shutdown().await;
+    let print = |name, alone, beside| print(name, alone, beside, STREAMS);
     print("first token", alone.first.total, beside.first.total);
     print("  of it in the queue", alone.first.queue, beside.first.queue);
     print("  of it in prefill", alone.first.prefill, beside.first.prefill);
     print("rendered prompt", alone.prompt, beside.prompt);
 }
 
-fn print(name: &str, alone: Duration, beside: Duration) {
+fn print(name: &str, alone: Duration, beside: Duration, streams: usize) {
     let ratio = beside.as_secs_f64() / alone.as_secs_f64();
-    eprintln!("{name}: median {alone:.2?} alone, {beside:.2?} beside {STREAMS} streams, {ratio:.2} times");
+    eprintln!("{name}: median {alone:.2?} alone, {beside:.2?} beside {streams} streams, {ratio:.2} times");
+}
+
+/// Starts endless streams of the greedy caller, which count their tokens.
+fn greedy(channel: &Channel, streams: usize, tokens: &Arc<AtomicUsize>) -> JoinSet<()> {
+    let stream = |number| {
+        let (channel, tokens) = (channel.clone(), Arc::clone(tokens));
+        async move {
+            for round in 0.. {
+                let times = token_times(channel.clone(), "greedy", task(number + round * streams, 200), &tokens).await;
+                if times.is_none() {
+                    sleep(Duration::from_millis(100)).await;
+                }
+            }
+        }
+    };
+    (0..streams).map(stream).collect()
+}
+
+/// Runs a task to its end. Returns the times of its deltas, and adds their number to `count`. None if
+/// the task was refused or failed.
+async fn token_times(
+    channel: Channel,
+    caller: &str,
+    task: RunTaskRequest,
+    count: &AtomicUsize,
+) -> Option<Vec<Instant>> {
+    let mut stream = TaskServiceClient::new(channel).run_task(as_caller(caller, task)).await.ok()?.into_inner();
+    let mut times = Vec::new();
+    while let Some(response) = stream.message().await.ok()? {
+        if matches!(response.event, Some(Event::Delta(_))) {
+            times.push(Instant::now());
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+    Some(times)
+}
+
+/// Returns the median and the 99th percentile of the times between the tokens of the polite caller's
+/// stream, and the tokens of the others in the meantime, for each second.
+async fn gaps(channel: &Channel, number: usize, others: &AtomicUsize) -> (Duration, Duration, f64) {
+    let (start, before) = (Instant::now(), others.load(Ordering::Relaxed));
+    let times = token_times(channel.clone(), "polite", task(number, 400), &AtomicUsize::default()).await;
+    let rate = (others.load(Ordering::Relaxed) - before) as f64 / start.elapsed().as_secs_f64();
+    let times = times.expect("the polite caller is served");
+    let mut gaps: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    gaps.sort();
+    (gaps[gaps.len() / 2], gaps[gaps.len() * 99 / 100], rate)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes minutes, and measures times"]
+async fn forty_streams_of_one_caller_leave_another_its_pace() {
+    let files = TempDir::new().expect("a folder");
+    let [_generation, front] = start(&files);
+    let (polite_channel, greedy_channel) = (connect(&front).await, connect(&front).await);
+    let tokens = Arc::<AtomicUsize>::default();
+    let alone = gaps(&polite_channel, 20_000, &tokens).await;
+    let mut streams = greedy(&greedy_channel, FORTY, &tokens);
+    sleep(Duration::from_secs(10)).await;
+    let (before, start) = (tokens.load(Ordering::Relaxed), Instant::now());
+    sleep(Duration::from_secs(10)).await;
+    let undisturbed = (tokens.load(Ordering::Relaxed) - before) as f64 / start.elapsed().as_secs_f64();
+    let beside = gaps(&polite_channel, 20_001, &tokens).await;
+    streams.shutdown().await;
+    print("time between tokens", alone.0, beside.0, FORTY);
+    print("its 99th percentile", alone.1, beside.1, FORTY);
+    eprintln!("tokens of the {FORTY} streams: {undisturbed:.0} a second without the other, {:.0} beside it", beside.2);
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tokenizers::AddedToken;
-use tokenizers_fast::pipeline::{EncodeOptions, PipelineToken, PipelineTokenizer};
+use tokenizers_fast::pipeline::{EncodeOptions, PipelineToken};
 
 use super::added::{Part, Splitters};
 use super::bytes::alphabet;
@@ -20,7 +20,7 @@ use super::classic::Classic;
 use super::error::{TokenizerError, encode_error};
 use super::literal::{Forbidden, Piece, Tokens};
 use super::long::{self, LONG_BYTES};
-use super::pipeline;
+use super::pipeline::{self, Counted};
 use super::unicode::is_doubtful;
 
 /// The probe, which reveals differing settings: words, spaces, digits, contractions, line breaks,
@@ -35,7 +35,7 @@ const MAX_BYTES: usize = 10 << 20;
 const MAX_DOUBTFUL_BYTES: usize = 192 << 10;
 
 pub(super) struct Fast {
-    encoder: PipelineTokenizer,
+    encoder: Counted,
     classic: Arc<Classic>,
     splitters: Splitters,
     prefix: Prefix,
@@ -159,10 +159,10 @@ impl Fast {
 
     fn encode(&self, text: &str, ids: &mut Vec<u32>) -> Result<(), TokenizerError> {
         if text.len() >= LONG_BYTES {
-            return long::encode(&self.encoder, &self.classic, text, ids);
+            return long::encode(self.encoder.encoder(), &self.classic, text, ids);
         }
         let mut tokens = Vec::with_capacity(text.len() / 4);
-        self.encoder.encode_into(text, &EncodeOptions::no_specials(), &mut tokens).map_err(encode_error)?;
+        self.encoder.encoder().encode_into(text, &EncodeOptions::no_specials(), &mut tokens).map_err(encode_error)?;
         ids.extend_from_slice(PipelineToken::cast_slice(&tokens));
         Ok(())
     }

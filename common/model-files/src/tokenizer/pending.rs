@@ -3,18 +3,28 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
 use std::thread;
-
-use parking_lot::Mutex;
 
 use super::cache::Cache;
 use super::classic::Classic;
 use super::fast::Fast;
 
-/// Limits a process to one build at a time: each needs a core and much memory, and many models may
-/// be loaded at once.
-static BUILDING: Mutex<()> = Mutex::new(());
+/// The thread that builds one encoder after the other: each needs a core and much memory, and many
+/// models may be loaded at once. A thread for each would leave its part of the allocator's memory
+/// behind. None if the thread cannot be started.
+static BUILDER: LazyLock<Option<Sender<Build>>> = LazyLock::new(|| {
+    let (sender, builds) = mpsc::channel::<Build>();
+    let main = move || builds.into_iter().for_each(Build::run);
+    thread::Builder::new().name("tokenizer".to_owned()).spawn(main).ok().map(|_| sender)
+});
+
+/// An encoder to build, unless its tokenizer is dropped before.
+struct Build {
+    shared: Weak<Shared>,
+    classic: Weak<Classic>,
+}
 
 /// The fast encoder, once it is built.
 pub(super) struct Pending {
@@ -54,20 +64,18 @@ impl Pending {
         if self.is_begun.load(Ordering::Relaxed) || self.is_begun.swap(true, Ordering::Relaxed) {
             return;
         }
-        let (shared, classic) = (Arc::downgrade(&self.shared), Arc::downgrade(classic));
-        let thread = thread::Builder::new().name("tokenizer".to_owned());
-        if thread.spawn(move || build(&shared, &classic)).is_err() {
+        let build = Build { shared: Arc::downgrade(&self.shared), classic: Arc::downgrade(classic) };
+        if BUILDER.as_ref().is_none_or(|builder| builder.send(build).is_err()) {
             let _ = self.shared.built.set(None);
         }
     }
 }
 
-/// Builds the encoder after the previous build has ended. Does nothing if the tokenizer was
-/// dropped.
-fn build(shared: &Weak<Shared>, classic: &Weak<Classic>) {
-    let _one = BUILDING.lock();
-    if let (Some(shared), Some(classic)) = (shared.upgrade(), classic.upgrade()) {
-        shared.build(classic);
+impl Build {
+    fn run(self) {
+        if let (Some(shared), Some(classic)) = (self.shared.upgrade(), self.classic.upgrade()) {
+            shared.build(classic);
+        }
     }
 }
 
