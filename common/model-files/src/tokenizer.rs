@@ -181,9 +181,8 @@ impl Tokenizer {
         self.inner.fast.set_cache_bytes(bytes);
     }
 
-    /// Waits until the build of the fast encoder ends. Without this call, the first use starts the
-    /// build in the background. Until it ends, the classic encoder produces the same ids more
-    /// slowly.
+    /// Builds the fast encoder. Without this call, the first use starts the build in the background.
+    /// Until it ends, the classic encoder produces the same ids of short texts more slowly.
     pub fn prepare(&self) {
         let _ = self.inner.fast.wait(&self.inner.classic);
     }

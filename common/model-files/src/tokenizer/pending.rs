@@ -1,5 +1,5 @@
-//! Builds the fast encoder in the background when it is first used. Its build takes longer than the
-//! classic encoder's.
+//! Builds the fast encoder in the background when it is first used, or on the thread that cannot do
+//! without it. Its build takes longer than the classic encoder's.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -50,10 +50,10 @@ impl Pending {
         self.shared.built.get().and_then(Option::as_ref)
     }
 
-    /// Waits until the build succeeds or fails.
+    /// Returns the encoder. Builds it on this thread, unless it is built or another thread builds it.
     pub(super) fn wait(&self, classic: &Arc<Classic>) -> Option<&Fast> {
-        self.begin(classic);
-        self.shared.built.wait().as_ref()
+        self.is_begun.store(true, Ordering::Relaxed);
+        self.shared.build(classic)
     }
 
     pub(super) fn set_cache_bytes(&self, bytes: u64) {
@@ -74,19 +74,19 @@ impl Pending {
 impl Build {
     fn run(self) {
         if let (Some(shared), Some(classic)) = (self.shared.upgrade(), self.classic.upgrade()) {
-            shared.build(classic);
+            shared.build(&classic);
         }
     }
 }
 
 impl Shared {
-    fn build(&self, classic: Arc<Classic>) {
-        let cache = Arc::clone(&self.cache);
-        let built = catch_unwind(AssertUnwindSafe(|| Fast::of(classic, cache)));
-        let built = built.unwrap_or_else(|_| Err("the library panicked".to_owned()));
-        let fast = built
-            .inspect_err(|reason| tracing::debug!(reason, "fast encoder not available; using the classic one"))
-            .ok();
-        let _ = self.built.set(fast);
+    /// Returns the encoder, which is built if it is not.
+    fn build(&self, classic: &Arc<Classic>) -> Option<&Fast> {
+        let build = || {
+            let built = catch_unwind(AssertUnwindSafe(|| Fast::of(Arc::clone(classic), Arc::clone(&self.cache))));
+            let built = built.unwrap_or_else(|_| Err("the library panicked".to_owned()));
+            built.inspect_err(|reason| tracing::debug!(reason, "fast encoder not available; using the classic one"))
+        };
+        self.built.get_or_init(|| build().ok()).as_ref()
     }
 }
