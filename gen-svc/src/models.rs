@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tandem_kernels::{IsaLevel, Kernels};
 use tandem_model_files::artifacts::Artifacts;
-use tch::Kind;
+use tch::{Device, Kind};
 
 use crate::error::Error;
 use crate::weights::gguf::header::GgufHeader;
@@ -35,6 +35,7 @@ pub use features::Features;
 pub use interface::{ImageRows, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
 use mmproj::LanguageModel;
 use torch::TorchDecoder;
+pub use torch::{AttentionCase, AttentionDifference, FLASH_BLOCK, FlashCall, FlashOperation};
 use vision::TorchTower;
 
 /// The backend that computes a model.
@@ -159,6 +160,24 @@ fn kept_bytes(file: &ModelFile, decoder: &Decoder) -> Result<u64, Error> {
 /// # Errors
 /// A tensor cannot be read, there is no memory, or libtorch fails.
 pub fn load(file: &ModelFile, decoder: Decoder, backend: Backend) -> Result<LoadedModel, Error> {
+    let flash = match backend {
+        Backend::Torch(TorchTarget { device: Device::Cuda(_), .. }) => Some(FlashOperation::LIBTORCH),
+        _ => None,
+    };
+    load_with(file, decoder, backend, flash)
+}
+
+/// As [`load`], with an implementation of flash attention for a model that libtorch computes. It is used
+/// where it serves.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_with(
+    file: &ModelFile,
+    decoder: Decoder,
+    backend: Backend,
+    flash: Option<FlashOperation>,
+) -> Result<LoadedModel, Error> {
     let target = match backend {
         Backend::Cpu { .. } => TorchTarget::REFERENCE,
         Backend::Torch(target) => target,
@@ -169,8 +188,8 @@ pub fn load(file: &ModelFile, decoder: Decoder, backend: Backend) -> Result<Load
             let kernels = Kernels::new(threads, IsaLevel::detect());
             Box::new(CpuDecoder::load(decoder, file, kernels, precision)?)
         }
-        Backend::Cpu { precision, .. } => Box::new(TorchDecoder::load(decoder, file, substitute(precision))?),
-        Backend::Torch(target) => Box::new(TorchDecoder::load(decoder, file, target)?),
+        Backend::Cpu { precision, .. } => Box::new(TorchDecoder::load(decoder, file, substitute(precision), flash)?),
+        Backend::Torch(target) => Box::new(TorchDecoder::load(decoder, file, target, flash)?),
     };
     Ok(LoadedModel { model, tower })
 }

@@ -1,74 +1,19 @@
 //! All blocks: their references, their content, and the order of eviction.
 
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Range;
-use std::sync::Arc;
 
-use super::table::{BLOCK, BlockId, BlockTable};
-
-/// The content of a block in the prefix cache. Whole keys are compared, so that different prompts
-/// never share a block.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
-    prefix: Prefix,
-    tokens: [u32; BLOCK],
-    /// The images whose tokens are in the block: their ids are the same for every image.
-    images: Box<[ImagePart]>,
-}
-
-/// The tokens of one image in a block.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct ImagePart {
-    /// The place of the first of them in the block.
-    at: usize,
-    /// The row of the image's features that it takes.
-    row: usize,
-    digest: Digest,
-}
-
-/// A SHA-256 of an image.
-pub type Digest = [u8; 32];
-
-/// Consecutive tokens of one image in a prompt.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ImageSpan {
-    /// Their positions.
-    pub positions: Range<usize>,
-    /// The row of the image's features that the first of them takes.
-    pub first_row: usize,
-    /// The index of the image in its request.
-    pub image: usize,
-    /// The digest of the image and of its preparation.
-    pub digest: Digest,
-}
-
-/// A prompt and the tokens after it, as the prefix cache identifies them.
-#[derive(Debug, Clone, Copy)]
-pub struct Content<'a> {
-    /// Only blocks of the same salt are found.
-    pub salt: &'a Arc<str>,
-    /// The tokens.
-    pub tokens: &'a [u32],
-    /// The images among the tokens, in order and disjoint.
-    pub images: &'a [ImageSpan],
-}
-
-/// The positions before a block.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Prefix {
-    /// No positions: the start of a prompt with this cache salt.
-    Start(Arc<str>),
-    /// Another block, in this generation of its content.
-    Block(BlockId, u64),
-}
+use super::content::{Content, Key, Prefix};
+use super::table::{BLOCK, BlockId, BlockTable, Part, Source};
 
 #[derive(Debug, Default)]
 struct Block {
     /// Sequences that reference it.
     references: u32,
-    /// Set while it is in the prefix cache.
-    key: Option<Key>,
-    /// Increases with each new content, which invalidates the keys of the blocks that follow it.
+    /// The keys under which its parts are in the prefix cache.
+    keys: Vec<Key>,
+    /// The index after the last of these parts.
+    end: usize,
+    /// Increases with each new content, which invalidates the keys of the parts that follow it.
     generation: u64,
     /// The time of the last release on the pool's clock.
     released: u64,
@@ -83,27 +28,50 @@ pub struct Usage {
     pub held: usize,
     /// Unreferenced blocks in the prefix cache.
     pub kept: usize,
+    /// The positions of a block.
+    pub positions: usize,
+}
+
+/// The cached parts of the start of a prompt.
+#[derive(Debug)]
+pub struct Found(Vec<Part>);
+
+impl Found {
+    /// Returns the number of positions.
+    #[must_use]
+    pub fn positions(&self) -> usize {
+        self.0.len() * BLOCK
+    }
+
+    /// Removes the parts that end after this number of positions.
+    pub fn truncate(&mut self, positions: usize) {
+        self.0.truncate(positions / BLOCK);
+    }
 }
 
 /// All blocks of the KV cache.
 #[derive(Debug)]
 pub struct BlockPool {
     blocks: Vec<Block>,
+    /// The parts of a block.
+    parts: usize,
     /// Blocks without references and without a key.
     free: Vec<BlockId>,
     /// Unreferenced blocks in the prefix cache, by the time of their release.
     kept: BTreeMap<u64, BlockId>,
-    /// The cached blocks by their content.
-    by_content: HashMap<Key, BlockId>,
+    /// The cached parts by their content. The block of a part also has the parts before it.
+    by_content: HashMap<Key, Part>,
     clock: u64,
 }
 
 impl BlockPool {
-    /// Creates a pool of `count` free blocks.
+    /// Creates a pool of `count` free blocks of `positions` positions each, a multiple of [`BLOCK`].
     #[must_use]
-    pub fn new(count: u32) -> Self {
+    pub fn new(count: u32, positions: usize) -> Self {
+        debug_assert!(positions > 0 && positions.is_multiple_of(BLOCK), "a block has whole parts");
         Self {
             blocks: (0..count).map(|_| Block::default()).collect(),
+            parts: (positions / BLOCK).max(1),
             free: (0..count).rev().map(BlockId).collect(),
             kept: BTreeMap::new(),
             by_content: HashMap::new(),
@@ -115,7 +83,7 @@ impl BlockPool {
     #[must_use]
     pub fn usage(&self) -> Usage {
         let (total, kept) = (self.blocks.len(), self.kept.len());
-        Usage { total, held: total - kept - self.free.len(), kept }
+        Usage { total, held: total - kept - self.free.len(), kept, positions: self.positions() }
     }
 
     /// Returns the number of unreferenced blocks.
@@ -124,26 +92,63 @@ impl BlockPool {
         self.free.len() + self.kept.len()
     }
 
-    /// References the blocks of the longest cached prefix of `content`. The last token is never part
-    /// of it, because its logits are needed.
-    pub fn find(&mut self, content: Content<'_>) -> BlockTable {
-        let mut table = BlockTable::default();
-        let mut prefix = Prefix::Start(Arc::clone(content.salt));
+    /// Returns the number of additional blocks that the table needs for `positions`.
+    #[must_use]
+    pub fn missing_blocks(&self, table: &BlockTable, positions: usize) -> usize {
+        positions.div_ceil(self.positions()).saturating_sub(table.blocks.len())
+    }
+
+    /// Returns the longest cached prefix of `content`. The last token is never part of it, because its
+    /// logits are needed.
+    #[must_use]
+    pub fn find(&self, content: Content<'_>) -> Found {
+        let (mut found, mut prefix) = (Vec::new(), content.start());
         for at in 0..content.tokens.len().saturating_sub(1) / BLOCK {
-            let Some(&id) = self.by_content.get(&content.key(prefix, at)) else { break };
-            self.reference(id);
-            table.blocks.push(id);
-            prefix = self.after(id);
+            let Some(&part) = self.by_content.get(&content.key(prefix, at)) else { break };
+            found.push(part);
+            prefix = Prefix::Part(part);
         }
-        table.committed = table.blocks.len();
+        Found(found)
+    }
+
+    /// References the blocks of a prefix. If it ends inside a block that others use, the table has no
+    /// block for its last parts yet, and they must be [copied](BlockTable::copy).
+    pub fn take(&mut self, found: &Found) -> BlockTable {
+        let mut table = BlockTable { committed: found.0.len(), last: found.0.last().copied(), ..BlockTable::default() };
+        for parts in found.0.chunks(self.parts) {
+            let Some(&Part { block, .. }) = parts.last() else { continue };
+            let can_extend = self.can_extend(block, parts.len());
+            self.reference(block);
+            if parts.len() == self.parts || can_extend {
+                table.blocks.push(block);
+            } else {
+                table.source = Some(Source { block, at: table.blocks.len(), positions: parts.len() * BLOCK });
+            }
+        }
         table
+    }
+
+    /// Records that the model has made the table's [copy](BlockTable::copy), if there was one.
+    pub fn copied(&mut self, table: &mut BlockTable) {
+        if let Some(source) = table.source.take() {
+            self.release_block(source.block);
+        }
+    }
+
+    /// Gives up the positions that are not copied yet. Returns the number of positions that the table
+    /// still has, or `None` if nothing had to be copied.
+    pub fn cancel_copy(&mut self, table: &mut BlockTable) -> Option<usize> {
+        let at = table.source?.at;
+        self.copied(table);
+        table.committed = at * self.parts;
+        Some(at * self.positions())
     }
 
     /// Gives the table blocks for `positions`, and evicts where no block is free. Returns false,
     /// and changes nothing, if there are too few blocks.
     #[must_use]
     pub fn reserve(&mut self, table: &mut BlockTable, positions: usize) -> bool {
-        let missing = table.missing_blocks(positions);
+        let missing = self.missing_blocks(table, positions);
         if missing > self.available() {
             return false;
         }
@@ -155,25 +160,24 @@ impl BlockPool {
         true
     }
 
-    /// Releases the blocks after the first `count`.
-    pub fn shorten(&mut self, table: &mut BlockTable, count: usize) {
-        for id in table.blocks.split_off(count.min(table.blocks.len())).into_iter().rev() {
-            self.release_block(id);
-        }
-        table.committed = table.committed.min(count);
-    }
-
-    /// Adds to the prefix cache the blocks that are full once the first `computed` tokens of `content`
+    /// Adds to the prefix cache the parts that are full once the first `computed` tokens of `content`
     /// are computed. A block whose content is cached already is replaced by the cached one.
     pub fn commit(&mut self, table: &mut BlockTable, content: Content<'_>, computed: usize) {
+        if table.last.is_some_and(|last| self.is_evicted(last)) {
+            // Nothing can be found after it: the block's parts are added again.
+            table.committed -= table.committed % self.parts;
+        }
         while (table.committed + 1) * BLOCK <= computed {
-            let at = table.committed;
-            let prefix = match at.checked_sub(1) {
-                None => Prefix::Start(Arc::clone(content.salt)),
-                Some(last) => self.after(table.blocks[last]),
-            };
-            let key = content.key(prefix, at);
-            table.blocks[at] = self.deduplicate(table.blocks[at], key);
+            let (at, index) = (table.committed / self.parts, table.committed % self.parts);
+            let key = content.key(self.prefix(table, content), table.committed);
+            let own = table.blocks[at];
+            let cached = self.add(own, index, key);
+            if index + 1 == self.parts && cached.block != own {
+                self.reference(cached.block);
+                self.release_block(own);
+                table.blocks[at] = cached.block;
+            }
+            table.last = Some(cached);
             table.committed += 1;
         }
     }
@@ -181,10 +185,11 @@ impl BlockPool {
     /// Releases all blocks of the table. Cached ones are evicted later, the start of the prompt
     /// last.
     pub fn release(&mut self, table: &mut BlockTable) {
+        self.copied(table);
         for id in std::mem::take(&mut table.blocks).into_iter().rev() {
             self.release_block(id);
         }
-        table.committed = 0;
+        *table = BlockTable::default();
     }
 
     /// Evicts all unreferenced blocks. Returns their number.
@@ -196,20 +201,45 @@ impl BlockPool {
         kept
     }
 
-    /// Returns the cached block with this content, which is `id` itself if there was none.
-    fn deduplicate(&mut self, id: BlockId, key: Key) -> BlockId {
-        if let Some(&cached) = self.by_content.get(&key) {
-            self.reference(cached);
-            self.release_block(id);
-            return cached;
-        }
-        self.blocks[id.0 as usize].key = Some(key.clone());
-        self.by_content.insert(key, id);
-        id
+    fn positions(&self) -> usize {
+        self.parts * BLOCK
     }
 
-    fn after(&self, id: BlockId) -> Prefix {
-        Prefix::Block(id, self.blocks[id.0 as usize].generation)
+    /// Returns the prefix of the table's next part.
+    fn prefix(&self, table: &BlockTable, content: Content<'_>) -> Prefix {
+        match (table.committed.checked_sub(1), table.last) {
+            (None, _) => content.start(),
+            (Some(_), Some(last)) if !table.committed.is_multiple_of(self.parts) => Prefix::Part(last),
+            (Some(before), _) => Prefix::Part(self.part(table.blocks[before / self.parts], self.parts - 1)),
+        }
+    }
+
+    /// Returns the cached part with this content, which is part `index` of `block` if there was none.
+    fn add(&mut self, block: BlockId, index: usize, key: Key) -> Part {
+        if let Some(&cached) = self.by_content.get(&key) {
+            return cached;
+        }
+        let part = self.part(block, index);
+        let Block { keys, end, .. } = &mut self.blocks[block.0 as usize];
+        keys.push(key.clone());
+        *end = (*end).max(index + 1);
+        self.by_content.insert(key, part);
+        part
+    }
+
+    /// Returns true if a sequence may write to the block after its first `parts` parts: neither a
+    /// sequence nor the prefix cache has the positions there.
+    fn can_extend(&self, block: BlockId, parts: usize) -> bool {
+        let Block { references, end, .. } = self.blocks[block.0 as usize];
+        references == 0 && end == parts
+    }
+
+    fn part(&self, block: BlockId, index: usize) -> Part {
+        Part { block, generation: self.blocks[block.0 as usize].generation, index }
+    }
+
+    fn is_evicted(&self, part: Part) -> bool {
+        self.blocks[part.block.0 as usize].generation != part.generation
     }
 
     fn reference(&mut self, id: BlockId) {
@@ -226,7 +256,7 @@ impl BlockPool {
         if block.references > 0 {
             return;
         }
-        if block.key.is_none() {
+        if block.keys.is_empty() {
             block.generation += 1;
             self.free.push(id);
             return;
@@ -240,30 +270,10 @@ impl BlockPool {
     fn evict(&mut self) -> Option<BlockId> {
         let (_, id) = self.kept.pop_first()?;
         let block = &mut self.blocks[id.0 as usize];
-        block.generation += 1;
-        if let Some(key) = block.key.take() {
+        (block.generation, block.end) = (block.generation + 1, 0);
+        for key in block.keys.drain(..) {
             self.by_content.remove(&key);
         }
         Some(id)
-    }
-}
-
-impl Content<'_> {
-    /// Returns the key of block number `at`, whose tokens are all there.
-    fn key(&self, prefix: Prefix, at: usize) -> Key {
-        let block = at * BLOCK..(at + 1) * BLOCK;
-        let first = self.images.partition_point(|span| span.positions.end <= block.start);
-        let spans = self.images[first..].iter().take_while(|span| span.positions.start < block.end);
-        let mut key = Key { prefix, tokens: [0; BLOCK], images: spans.map(|span| span.part(block.start)).collect() };
-        key.tokens.copy_from_slice(&self.tokens[block]);
-        key
-    }
-}
-
-impl ImageSpan {
-    /// Returns the part in the block that starts at position `block`, which the span reaches.
-    fn part(&self, block: usize) -> ImagePart {
-        let start = self.positions.start.max(block);
-        ImagePart { at: start - block, row: self.first_row + start - self.positions.start, digest: self.digest }
     }
 }

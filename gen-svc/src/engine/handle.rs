@@ -18,7 +18,7 @@ use super::progress::RequestProgress;
 use super::shared::{QueueSlot, Shared};
 use super::thread::EngineThread;
 use super::{load, memory};
-use crate::cache::{BLOCK, BlockPool};
+use crate::cache::BlockPool;
 use crate::error::Error;
 use crate::lifecycle::{Lifecycle, ServerState};
 use crate::models::LoadedModel;
@@ -198,9 +198,10 @@ fn build(
     mut served: ServedModel,
     LoadedModel { mut model, tower }: LoadedModel,
 ) -> Result<(Engine, EngineThread), Error> {
-    let blocks = memory::blocks(config, &model.shape())?;
+    let shape = model.shape();
+    let blocks = memory::blocks(config, &shape)?;
     model.allocate(blocks)?;
-    let limit = blocks as usize * BLOCK;
+    let limit = blocks as usize * shape.block;
     if limit < served.context_length {
         tracing::warn!(context = served.context_length, limit, "context limited by the KV cache");
         served.context_length = limit;
@@ -210,7 +211,7 @@ fn build(
     let observed = Arc::downgrade(&shared);
     metrics::observe(config.limits(), move || observed.upgrade().map(|shared| shared.gauges()));
     let engine = Engine { commands, shared: Arc::clone(&shared) };
-    let pool = BlockPool::new(blocks);
+    let pool = BlockPool::new(blocks, shape.block);
     let thread = EngineThread::new(model, tower, pool, shared, receiver, config.reader_patience);
     Ok((engine, thread))
 }

@@ -9,7 +9,6 @@ use tokio_util::sync::CancellationToken;
 use super::backend::{self, BackendNames};
 use super::config::Config;
 use super::{memory, metrics};
-use crate::cache::BLOCK;
 use crate::error::Error;
 use crate::grammar::Grammars;
 use crate::media::{ImageAttention, Vision};
@@ -75,7 +74,7 @@ fn log_loaded(
 ) -> Result<(), Error> {
     let (shape, limits) = (model.shape(), config.limits());
     let blocks = u64::from(memory::blocks(config, &shape)?);
-    let kv_tokens = blocks * BLOCK as u64;
+    let kv_tokens = blocks * shape.block as u64;
     let context = shape.context.min(usize::try_from(kv_tokens).unwrap_or(usize::MAX));
     tracing::info!(
         model = served.id,

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::Path;
 
 use super::config::{Config, DeviceChoice};
-use crate::cache::BLOCK;
 use crate::error::Error;
 use crate::models::ModelShape;
 
@@ -21,7 +20,7 @@ const DEFAULT_GPU_KV_BYTES: u64 = 4 << 30;
 /// # Errors
 /// There is no room for one block.
 pub(super) fn blocks(config: &Config, shape: &ModelShape) -> Result<u32, Error> {
-    let most = (shape.context.div_ceil(BLOCK) * config.limits().max_running) as u64;
+    let most = (shape.context.div_ceil(shape.block) * config.limits().max_running) as u64;
     let bytes = kv_bytes(config);
     match (bytes / shape.block_bytes.max(1)).min(most).min(u64::from(u32::MAX)) {
         0 => Err(Error::KvMemory { bytes, least: least_blocks(shape) * shape.block_bytes }),
@@ -40,7 +39,7 @@ fn kv_bytes(config: &Config) -> u64 {
 /// Returns the blocks for [`MIN_CONTEXT`] tokens. A model with a smaller context needs as many blocks
 /// as that at most.
 fn least_blocks(shape: &ModelShape) -> u64 {
-    shape.context.min(MIN_CONTEXT).div_ceil(BLOCK) as u64
+    shape.context.min(MIN_CONTEXT).div_ceil(shape.block) as u64
 }
 
 /// Fails if the KV cache has less room than [`MIN_CONTEXT`] tokens of one output need.

@@ -10,7 +10,7 @@ use tandem_common::telemetry::meter;
 
 use super::config::EngineLimits;
 use super::event::Timings;
-use crate::cache::{BLOCK, Usage};
+use crate::cache::Usage;
 
 /// Upper bounds of buckets: the conventions' bounds and, for small models, smaller bounds below
 /// them.
@@ -150,7 +150,7 @@ pub(super) fn observe(limits: EngineLimits, gauges: impl Fn() -> Option<Gauges> 
     gauge(&meter, "tandem.engine.queued", "{request}", "Requests in the queue.", &source, |it| it.queued as u64);
     gauge(&meter, "tandem.engine.running", "{output}", "Running outputs.", &source, |it| it.running as u64);
     let block_size = "Tokens per block of the KV cache.";
-    gauge(&meter, "tandem.engine.kv.block_size", "{token}", block_size, &source, |_| BLOCK as u64);
+    gauge(&meter, "tandem.engine.kv.block_size", "{token}", block_size, &source, |it| it.kv_blocks.positions as u64);
     counter(&meter, "tandem.engine.generated_tokens", "{token}", "Generated tokens.", &source, |it| it.tokens);
     counter(&meter, "tandem.engine.preemptions", "{output}", "Preempted outputs.", &source, |it| it.preemptions);
     let held = Arc::clone(&source);
@@ -172,7 +172,7 @@ pub(super) fn observe(limits: EngineLimits, gauges: impl Fn() -> Option<Gauges> 
         .with_description("Blocks of the KV cache: held by sequences, kept for the prefix cache, or free.")
         .with_callback(move |observer| {
             let Some(gauges) = source() else { return };
-            let Usage { total, held, kept } = gauges.kv_blocks;
+            let Usage { total, held, kept, .. } = gauges.kv_blocks;
             for (state, blocks) in [("held", held), ("kept", kept), ("free", total - held - kept)] {
                 observer.observe(blocks as u64, &[KeyValue::new("state", state)]);
             }

@@ -209,7 +209,7 @@ impl Scheduler {
     /// Returns true if the pool has the sequence's blocks besides the blocks that the running
     /// sequences still need, and one more for each.
     fn fits(&self, sequence: &Sequence) -> bool {
-        let missing = |sequence: &Sequence| sequence.table.missing_blocks(sequence.length() + 1);
+        let missing = |sequence: &Sequence| self.pool.missing_blocks(&sequence.table, sequence.length() + 1);
         let promised: usize = self.running.iter().map(|running| missing(running) + 1).sum();
         self.running.is_empty() || missing(sequence) + promised <= self.pool.available()
     }
@@ -288,7 +288,8 @@ impl Scheduler {
     /// Returns true if the pool lacks blocks for the next token of every sequence that is not slow.
     fn lacks_memory(&self) -> bool {
         let ready = self.running.iter().filter(|sequence| self.is_ready(sequence));
-        let missing: usize = ready.map(|sequence| sequence.table.missing_blocks(sequence.length_after(1))).sum();
+        let missing: usize =
+            ready.map(|sequence| self.pool.missing_blocks(&sequence.table, sequence.length_after(1))).sum();
         missing > self.pool.available()
     }
 
@@ -434,7 +435,8 @@ impl Scheduler {
             if self.pool.reserve(&mut self.running[at].table, positions) {
                 return true;
             }
-            if self.running.len() - 1 == at {
+            // Without a copy, the sequence has other tokens to compute, which the next step plans.
+            if self.running[at].cancel_copy(&mut self.pool) || self.running.len() - 1 == at {
                 return false;
             }
             self.preempt_last();

@@ -10,7 +10,7 @@ use tandem_common::telemetry::Span;
 use super::event::{Delta, Event, FinishReason, Finished, Timings, Token, TopToken};
 use super::metrics::attribute_count;
 use super::requests::{Interruption, RequestId, RequestState};
-use crate::cache::{BLOCK, BlockPool, BlockTable, ImageSpan};
+use crate::cache::{BlockPool, BlockTable, ImageSpan};
 use crate::error::Error;
 use crate::grammar::{Constraint, Mask, MaskError};
 use crate::models::{ImageRows, LogitsFor, SequenceChunk};
@@ -159,17 +159,26 @@ impl Sequence {
         self.computed + count
     }
 
-    /// Finds the blocks of the prefix cache that contain the first tokens, and references them.
+    /// Finds the parts of the prefix cache that contain the first tokens, and references them.
     pub(super) fn find_cached(&mut self, state: &RequestState, pool: &mut BlockPool) {
         if self.reports_prompt(state) {
             return;
         }
-        self.table = pool.find(state.request.content(&self.ids));
-        // A block before an image may contain the end of another image.
-        while let Some(span) = cut_span(state, self.table.capacity()) {
-            pool.shorten(&mut self.table, span.positions.start / BLOCK);
+        let mut found = pool.find(state.request.content(&self.ids));
+        // A part before an image may contain the end of another image.
+        while let Some(span) = cut_span(state, found.positions()) {
+            found.truncate(span.positions.start);
         }
-        self.computed = self.table.capacity();
+        self.computed = found.positions();
+        self.table = pool.take(&found);
+    }
+
+    /// Computes the last tokens of the found prefix instead of copying them, so that their block can
+    /// be evicted. Returns false if nothing had to be copied.
+    pub(super) fn cancel_copy(&mut self, pool: &mut BlockPool) -> bool {
+        let left = pool.cancel_copy(&mut self.table);
+        self.computed = left.unwrap_or(self.computed);
+        left.is_some()
     }
 
     /// Returns the end of the tokens that can be computed: those before the first image whose features
@@ -297,6 +306,7 @@ impl Sequence {
             tokens: &self.ids[self.computed..until],
             past: self.computed,
             blocks: self.table.blocks(),
+            copy: self.table.copy(),
             logits,
             images,
             positions,
@@ -320,6 +330,7 @@ impl Sequence {
         if self.is_first {
             state.progress.set_computed(self.computed.min(state.request.prompt_tokens));
         }
+        pool.copied(&mut self.table);
         pool.commit(&mut self.table, state.request.content(&self.ids), self.computed);
         match rows.last_mut() {
             Some(last) if self.computed == self.ids.len() => {

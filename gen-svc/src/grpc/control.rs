@@ -7,7 +7,7 @@ use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::control_service_server::{ControlService, ControlServiceServer};
 use tonic::{Request, Response, Status};
 
-use crate::cache::{BLOCK, Usage};
+use crate::cache::Usage;
 use crate::engine::{Engine, Gauges};
 use crate::error::Error;
 use crate::lifecycle::{Lifecycle, ServerState};
@@ -61,13 +61,13 @@ impl ControlService for Control {
     }
 
     async fn get_load(&self, _request: Request<pb::GetLoadRequest>) -> Result<Response<pb::GetLoadResponse>, Status> {
-        let Gauges { queued, running, tokens, preemptions, kv_blocks: Usage { total, held, kept } } =
+        let Gauges { queued, running, tokens, preemptions, kv_blocks: Usage { total, held, kept, positions } } =
             self.engine()?.gauges();
         Ok(Response::new(pb::GetLoadResponse {
             queued: count(queued),
             running: count(running),
             kv_cache: Some(pb::KvCache {
-                block_size: count(BLOCK),
+                block_size: count(positions),
                 total_blocks: count(total),
                 held_blocks: count(held),
                 kept_blocks: count(kept),

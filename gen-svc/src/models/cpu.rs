@@ -9,6 +9,7 @@ use tandem_kernels::{Angles, Int8Rows, Kernels, KvRun, KvShape, KvStore, Linear 
 use super::decoder::{self, Attention as AttentionRule, Decoder, LogitRule, Pairs};
 use super::images;
 use super::interface::{Logits, Model, ModelShape, SequenceChunk};
+use crate::cache::BLOCK;
 use crate::error::Error;
 use crate::weights::ModelFile;
 
@@ -180,7 +181,7 @@ impl Model for CpuDecoder {
     fn shape(&self) -> ModelShape {
         let Decoder { vocabulary, context, .. } = self.description;
         let block_bytes = self.kv_shape.block_bytes().map_or(u64::MAX, |bytes| bytes as u64);
-        ModelShape { vocabulary, context, block_bytes }
+        ModelShape { vocabulary, context, block: BLOCK, block_bytes }
     }
 
     fn allocate(&mut self, blocks: u32) -> Result<(), Error> {

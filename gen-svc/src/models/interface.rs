@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::cache::BlockId;
+use crate::cache::{BlockCopy, BlockId};
 use crate::error::Error;
 
 /// A causal language model, with the KV cache of all sequences.
@@ -35,8 +35,9 @@ pub struct ModelShape {
     pub vocabulary: usize,
     /// The most positions of a sequence.
     pub context: usize,
-    /// The bytes of one block: keys and values of [`BLOCK`](crate::cache::BLOCK) positions in all
-    /// layers.
+    /// The positions of one block, a multiple of [`BLOCK`](crate::cache::BLOCK).
+    pub block: usize,
+    /// The bytes of one block: keys and values of its positions in all layers.
     pub block_bytes: u64,
 }
 
@@ -49,6 +50,9 @@ pub struct SequenceChunk<'a> {
     pub past: usize,
     /// The sequence's blocks in the KV cache.
     pub blocks: &'a [BlockId],
+    /// A copy within the KV cache that precedes the computation. `None` in models whose blocks have
+    /// one part.
+    pub copy: Option<BlockCopy>,
     /// The tokens whose logits are requested.
     pub logits: LogitsFor,
     /// The image tokens among `tokens`, in order and disjoint.

@@ -2,36 +2,42 @@
 //!
 //! Shapes: T tokens of a call, R requested rows, E hidden size, V vocabulary.
 
-use std::collections::BTreeSet;
-
 use tch::{Device, Kind, Tensor};
 
 use super::decoder::{self, Decoder};
 use super::images::images;
 use super::interface::{Logits, Model, ModelShape, SequenceChunk};
+use crate::cache::BlockCopy;
 use crate::error::Error;
 use crate::weights::{ModelFile, TorchTarget};
 
+mod attend;
 mod attention;
 mod bucket;
+mod bucketed;
 mod buckets;
 mod call;
+mod check;
 mod feed_forward;
+mod flash;
 mod inputs;
 mod layers;
 pub(super) mod load;
+mod methods;
 mod paged;
 mod reach;
 mod runs;
 
 use attention::Attention;
 use call::Call;
+pub use check::{AttentionCase, AttentionDifference};
 use feed_forward::FeedForward;
+pub use flash::{FLASH_BLOCK, FlashCall, FlashOperation};
 use inputs::{InputBranch, LayerInputs};
 use layers::{Linear, RmsNorm, Rope, scaled, softcap};
 use load::Loader;
+use methods::Methods;
 use paged::{KvShape, PagedKv};
-use reach::Reach;
 use runs::Runs;
 
 /// A loaded model.
@@ -43,8 +49,8 @@ pub(super) struct TorchDecoder {
     embeddings: Tensor,
     layer_inputs: Option<LayerInputs>,
     ropes: Vec<Rope>,
-    /// The distinct reaches of the layers.
-    reaches: Vec<Reach>,
+    /// The attention of the layers.
+    methods: Methods,
     layers: Vec<Layer>,
     final_norm: RmsNorm,
     head: Linear,
@@ -67,20 +73,23 @@ struct Layer {
 }
 
 impl TorchDecoder {
-    /// Loads the tensors.
-    pub(super) fn load(description: Decoder, file: &ModelFile, target: TorchTarget) -> Result<Self, Error> {
+    /// Loads the tensors. `flash` computes attention where it serves.
+    pub(super) fn load(
+        description: Decoder,
+        file: &ModelFile,
+        target: TorchTarget,
+        flash: Option<FlashOperation>,
+    ) -> Result<Self, Error> {
         let loader = Loader::new(file, target);
+        let flash = flash.and_then(|flash| flash.checked(target));
+        let methods = Methods::choose(&description.layers, flash, target);
         let embeddings = loader.weight(&description.embeddings)?;
         let head = match &description.head {
             Some(head) => Linear::load(&loader, std::slice::from_ref(head))?,
             None => Linear::tied(&embeddings),
         };
-        let reaches = description.layers.iter().map(|layer| Reach::of(&layer.attention));
-        let reaches: Vec<_> = reaches.collect::<BTreeSet<_>>().into_iter().collect();
-        let layer = |(i, layer): (usize, &decoder::Layer)| {
-            let reach = reaches.partition_point(|reach| *reach < Reach::of(&layer.attention));
-            Layer::load(layer, i, reach, &loader)
-        };
+        let layer =
+            |(i, layer): (usize, &decoder::Layer)| Layer::load(layer, i, methods.index(&layer.attention), &loader);
         let rope = |(i, rope): (usize, &decoder::Rope)| {
             let rotated = description.layers.iter().find(|layer| layer.attention.rope == Some(i));
             Rope::new(rope, rotated.map_or(2 * rope.frequencies.len(), |layer| layer.attention.head_size), target)
@@ -90,10 +99,10 @@ impl TorchDecoder {
             layer_inputs: description.layer_inputs.as_ref().map(|it| LayerInputs::load(it, &loader)).transpose()?,
             ropes: description.ropes.iter().enumerate().map(rope).collect::<Result<_, _>>()?,
             layers: description.layers.iter().enumerate().map(layer).collect::<Result<_, _>>()?,
-            reaches,
             final_norm: RmsNorm::load(&loader, &description.final_norm)?,
             head,
-            kv: PagedKv::new(KvShape::of(&description, target)),
+            kv: PagedKv::new(KvShape::of(&description, methods.block(), target)),
+            methods,
             description,
             target,
         })
@@ -103,7 +112,7 @@ impl TorchDecoder {
     fn hidden(&self, chunks: &[SequenceChunk<'_>]) -> Result<Tensor, Error> {
         let ids: Vec<i64> = chunks.iter().flat_map(|chunk| chunk.tokens).map(|&id| i64::from(id)).collect();
         let mut x = self.embed(&ids, chunks)?;
-        let runs = Runs::new(chunks, &self.reaches, self.target)?;
+        let runs = Runs::new(chunks, &self.methods, self.target)?;
         let rotations = self.ropes.iter().map(|rope| rope.at(&runs.positions)).collect::<Result<_, _>>()?;
         let inputs = self.layer_inputs.as_ref().map(|inputs| inputs.forward(ids, chunks, &x)).transpose()?;
         let call = Call { rotations, runs, kv: &self.kv, inputs };
@@ -151,13 +160,13 @@ impl TorchDecoder {
 }
 
 impl Layer {
-    fn load(layer: &decoder::Layer, index: usize, reach: usize, loader: &Loader<'_>) -> Result<Self, Error> {
+    fn load(layer: &decoder::Layer, index: usize, method: usize, loader: &Loader<'_>) -> Result<Self, Error> {
         let norm = |norm: &decoder::Norm| RmsNorm::load(loader, norm);
         let decoder::Norms { before_attention, after_attention, before_feed_forward, after_feed_forward } =
             &layer.norms;
         Ok(Self {
             before_attention: norm(before_attention)?,
-            attention: Attention::load(&layer.attention, index, reach, loader)?,
+            attention: Attention::load(&layer.attention, index, method, loader)?,
             after_attention: after_attention.as_ref().map(norm).transpose()?,
             before_feed_forward: norm(before_feed_forward)?,
             feed_forward: FeedForward::load(&layer.feed_forward, loader)?,
@@ -196,7 +205,7 @@ impl Layer {
 impl Model for TorchDecoder {
     fn shape(&self) -> ModelShape {
         let Decoder { vocabulary, context, .. } = self.description;
-        ModelShape { vocabulary, context, block_bytes: self.kv.block_bytes() }
+        ModelShape { vocabulary, context, block: self.kv.block(), block_bytes: self.kv.block_bytes() }
     }
 
     fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
@@ -204,6 +213,8 @@ impl Model for TorchDecoder {
     }
 
     fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
+        let copies: Vec<BlockCopy> = chunks.iter().filter_map(|chunk| chunk.copy).collect();
+        self.kv.copy(&copies)?;
         let order = runs::order(chunks);
         let sorted: Vec<SequenceChunk<'_>> = order.iter().map(|&i| chunks[i]).collect();
         let hidden = self.hidden(&sorted)?;

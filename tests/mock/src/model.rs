@@ -4,6 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
+use gen_svc::cache::BLOCK;
 use gen_svc::engine::Config;
 use gen_svc::error::Error;
 use gen_svc::grammar::Grammars;
@@ -56,7 +57,7 @@ fn letters(tokenizer: &Tokenizer) -> Vec<u32> {
 
 impl Model for Letters {
     fn shape(&self) -> ModelShape {
-        ModelShape { vocabulary: self.vocabulary, context: CONTEXT, block_bytes: 1 }
+        ModelShape { vocabulary: self.vocabulary, context: CONTEXT, block: BLOCK, block_bytes: 1 }
     }
 
     fn allocate(&mut self, _blocks: u32) -> Result<(), Error> {

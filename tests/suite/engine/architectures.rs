@@ -8,17 +8,21 @@ use std::sync::LazyLock;
 use gen_svc::cache::{BLOCK, BlockId};
 use gen_svc::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice};
 use gen_svc::error::Error;
-use gen_svc::models::{self, Backend, Logits, LogitsFor, Model, Precision, SequenceChunk, architectures};
+use gen_svc::models::{
+    self, Backend, FlashOperation, Logits, LogitsFor, Model, Precision, SequenceChunk, architectures,
+};
 use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use gen_svc::weights::TorchTarget;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::{repository, scramble};
+use tandem_tests_full::flash::EXACT;
 use tch::Kind;
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
+mod flash;
 mod gguf;
 mod images;
 mod operations;
@@ -165,13 +169,24 @@ fn every_architecture_has_a_golden_model() {
 
 // ---- logits ----
 
-/// The backends whose results are compared with the goldens.
-const BACKENDS: [Backend; 2] =
-    [Backend::Torch(TorchTarget::REFERENCE), Backend::Cpu { precision: Precision::F32, threads: 2 }];
+/// A backend, and the flash attention that it may use.
+#[derive(Debug, Clone, Copy)]
+struct Setup {
+    backend: Backend,
+    flash: Option<FlashOperation>,
+}
 
-fn load(path: &Path, backend: Backend) -> Box<dyn Model> {
+const TORCH: Setup = Setup { backend: Backend::Torch(TorchTarget::REFERENCE), flash: None };
+const TORCH_WITH_FLASH: Setup = Setup { flash: Some(EXACT), ..TORCH };
+const KERNELS: Setup = Setup { backend: Backend::Cpu { precision: Precision::F32, threads: 2 }, flash: None };
+
+/// Those whose results are compared with the goldens.
+const SETUPS: [Setup; 3] = [TORCH, TORCH_WITH_FLASH, KERNELS];
+
+fn load(path: &Path, Setup { backend, flash }: Setup) -> Box<dyn Model> {
     let artifacts = Artifacts::load(path).expect("artifacts");
-    let model = models::open(&artifacts).and_then(|file| models::load(&file, models::describe(&file)?, backend));
+    let model =
+        models::open(&artifacts).and_then(|file| models::load_with(&file, models::describe(&file)?, backend, flash));
     model.unwrap_or_else(|error| panic!("{}: {}", path.display(), error.chain())).model
 }
 
@@ -182,7 +197,15 @@ fn logits(model: &mut dyn Model, tokens: &[u32]) -> Vec<Vec<f32>> {
     let mut logits = Logits::default();
     model
         .forward(
-            &[SequenceChunk { tokens, past: 0, blocks: &blocks, logits: LogitsFor::All, images: &[], positions: None }],
+            &[SequenceChunk {
+                tokens,
+                past: 0,
+                blocks: &blocks,
+                copy: None,
+                logits: LogitsFor::All,
+                images: &[],
+                positions: None,
+            }],
             &mut logits,
         )
         .expect("computes");
@@ -191,15 +214,15 @@ fn logits(model: &mut dyn Model, tokens: &[u32]) -> Vec<Vec<f32>> {
 
 #[track_caller]
 fn assert_logits(case: &Case, path: &Path, what: &str) {
-    BACKENDS.into_iter().for_each(|backend| assert_near(case, path, backend, 3e-5, what));
+    SETUPS.into_iter().for_each(|setup| assert_near(case, path, setup, 3e-5, what));
 }
 
 #[track_caller]
-fn assert_near(case: &Case, path: &Path, backend: Backend, tolerance: f32, what: &str) {
-    let rows = logits(load(path, backend).as_mut(), &case.prompts[3]);
+fn assert_near(case: &Case, path: &Path, setup: Setup, tolerance: f32, what: &str) {
+    let rows = logits(load(path, setup).as_mut(), &case.prompts[3]);
     for (position, expected) in case.positions.iter().zip(&case.logits) {
         for (i, (found, expected)) in rows[*position].iter().zip(expected).enumerate() {
-            let place = format!("{}, {backend:?}, {what}, position {position}, logit {i}", case.name);
+            let place = format!("{}, {setup:?}, {what}, position {position}, logit {i}", case.name);
             assert!((found - expected).abs() <= tolerance, "{place}: {found} instead of {expected}");
         }
     }
@@ -230,7 +253,8 @@ fn bf16_logits_stay_near_f32_logits() {
         let torch = Backend::Torch(TorchTarget { dtype: Kind::BFloat16, ..TorchTarget::REFERENCE });
         for backend in [torch, Backend::Cpu { precision: Precision::Bf16, threads: 2 }] {
             let tolerance = if case.name.starts_with("gemma4") { 0.5 } else { 0.25 };
-            assert_near(case, case.whole(&case.config, "F32").path(), backend, tolerance, "computed in bf16");
+            let setup = Setup { backend, flash: None };
+            assert_near(case, case.whole(&case.config, "F32").path(), setup, tolerance, "computed in bf16");
         }
     }
 }

@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use gen_svc::cache::{BLOCK, BlockId};
+use gen_svc::cache::{BLOCK, BlockCopy, BlockId};
 use gen_svc::engine::{Config, Engine, Event, FinishReason, Summary};
 use gen_svc::error::Error;
-use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
+use gen_svc::models::{FLASH_BLOCK, Logits, Model, ModelShape, SequenceChunk};
 use gen_svc::output::reasoning::{MarkerSet, Markers};
 use gen_svc::request::{
     GenerateRequest, Input, OutputSpec, Returns, SamplingOptions, ServedModel, SpecialTokenClass, StopOptions,
@@ -24,8 +24,10 @@ type Steps = Arc<Mutex<Vec<Vec<(usize, usize)>>>>;
 
 /// A model that stores the tokens in its blocks, and computes logits from the tokens that it reads
 /// there.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Echo {
+    /// The positions of a block.
+    block: usize,
     slots: Vec<u32>,
     steps: Steps,
     pause: Duration,
@@ -69,13 +71,31 @@ impl Gate {
     }
 }
 
+impl Default for Echo {
+    fn default() -> Self {
+        Self { block: BLOCK, slots: Vec::new(), steps: Steps::default(), pause: Duration::ZERO, turnstile: None }
+    }
+}
+
+impl Echo {
+    fn slot(&self, blocks: &[BlockId], position: usize) -> usize {
+        blocks[position / self.block].0 as usize * self.block + position % self.block
+    }
+
+    fn copy(&mut self, BlockCopy { from, to, positions }: BlockCopy) {
+        let [from, to] = [from, to].map(|block| block.0 as usize * self.block);
+        self.slots.copy_within(from..from + positions, to);
+    }
+}
+
 impl Model for Echo {
     fn shape(&self) -> ModelShape {
-        ModelShape { vocabulary: VOCABULARY, context: CONTEXT, block_bytes: 4 * BLOCK as u64 }
+        let block_bytes = 4 * self.block as u64;
+        ModelShape { vocabulary: VOCABULARY, context: CONTEXT, block: self.block, block_bytes }
     }
 
     fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
-        self.slots = vec![u32::MAX; blocks as usize * BLOCK];
+        self.slots = vec![u32::MAX; blocks as usize * self.block];
         Ok(())
     }
 
@@ -86,13 +106,15 @@ impl Model for Echo {
             let _ = turnstile.reached.send(()).map_err(drop).and_then(|()| turnstile.go.recv().map_err(drop));
         }
         self.steps.lock().expect("no panic").push(runs.iter().map(|run| (run.past, run.tokens.len())).collect());
+        runs.iter().filter_map(|run| run.copy).for_each(|copy| self.copy(copy));
         let mut rows = Vec::new();
         for run in runs {
             for (i, &token) in run.tokens.iter().enumerate() {
                 let position = run.past + i;
-                self.slots[slot(run.blocks, position)] = token;
+                let slot = self.slot(run.blocks, position);
+                self.slots[slot] = token;
                 if run.logit_rows().contains(&i) {
-                    let history = (0..=position).map(|position| self.slots[slot(run.blocks, position)]);
+                    let history = (0..=position).map(|position| self.slots[self.slot(run.blocks, position)]);
                     rows.extend(scores(history));
                 }
             }
@@ -100,10 +122,6 @@ impl Model for Echo {
         logits.resize(rows.len() / VOCABULARY, VOCABULARY).copy_from_slice(&rows);
         Ok(())
     }
-}
-
-fn slot(blocks: &[BlockId], position: usize) -> usize {
-    blocks[position / BLOCK].0 as usize * BLOCK + position % BLOCK
 }
 
 /// Returns logits from 0 to 4 that depend on every token and its position.
@@ -115,6 +133,15 @@ fn scores(history: impl Iterator<Item = u32>) -> Vec<f32> {
 /// Starts an engine with memory for `blocks` blocks.
 fn engine(blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
     paced(blocks, Duration::ZERO, change)
+}
+
+/// The positions of a block on the CPU, and with flash attention.
+const BLOCKS: [usize; 2] = [BLOCK, FLASH_BLOCK];
+
+/// Starts an engine whose blocks have `block` positions, with as much memory as [`engine`].
+fn engine_of(block: usize, blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
+    let steps = Steps::default();
+    (start(blocks, Echo { block, steps: Arc::clone(&steps), ..Echo::default() }, change), steps)
 }
 
 /// Starts an engine whose steps each take `pause`.
@@ -208,11 +235,15 @@ fn batched_outputs_equal_single_request_outputs() {
     let requests: Vec<_> =
         (0..40).map(|i| request(&prompt(i % 13, 1 + (i as usize * 37) % 300), 1 + (i as u32 * 29) % 120)).collect();
     let expected: Vec<_> = requests.iter().cloned().map(alone).collect();
-    for (blocks, max_running, chunk) in [(4096, 64, 512), (64, 64, 16), (64, 7, 33), (66, 3, 1000), (64, 40, 1)] {
-        let (engine, _) = engine(blocks, |config| (config.max_running, config.prefill_chunk) = (max_running, chunk));
+    let settings = [(4096, 64, 512), (64, 64, 16), (64, 7, 33), (66, 3, 1000), (64, 40, 1)];
+    let settings = BLOCKS.iter().flat_map(|block| settings.map(|(blocks, most, chunk)| (*block, blocks, most, chunk)));
+    for (block, blocks, max_running, chunk) in settings {
+        let change = |config: &mut Config| (config.max_running, config.prefill_chunk) = (max_running, chunk);
+        let (engine, _) = engine_of(block, blocks, change);
         let running: Vec<_> = requests.iter().cloned().map(|request| submit(&engine, request)).collect();
         for (events, expected) in running.into_iter().zip(&expected) {
-            assert_eq!(&finish(events).outputs, expected, "{blocks} blocks, {max_running} at once, chunks of {chunk}");
+            let what = format!("{blocks} blocks, blocks of {block}, {max_running} at once, chunks of {chunk}");
+            assert_eq!(&finish(events).outputs, expected, "{what}");
         }
         wait_until("all memory is free again", || engine.gauges().kv_blocks.held == 0);
     }
@@ -221,10 +252,13 @@ fn batched_outputs_equal_single_request_outputs() {
 #[test]
 fn fifty_requests_finish_with_kv_memory_for_two() {
     let requests: Vec<_> = (0..50).map(|i| request(&prompt(i, 400), 100)).collect();
-    let (engine, _) = engine(2 * 500_u64.div_ceil(BLOCK as u64), |_| {});
-    let running: Vec<_> = requests.iter().cloned().map(|request| submit(&engine, request)).collect();
-    for (events, request) in running.into_iter().zip(requests) {
-        assert_eq!(finish(events).outputs, alone(request));
+    for block in BLOCKS {
+        let positions = 2 * 500_usize.next_multiple_of(block);
+        let (engine, _) = engine_of(block, (positions / BLOCK) as u64, |_| {});
+        let running: Vec<_> = requests.iter().cloned().map(|request| submit(&engine, request)).collect();
+        for (events, request) in running.into_iter().zip(&requests) {
+            assert_eq!(finish(events).outputs, alone(request.clone()), "blocks of {block}");
+        }
     }
 }
 
@@ -232,23 +266,30 @@ fn fifty_requests_finish_with_kv_memory_for_two() {
 fn preempted_request_resumes_with_the_same_tokens() {
     // All the short prompts fit at first. The long answers do not.
     let requests: Vec<_> = (0..12).map(|i| request(&prompt(i, 20), 400)).collect();
-    let (engine, _) = engine(64, |_| {});
-    let running: Vec<_> = requests.iter().cloned().map(|request| submit(&engine, request)).collect();
-    for (events, request) in running.into_iter().zip(requests) {
-        assert_eq!(finish(events).outputs, alone(request));
+    for (block, blocks) in [(BLOCK, 64), (FLASH_BLOCK, 80)] {
+        let (engine, _) = engine_of(block, blocks, |_| {});
+        let running: Vec<_> = requests.iter().cloned().map(|request| submit(&engine, request)).collect();
+        for (events, request) in running.into_iter().zip(&requests) {
+            assert_eq!(finish(events).outputs, alone(request.clone()), "blocks of {block}");
+        }
+        assert!(engine.gauges().preemptions > 0, "blocks of {block}: memory never ran out");
+        assert_eq!(engine.gauges().kv_blocks.held, 0);
     }
-    assert!(engine.gauges().preemptions > 0, "memory never ran out");
-    assert_eq!(engine.gauges().kv_blocks.held, 0);
 }
 
 #[test]
 fn cached_prompt_prefix_is_not_computed_again() {
-    let (engine, steps) = engine(256, |_| {});
+    BLOCKS.into_iter().for_each(assert_prefix_is_cached);
+}
+
+#[track_caller]
+fn assert_prefix_is_cached(block: usize) {
+    let (engine, steps) = engine_of(block, 256, |_| {});
     let ask = |request| finish(submit(&engine, request));
     let first = ask(request(&prompt(1, 200), 40));
     assert_eq!((first.cached, first.summary.cached_tokens), (0, 0));
     let again = ask(request(&prompt(1, 200), 40));
-    assert_eq!((again.cached, again.summary.cached_tokens), (192, 192), "whole blocks, but never the last token");
+    assert_eq!((again.cached, again.summary.cached_tokens), (192, 192), "whole parts, but never the last token");
     assert_eq!(again.outputs, first.outputs);
     let turn = [prompt(1, 200), first.outputs[0].clone(), prompt(2, 30)].concat();
     steps.lock().expect("no panic").clear();
@@ -260,10 +301,42 @@ fn cached_prompt_prefix_is_not_computed_again() {
 
 #[test]
 fn prefix_cache_is_separate_for_each_cache_salt() {
-    let (engine, _) = engine(256, |_| {});
     let salted = |salt: &str| GenerateRequest { cache_salt: salt.to_owned(), ..request(&prompt(1, 100), 5) };
-    let cached = |request| finish(submit(&engine, request)).cached;
-    assert_eq!(["a", "b", "", "a", "b", ""].map(|salt| cached(salted(salt))), [0, 0, 0, 96, 96, 96]);
+    for block in BLOCKS {
+        let (engine, _) = engine_of(block, 256, |_| {});
+        let cached = |request| finish(submit(&engine, request)).cached;
+        assert_eq!(["a", "b", "", "a", "b", ""].map(|salt| cached(salted(salt))), [0, 0, 0, 96, 96, 96]);
+    }
+}
+
+/// The prompts share 80, 272 and 512 tokens, and differ in their last ones.
+#[test]
+fn prompts_that_share_parts_of_a_block_keep_their_outputs() {
+    let (engine, steps) = engine_of(FLASH_BLOCK, 256, |_| {});
+    for (shared, parts) in [(90, 80), (287, 272), (512, 512)] {
+        let with = |which| request(&[prompt(7, shared), prompt(which, 50)].concat(), 30);
+        let salted = |which| GenerateRequest { cache_salt: shared.to_string(), ..with(which) };
+        assert_eq!(finish(submit(&engine, salted(1))).cached, 0);
+        // They start while others that share the same parts are running.
+        let running: Vec<_> = (2..8).map(|which| (which, submit(&engine, salted(which)))).collect();
+        for (which, events) in running {
+            let answer = finish(events);
+            assert_eq!((answer.cached, &answer.outputs), (parts, &alone(with(which))), "{shared} shared, {which}");
+        }
+        assert_eq!(engine.gauges().kv_blocks.held, 0);
+    }
+    assert!(steps.lock().expect("no panic").len() > 3 * 30);
+}
+
+/// One block: its positions cannot be copied to another. They are computed again.
+#[test]
+fn a_shared_part_of_the_only_block_is_computed_again() {
+    let (engine, _) = engine_of(FLASH_BLOCK, (FLASH_BLOCK / BLOCK) as u64, |_| {});
+    let with = |which| request(&[prompt(7, 64), prompt(which, 50)].concat(), 20);
+    for which in [1, 2, 1, 2, 2] {
+        assert_eq!(finish(submit(&engine, with(which))).outputs, alone(with(which)), "{which}");
+    }
+    assert_eq!(engine.gauges().kv_blocks.total, 1);
 }
 
 #[test]
@@ -279,7 +352,12 @@ fn prefix_cache_evicts_in_lru_order() {
 
 #[test]
 fn outputs_share_one_prompt_prefill_and_differ_by_index() {
-    let (engine, steps) = engine(256, |_| {});
+    BLOCKS.into_iter().for_each(assert_prefill_is_shared);
+}
+
+#[track_caller]
+fn assert_prefill_is_shared(block: usize) {
+    let (engine, steps) = engine_of(block, 256, |_| {});
     let mut several = request(&prompt(5, 300), 50);
     several.sampling.n = Some(4);
     let answer = finish(submit(&engine, several));

@@ -77,6 +77,7 @@ impl ImagePrompt {
             tokens: &self.tokens[range.clone()],
             past: range.start,
             blocks,
+            copy: None,
             logits,
             images: &images,
             positions: self.positions.as_ref().map(|positions| &positions[range]),

@@ -229,7 +229,15 @@ fn logits(model: &mut dyn Model, ids: &[u32], piece: usize) -> Vec<Vec<f32>> {
     model.allocate(blocks.len() as u32).expect("memory");
     let (mut rows, mut past, mut logits) = (Vec::new(), 0, Logits::default());
     for tokens in ids.chunks(piece) {
-        let run = SequenceChunk { tokens, past, blocks: &blocks, logits: LogitsFor::All, images: &[], positions: None };
+        let run = SequenceChunk {
+            tokens,
+            past,
+            blocks: &blocks,
+            copy: None,
+            logits: LogitsFor::All,
+            images: &[],
+            positions: None,
+        };
         model.forward(&[run], &mut logits).expect("computes");
         rows.extend(logits.rows().map(|row| row.to_vec()));
         past += tokens.len();

@@ -118,6 +118,7 @@ impl Loaded {
                 tokens: &ids[ids.len() - 1..],
                 past,
                 blocks,
+                copy: None,
                 logits: LogitsFor::Last,
                 images: &[],
                 positions: position.as_ref().map(std::slice::from_ref),

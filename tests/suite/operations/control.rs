@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use gen_svc::cache::BLOCK;
 use gen_svc::engine::{Config, Engine};
 use gen_svc::error::Error;
 use gen_svc::grpc;
@@ -119,7 +120,7 @@ struct Broken;
 
 impl Model for Broken {
     fn shape(&self) -> ModelShape {
-        ModelShape { vocabulary: 64, context: 64, block_bytes: 64 }
+        ModelShape { vocabulary: 64, context: 64, block: BLOCK, block_bytes: 64 }
     }
 
     fn allocate(&mut self, _blocks: u32) -> Result<(), Error> {

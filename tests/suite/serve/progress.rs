@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use gen_svc::cache::BLOCK;
 use gen_svc::engine::{Config, Engine};
 use gen_svc::error::Error;
 use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
@@ -25,7 +26,7 @@ struct Slow(Duration);
 
 impl Model for Slow {
     fn shape(&self) -> ModelShape {
-        ModelShape { vocabulary: VOCABULARY, context: CONTEXT, block_bytes: 64 }
+        ModelShape { vocabulary: VOCABULARY, context: CONTEXT, block: BLOCK, block_bytes: 64 }
     }
 
     fn allocate(&mut self, _blocks: u32) -> Result<(), Error> {

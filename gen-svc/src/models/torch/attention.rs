@@ -4,7 +4,6 @@
 
 use tch::Tensor;
 
-use super::bucket::View;
 use super::call::Call;
 use super::layers::{HeadNorms, Linear};
 use super::load::Loader;
@@ -21,18 +20,20 @@ pub(super) struct Attention {
     heads: [i64; 2],
     head_size: i64,
     rope: Option<usize>,
-    view: View,
+    scale: f64,
+    /// The index of the method.
+    method: usize,
     pairs: Pairs,
     /// The layer of the keys and values.
     layer: usize,
 }
 
 impl Attention {
-    /// Creates the attention of layer `layer`, which has reach number `reach`.
+    /// Creates the attention of layer `layer`, which uses method number `method`.
     pub(super) fn load(
         attention: &decoder::Attention,
         layer: usize,
-        reach: usize,
+        method: usize,
         loader: &Loader<'_>,
     ) -> Result<Self, Error> {
         let heads = [attention.heads, attention.kv_heads];
@@ -45,7 +46,8 @@ impl Attention {
             heads: heads.map(|count| count as i64),
             head_size: attention.head_size as i64,
             rope: attention.rope,
-            view: View { scale: f64::from(attention.scale), reach },
+            scale: f64::from(attention.scale),
+            method,
             pairs: attention.pairs,
             layer: if let Pairs::Shared(source) = attention.pairs { source } else { layer },
         })
@@ -55,7 +57,8 @@ impl Attention {
     pub(super) fn forward(&self, x: &Tensor, call: &Call<'_>) -> Result<Tensor, Error> {
         let qkv = self.qkv.forward(x)?.f_view([x.size2()?.0, -1, self.head_size])?; // [T, H + 0 to 2 K, D]
         let q = self.queries(&qkv, call)?;
-        self.output.forward(&call.kv.attend(self.layer, &call.runs, &q, self.view)?)
+        let attention = call.runs.attention[self.method].as_ref();
+        self.output.forward(&call.kv.attend(self.layer, attention, &q, self.scale)?)
     }
 
     /// Writes the keys and values, if the layer computes them. Returns the queries, `[T, H, D]`.
@@ -68,7 +71,7 @@ impl Attention {
         };
         let rotated = self.rotate(&qkv.f_narrow(1, 0, queries + pairs)?, call)?; // [T, H + K, D]
         let v = self.normalize_values(qkv.f_narrow(1, first_value, pairs)?)?; // [T, K, D]
-        call.kv.write(self.layer, &call.runs, &rotated.f_narrow(1, queries, pairs)?, &v)?;
+        call.kv.write(self.layer, &call.runs.slots, &rotated.f_narrow(1, queries, pairs)?, &v)?;
         Ok(rotated.f_narrow(1, 0, queries)?)
     }
 

@@ -5,19 +5,10 @@
 
 use tch::{Kind, Tensor};
 
-use super::layers::softcap;
+use super::attend::{Attended, Scores};
 use super::reach::Visible;
 use crate::error::Error;
 use crate::weights::TorchTarget;
-
-/// The settings of a layer's attention.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct View {
-    /// The factor of scores.
-    pub(super) scale: f64,
-    /// The index of the reach.
-    pub(super) reach: usize,
-}
 
 /// Sequences that are padded to the same size.
 #[derive(Debug)]
@@ -27,7 +18,7 @@ pub(super) struct Bucket {
     /// `[B * S]`, the slots of the positions. Padding repeats a slot of the same sequence.
     pub(super) slots: Tensor,
     rows: Rows,
-    scores: Scores,
+    mask: Mask,
 }
 
 /// The bucket's rows among the tokens of the call.
@@ -46,13 +37,21 @@ enum Rows {
 
 /// The rules of scores. Masks are `[B, 1, L, S]`, minus infinity where a token must not look.
 #[derive(Debug)]
-enum Scores {
+enum Mask {
     /// A token sees the positions up to its own. libtorch computes this mask.
     Causal,
     /// As masked.
     Masked(Tensor),
     /// Bounded, then masked.
-    Capped { cap: f32, mask: Tensor },
+    Capped { cap: Cap, mask: Tensor },
+}
+
+/// A bound of scores.
+#[derive(Debug)]
+struct Cap {
+    bound: f64,
+    /// `[1]`
+    on_device: Tensor,
 }
 
 impl Bucket {
@@ -73,32 +72,38 @@ impl Bucket {
             size: [sequences.len() as i64, tokens as i64, positions as i64],
             slots: on_device(padded.collect())?,
             rows: Rows::new(first_row, sequences, tokens, on_device)?,
-            scores: match (sequences, softcap) {
-                ([one], None) if tokens > 1 && one.is_causal() => Scores::Causal,
-                (_, None) => Scores::Masked(mask(sequences, [tokens, positions], target)?),
-                (_, Some(cap)) => Scores::Capped { cap, mask: mask(sequences, [tokens, positions], target)? },
+            mask: match (sequences, softcap) {
+                ([one], None) if tokens > 1 && one.is_causal() => Mask::Causal,
+                (_, None) => Mask::Masked(mask(sequences, [tokens, positions], target)?),
+                (_, Some(cap)) => Mask::Capped {
+                    cap: Cap {
+                        bound: f64::from(cap),
+                        on_device: Tensor::f_full([1], f64::from(cap), (target.dtype, target.device))?,
+                    },
+                    mask: mask(sequences, [tokens, positions], target)?,
+                },
             },
         })
     }
 
-    /// Grouped-query attention: `q [T, H, D], pairs [B * S, 2, K, D] -> [rows, H * D]`, for the
-    /// bucket's rows of T.
-    pub(super) fn attend(&self, q: &Tensor, pairs: &Tensor, view: View) -> Result<Tensor, Error> {
+    /// Grouped-query attention of the bucket's rows of T: `q [T, H, D], pairs [B * S, 2, K, D]`.
+    pub(super) fn attend(&self, q: &Tensor, pairs: &Tensor, scores: Scores) -> Result<Attended, Error> {
         let [sequences, tokens, positions] = self.size;
         let (_, heads, size) = q.size3()?;
         let groups = pairs.size()[2];
         let q = self.rows.pick(q, sequences * tokens)?;
         let pairs = pairs.f_view([sequences, positions, 2, groups, size])?.f_permute([2, 0, 3, 1, 4])?;
         let (k, v) = (pairs.f_select(0, 0)?, pairs.f_select(0, 1)?); // [B, K, S, D]
-        let attended = match &self.scores {
-            Scores::Causal => self.sdpa(&q, [&k, &v], None, view.scale)?,
-            Scores::Masked(mask) => self.sdpa(&q, [&k, &v], Some(mask), view.scale)?,
-            Scores::Capped { cap, mask } => {
-                let bounded = |scores: Tensor| Ok(softcap(scores, Some(*cap))?.f_add(mask)?);
-                self.capped(&q, [&k, &v], bounded, view.scale)?
-            }
+        let attended = match &self.mask {
+            Mask::Causal => self.sdpa(&q, [&k, &v], None, scores.scale)?,
+            Mask::Masked(mask) => self.sdpa(&q, [&k, &v], Some(mask), scores.scale)?,
+            Mask::Capped { cap, mask } => self.average(&self.capped(&q, &k, scores.scale, cap, mask)?, &v)?,
         };
-        self.rows.keep(attended.f_reshape([sequences * tokens, heads * size])?)
+        let log_sums = scores.with_log_sums.then(|| self.log_sums(&q, &k, scores.scale));
+        Ok(Attended {
+            rows: self.rows.keep(attended.f_reshape([sequences * tokens, heads * size])?)?,
+            log_sums: log_sums.transpose()?.map(|log_sums| self.rows.keep(log_sums)).transpose()?,
+        })
     }
 
     /// Computes attention with libtorch's own function, causally without a mask:
@@ -118,26 +123,49 @@ impl Bucket {
         Ok(sdpa(&q, groups != heads)?.f_transpose(1, 2)?)
     }
 
-    /// Computes attention with bounded scores, which libtorch has no function for. `bounded` takes
-    /// and returns scores, `[B, H, L, S]`: `[B * L, H, D] -> [B, L, H, D]`
-    fn capped(
-        &self,
-        q: &Tensor,
-        [k, v]: [&Tensor; 2],
-        bounded: impl Fn(Tensor) -> Result<Tensor, Error>,
-        scale: f64,
-    ) -> Result<Tensor, Error> {
+    /// Computes scores with a bound, which libtorch has no attention for: `[B * L, H, D], [B, K, S, D] ->
+    /// [B, H, L, S]`
+    fn capped(&self, q: &Tensor, k: &Tensor, scale: f64, cap: &Cap, mask: &Tensor) -> Result<Tensor, Error> {
+        let bounded = self.products(&q.f_mul_scalar(scale / cap.bound)?, k)?.f_tanh_()?;
+        Ok(mask.f_addcmul(&bounded, &cap.on_device)?)
+    }
+
+    /// Multiplies queries and keys: `[B * L, H, D], [B, K, S, D] -> [B, H, L, S]`
+    fn products(&self, q: &Tensor, k: &Tensor) -> Result<Tensor, Error> {
         let [sequences, tokens, positions] = self.size;
         let (_, heads, size) = q.size3()?;
         let groups = k.size()[1];
         let split = [sequences, tokens, groups, heads / groups, size];
         let q = q.f_view(split)?.f_permute([0, 2, 3, 1, 4])?; // [B, K, G, L, D]
-        let q = q.f_reshape([sequences, groups, -1, size])?;
-        let scores = q.f_matmul(&k.f_transpose(2, 3)?)?.f_mul_scalar(scale)?;
-        let scores = bounded(scores.f_view([sequences, heads, tokens, positions])?)?;
+        let products = q.f_reshape([sequences, groups, -1, size])?.f_matmul(&k.f_transpose(2, 3)?)?;
+        Ok(products.f_view([sequences, heads, tokens, positions])?)
+    }
+
+    /// Averages values by scores: `[B, H, L, S], [B, K, S, D] -> [B, L, H, D]`
+    fn average(&self, scores: &Tensor, v: &Tensor) -> Result<Tensor, Error> {
+        let (sequences, heads, tokens, positions) = scores.size4()?;
+        let (_, groups, _, size) = v.size4()?;
         let weights = scores.f_softmax(-1, Kind::Float)?.f_to_kind(v.f_kind()?)?;
         let attended = weights.f_view([sequences, groups, -1, positions])?.f_matmul(v)?;
         Ok(attended.f_view([sequences, heads, tokens, size])?.f_transpose(1, 2)?)
+    }
+
+    /// Returns the logarithms of the sums of the exponentials of scores: `[B * L, H, D], [B, K, S, D] ->
+    /// [B * L, H]`
+    fn log_sums(&self, q: &Tensor, k: &Tensor, scale: f64) -> Result<Tensor, Error> {
+        let [sequences, tokens, positions] = self.size;
+        let heads = q.size3()?.1;
+        let (q, k) = (q.f_to_kind(Kind::Float)?, k.f_to_kind(Kind::Float)?);
+        let scores = match &self.mask {
+            Mask::Capped { cap, mask } => self.capped(&q, &k, scale, cap, mask)?,
+            Mask::Masked(mask) => self.products(&q.f_mul_scalar(scale)?, &k)?.f_add(mask)?,
+            Mask::Causal => {
+                let later = Tensor::f_ones([tokens, positions], (Kind::Bool, q.device()))?.f_triu(1)?;
+                self.products(&q.f_mul_scalar(scale)?, &k)?.f_masked_fill(&later, f64::NEG_INFINITY)?
+            }
+        };
+        let log_sums = scores.f_to_kind(Kind::Float)?.f_logsumexp([-1], false)?; // [B, H, L]
+        Ok(log_sums.f_transpose(1, 2)?.f_reshape([sequences * tokens, heads])?)
     }
 }
 

@@ -1,15 +1,17 @@
 //! Keys and values in blocks, as tensors. They are written and read by position, for the chunks of
 //! one call.
 //!
-//! Shapes: T tokens of a call, B sequences of a bucket, S positions of its longest, K key/value heads,
-//! H query heads, D head size. The slot of a position is block * [`BLOCK`] + position in the block.
+//! Shapes: T tokens of a call, K key/value heads, H query heads, D head size. The slot of a position is
+//! block * positions of a block + position in the block.
+
+use std::ops::Range;
 
 use tch::Tensor;
 
-use super::bucket::View;
-use super::runs::Runs;
-use crate::cache::BLOCK;
+use super::attend::{PagedAttention, Scores};
+use crate::cache::BlockCopy;
 use crate::error::Error;
+use crate::models::SequenceChunk;
 use crate::models::decoder::{self, Decoder, Pairs};
 use crate::weights::TorchTarget;
 
@@ -18,17 +20,19 @@ use crate::weights::TorchTarget;
 pub(super) struct KvShape {
     /// K and D of each layer. Zeros: the layer uses the keys and values of another layer.
     layers: Vec<[i64; 2]>,
+    /// The positions of a block.
+    block: usize,
     target: TorchTarget,
 }
 
 impl KvShape {
-    /// Returns the shape of a model's layers.
-    pub(super) fn of(decoder: &Decoder, target: TorchTarget) -> Self {
+    /// Returns the shape of a model's layers, in blocks of `block` positions.
+    pub(super) fn of(decoder: &Decoder, block: usize, target: TorchTarget) -> Self {
         let sizes = |layer: &decoder::Layer| match layer.attention.pairs {
             Pairs::Shared(_) => [0, 0],
             _ => [layer.attention.kv_heads as i64, layer.attention.head_size as i64],
         };
-        Self { layers: decoder.layers.iter().map(sizes).collect(), target }
+        Self { layers: decoder.layers.iter().map(sizes).collect(), block, target }
     }
 }
 
@@ -49,38 +53,72 @@ impl PagedKv {
 
     /// Returns the bytes of one block in all layers.
     pub(super) fn block_bytes(&self) -> u64 {
-        let KvShape { layers, target } = &self.shape;
+        let KvShape { layers, block, target } = &self.shape;
         let numbers: i64 = layers.iter().map(|[heads, size]| 2 * heads * size).sum();
-        BLOCK as u64 * numbers as u64 * target.dtype.elt_size_in_bytes() as u64
+        *block as u64 * numbers as u64 * target.dtype.elt_size_in_bytes() as u64
     }
 
     /// Allocates blocks. The operating system provides the memory on the first write.
     pub(super) fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
-        let KvShape { layers, target } = &self.shape;
-        let slots = i64::from(blocks) * BLOCK as i64;
+        let KvShape { layers, block, target } = &self.shape;
+        let slots = i64::from(blocks) * *block as i64;
         let layer = |&[heads, size]: &[i64; 2]| Tensor::f_empty([slots, 2, heads, size], (target.dtype, target.device));
         self.layers = layers.iter().map(layer).collect::<Result<_, _>>()?;
         Ok(())
     }
 
-    /// Writes `[T, K, D]` keys and values of a layer to the chunks' slots.
-    pub(super) fn write(&self, layer: usize, runs: &Runs, keys: &Tensor, values: &Tensor) -> Result<(), Error> {
-        for (part, numbers) in [keys, values].into_iter().enumerate() {
-            drop(self.layers[layer].f_select(1, part as i64)?.f_index_copy_(0, &runs.slots, numbers)?);
+    /// Returns the positions of one block.
+    pub(super) fn block(&self) -> usize {
+        self.shape.block
+    }
+
+    /// Copies the first positions of blocks, in all layers.
+    pub(super) fn copy(&self, copies: &[BlockCopy]) -> Result<(), Error> {
+        if copies.is_empty() {
+            return Ok(());
+        }
+        let slots = |block: fn(&BlockCopy) -> u32| {
+            let of = |copy: &BlockCopy| {
+                let first = i64::from(block(copy)) * self.shape.block as i64;
+                first..first + copy.positions as i64
+            };
+            let slots: Vec<i64> = copies.iter().flat_map(of).collect();
+            Ok::<_, Error>(Tensor::f_from_slice(&slots)?.f_to_device(self.shape.target.device)?)
+        };
+        let (from, to) = (slots(|copy| copy.from.0)?, slots(|copy| copy.to.0)?);
+        for layer in self.layers.iter().filter(|layer| layer.numel() > 0) {
+            drop(layer.shallow_clone().f_index_copy_(0, &to, &layer.f_index_select(0, &from)?)?);
         }
         Ok(())
     }
 
-    /// Computes attention, each chunk over its sequence: `[T, H, D] -> [T, H * D]`
-    pub(super) fn attend(&self, layer: usize, runs: &Runs, queries: &Tensor, view: View) -> Result<Tensor, Error> {
-        let attend = |bucket: &super::bucket::Bucket| {
-            let pairs = self.layers[layer].f_index_select(0, &bucket.slots)?; // [B * S, 2, K, D]
-            bucket.attend(queries, &pairs, view)
-        };
-        let mut attended: Vec<Tensor> = runs.buckets[view.reach].iter().map(attend).collect::<Result<_, _>>()?;
-        match attended.len() {
-            1 => Ok(attended.remove(0)),
-            _ => Ok(Tensor::f_cat(&attended, 0)?),
+    /// Writes `[T, K, D]` keys and values of a layer to slots, `[T]`.
+    pub(super) fn write(&self, layer: usize, slots: &Tensor, keys: &Tensor, values: &Tensor) -> Result<(), Error> {
+        for (part, numbers) in [keys, values].into_iter().enumerate() {
+            drop(self.layers[layer].f_select(1, part as i64)?.f_index_copy_(0, slots, numbers)?);
         }
+        Ok(())
     }
+
+    /// Computes attention of a call's tokens: `[T, H, D] -> [T, H * D]`
+    pub(super) fn attend(
+        &self,
+        layer: usize,
+        attention: &dyn PagedAttention,
+        queries: &Tensor,
+        scale: f64,
+    ) -> Result<Tensor, Error> {
+        let scores = Scores { scale, with_log_sums: false };
+        Ok(attention.attend(queries, &self.layers[layer], scores)?.rows)
+    }
+}
+
+/// Returns the slots of positions of a sequence whose blocks have `block` positions.
+pub(super) fn slots<'a>(
+    chunk: &SequenceChunk<'a>,
+    positions: Range<usize>,
+    block: usize,
+) -> impl Iterator<Item = i64> + use<'a> {
+    let blocks = chunk.blocks;
+    positions.map(move |position| (blocks[position / block].0 as usize * block + position % block) as i64)
 }

@@ -24,6 +24,21 @@ impl Reach {
         }
     }
 
+    /// Returns the rules of a layer with this window, and no others.
+    pub(super) fn of_window(window: Option<usize>) -> Self {
+        Self { window, image_blocks: false, softcap: None }
+    }
+
+    /// Returns the number of positions that a token sees, if there is a limit.
+    pub(super) fn window(self) -> Option<usize> {
+        self.window
+    }
+
+    /// Returns true if the tokens of an image see each other.
+    pub(super) fn image_blocks(self) -> bool {
+        self.image_blocks
+    }
+
     /// Returns the bound of scores.
     pub(super) fn softcap(self) -> Option<f32> {
         self.softcap.map(f32::from_bits)

@@ -10,7 +10,7 @@ use tandem_tests::Random;
 use tempfile::TempDir;
 
 use super::super::image_prompts::{ImagePrompt, blocks};
-use super::{BACKENDS, CASES, Case, assert_logits, load, write};
+use super::{CASES, Case, SETUPS, Setup, assert_logits, load, write};
 
 /// A model with images.
 #[derive(Debug)]
@@ -111,14 +111,14 @@ impl Imaging {
     }
 }
 
-/// Calls `check` for each model with images and each backend, with a loaded model and a prompt.
-fn for_each(check: impl Fn(&str, Backend, &mut dyn Model, ImagePrompt)) {
+/// Calls `check` for each model with images and each setup, with a loaded model and a prompt.
+fn for_each(check: impl Fn(&str, Setup, &mut dyn Model, ImagePrompt)) {
     for (imaging, case) in MODELS.iter().flat_map(|model| model.cases().map(move |case| (model, case))) {
         let folder = imaging.folder(case, &imaging.config(case), imaging.prefixes[0]);
-        for backend in BACKENDS {
-            let mut model = load(folder.path(), backend);
+        for setup in SETUPS {
+            let mut model = load(folder.path(), setup);
             model.allocate(16).expect("memory");
-            check(&format!("{}, {}", imaging.name, case.name), backend, model.as_mut(), imaging.prompt(case));
+            check(&format!("{}, {}", imaging.name, case.name), setup, model.as_mut(), imaging.prompt(case));
         }
     }
 }
@@ -133,8 +133,8 @@ fn assert_same(found: &[Vec<f32>], expected: &[Vec<f32>], exact: bool, what: &st
     }
 }
 
-fn is_exact(name: &str, backend: Backend) -> bool {
-    matches!(backend, Backend::Cpu { .. }) && !name.starts_with("gemma4")
+fn is_exact(name: &str, setup: Setup) -> bool {
+    matches!(setup.backend, Backend::Cpu { .. }) && !name.starts_with("gemma4")
 }
 
 #[test]
@@ -150,27 +150,27 @@ fn language_model_is_found_inside_a_model_with_images() {
 
 #[test]
 fn chunked_image_prompts_give_the_logits_of_whole_prompts() {
-    for_each(|name, backend, model, prompt| {
+    for_each(|name, setup, model, prompt| {
         let blocks = blocks(0, prompt.tokens.len());
         let whole = prompt.logits(model, &blocks, usize::MAX);
         for piece in [1, 7, 16] {
             let found = prompt.logits(model, &blocks, piece);
-            let what = format!("{name}, {backend:?}, chunks of {piece}");
-            assert_same(&found, &whole, is_exact(name, backend), &what);
+            let what = format!("{name}, {setup:?}, chunks of {piece}");
+            assert_same(&found, &whole, is_exact(name, setup), &what);
         }
     });
 }
 
 #[test]
 fn image_prompts_of_a_batch_give_the_logits_of_single_prompts() {
-    for_each(|name, backend, model, prompt| {
+    for_each(|name, setup, model, prompt| {
         let mut other = ImagePrompt { runs: vec![0..5, 9..12], tokens: prompt.tokens[5..25].to_vec(), ..prompt };
         other.positions = other.positions.map(|positions| positions[..20].to_vec());
         let text = ImagePrompt { tokens: (7..40).collect(), ..ImagePrompt::default() };
         let single: Vec<Vec<f32>> =
             [&text, &other, &text].iter().flat_map(|prompt| prompt.logits(model, &blocks(0, 40), usize::MAX)).collect();
         let found = together(model, [&text, &other, &text]);
-        assert_same(&found, &single, is_exact(name, backend), &format!("{name}, {backend:?}"));
+        assert_same(&found, &single, is_exact(name, setup), &format!("{name}, {setup:?}"));
     });
 }
 
@@ -192,12 +192,12 @@ fn together(model: &mut dyn Model, [first, second, third]: [&ImagePrompt; 3]) ->
 /// Changes the features of the first image's last token.
 #[test]
 fn first_token_of_an_image_sees_the_last_one_only_within_a_block() {
-    for_each(|name, backend, model, mut prompt| {
+    for_each(|name, setup, model, mut prompt| {
         let blocks = blocks(0, prompt.tokens.len());
         let before = prompt.logits(model, &blocks, usize::MAX);
         prompt.rows[12 * prompt.width..13 * prompt.width].fill(0.5);
         let after = prompt.logits(model, &blocks, usize::MAX);
-        let what = format!("{name}, {backend:?}");
+        let what = format!("{name}, {setup:?}");
         assert_eq!(before[4] != after[4], prompt.whole_runs, "{what}: first token");
         assert_eq!(before[3], after[3], "{what}: token before the image");
         assert_ne!(before[16], after[16], "{what}: last token");

@@ -1,0 +1,49 @@
+//! Attention by gathering keys and values into few buckets, on any device and in any dtype.
+
+use tch::Tensor;
+
+use super::attend::{Attended, PagedAttention, Scores};
+use super::bucket::Bucket;
+use super::buckets;
+use super::paged::slots;
+use super::reach::{Reach, Visible};
+use crate::error::Error;
+use crate::models::SequenceChunk;
+use crate::weights::TorchTarget;
+
+/// The buckets of a call. Together, they have all tokens in order.
+#[derive(Debug)]
+pub(super) struct Buckets(Vec<Bucket>);
+
+impl Buckets {
+    /// Divides sorted chunks, whose blocks have `block` positions.
+    pub(super) fn new(
+        chunks: &[SequenceChunk<'_>],
+        reach: Reach,
+        block: usize,
+        target: TorchTarget,
+    ) -> Result<Self, Error> {
+        let visible: Vec<Visible> = chunks.iter().map(|chunk| Visible::new(chunk, reach)).collect();
+        let sizes: Vec<[usize; 2]> = visible.iter().map(Visible::size).collect();
+        let mut first_row = 0;
+        let mut result = Vec::new();
+        for range in buckets::of(&sizes) {
+            let members = chunks[range.clone()].iter().zip(&visible[range.clone()]);
+            let slots = members.map(|(chunk, visible)| slots(chunk, visible.positions.clone(), block).collect());
+            let slots: Vec<Vec<i64>> = slots.collect();
+            result.push(Bucket::new(first_row, &visible[range.clone()], &slots, reach.softcap(), target)?);
+            first_row += sizes[range].iter().map(|[tokens, _]| tokens).sum::<usize>();
+        }
+        Ok(Self(result))
+    }
+}
+
+impl PagedAttention for Buckets {
+    fn attend(&self, q: &Tensor, pairs: &Tensor, scores: Scores) -> Result<Attended, Error> {
+        let attend = |bucket: &Bucket| {
+            let pairs = pairs.f_index_select(0, &bucket.slots)?; // [B * S, 2, K, D]
+            bucket.attend(q, &pairs, scores)
+        };
+        Attended::join(self.0.iter().map(attend).collect::<Result<_, _>>()?)
+    }
+}

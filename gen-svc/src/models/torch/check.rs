@@ -1,0 +1,158 @@
+//! The comparison of both implementations of attention, without a model.
+
+use tch::{Kind, Tensor};
+
+use super::attend::{Attended, PagedAttention, Scores};
+use super::bucketed::Buckets;
+use super::flash::{FLASH_BLOCK, Flash, FlashOperation, FlashRules};
+use super::reach::Reach;
+use super::runs;
+use crate::cache::BlockId;
+use crate::error::Error;
+use crate::models::{LogitsFor, SequenceChunk};
+use crate::weights::TorchTarget;
+
+/// The greatest difference that rounding to 8 bits may cause between sums of numbers within -1..1.
+const TOLERANCE: f64 = 0.02;
+
+/// A batch whose attention is computed by both implementations.
+#[derive(Debug, Clone)]
+pub struct AttentionCase {
+    /// The earlier positions and the tokens of each sequence.
+    pub sequences: Vec<[usize; 2]>,
+    /// The first blocks, which all sequences share.
+    pub shared_blocks: usize,
+    /// The query heads and the key/value heads.
+    pub heads: [usize; 2],
+    /// The size of a head.
+    pub head_size: usize,
+    /// The positions that a token sees. None: all.
+    pub window: Option<usize>,
+    /// The positions of a block.
+    pub block: usize,
+}
+
+/// The greatest differences between the results of both implementations.
+#[derive(Debug, Clone, Copy)]
+pub struct AttentionDifference {
+    /// Between the results of tokens, whose values are within -1..1.
+    pub rows: f64,
+    /// Between the logarithms of sums.
+    pub log_sums: f64,
+}
+
+impl FlashOperation {
+    /// Computes a case with this operation and with buckets.
+    ///
+    /// # Errors
+    /// An operation fails.
+    pub fn compare(self, case: &AttentionCase, target: TorchTarget) -> Result<AttentionDifference, Error> {
+        let tables = case.tables();
+        let tokens: Vec<Vec<u32>> = case.sequences.iter().map(|[_, tokens]| vec![0; *tokens]).collect();
+        let parts = case.sequences.iter().zip(&tokens).zip(&tables);
+        let chunks: Vec<_> = parts.map(|((&[past, _], tokens), blocks)| chunk(past, tokens, blocks)).collect();
+        let chunks: Vec<_> = runs::order(&chunks).into_iter().map(|i| chunks[i]).collect();
+        let [heads, pair_heads] = case.heads;
+        let rules = FlashRules { window: case.window, group: heads / pair_heads };
+        let flash = Flash::new(&chunks, rules, case.block, self, target)?;
+        let buckets = Buckets::new(&chunks, Reach::of_window(case.window), case.block, target)?;
+        let (q, pairs) = case.numbers(&tables, target)?;
+        difference(case.attend(&flash, &q, &pairs)?, case.attend(&buckets, &q, &pairs)?)
+    }
+
+    /// Returns the operation if it computes small cases correctly on the target.
+    pub(super) fn checked(self, target: TorchTarget) -> Option<Self> {
+        if !self.dtypes.contains(&target.dtype) {
+            return None;
+        }
+        let differences = CASES.iter().map(|case| self.compare(&case.with_blocks(), target));
+        match differences.collect::<Result<Vec<_>, _>>() {
+            Ok(all) if all.iter().all(|it| it.rows <= TOLERANCE && it.log_sums <= TOLERANCE) => Some(self),
+            Ok(differences) => {
+                tracing::warn!(?differences, "flash attention computes wrong results, and is not used");
+                None
+            }
+            Err(error) => {
+                tracing::warn!(error = error.chain(), "flash attention is not available");
+                None
+            }
+        }
+    }
+}
+
+/// A case for [`FlashOperation::checked`].
+struct SmallCase {
+    sequences: &'static [[usize; 2]],
+    heads: [usize; 2],
+    window: Option<usize>,
+}
+
+/// Tokens after prompts, prompts, and both.
+const CASES: &[SmallCase] = &[
+    SmallCase { sequences: &[[300, 1], [4, 1], [511, 1]], heads: [6, 2], window: None },
+    SmallCase { sequences: &[[300, 1], [4, 1]], heads: [2, 2], window: Some(100) },
+    SmallCase { sequences: &[[0, 1], [260, 30], [0, 5]], heads: [4, 2], window: None },
+    SmallCase { sequences: &[[270, 20], [0, 9]], heads: [4, 1], window: Some(12) },
+];
+
+impl SmallCase {
+    fn with_blocks(&self) -> AttentionCase {
+        let Self { sequences, heads, window } = *self;
+        let sequences = sequences.to_vec();
+        AttentionCase { sequences, shared_blocks: 0, heads, head_size: 64, window, block: FLASH_BLOCK }
+    }
+}
+
+impl AttentionCase {
+    /// Returns the blocks of each sequence, in descending order but for the shared ones.
+    fn tables(&self) -> Vec<Vec<BlockId>> {
+        let shared = self.shared_blocks as u32;
+        let mut next = shared;
+        let table = |&[past, tokens]: &[usize; 2]| {
+            let own = ((past + tokens).div_ceil(self.block) as u32).saturating_sub(shared);
+            next += own;
+            (0..shared).chain((next - own..next).rev()).map(BlockId).collect()
+        };
+        self.sequences.iter().map(table).collect()
+    }
+
+    /// Returns queries and pairs within -1..1: `[T, H, D]`, `[slots, 2, K, D]`.
+    fn numbers(&self, tables: &[Vec<BlockId>], target: TorchTarget) -> Result<(Tensor, Tensor), Error> {
+        let [heads, pair_heads] = self.heads.map(|count| count as i64);
+        let (size, tokens) = (self.head_size as i64, self.sequences.iter().map(|[_, tokens]| tokens).sum::<usize>());
+        let blocks = tables.iter().flatten().map(|block| block.0 as usize + 1).max().unwrap_or(0);
+        let q = waves(&[tokens as i64, heads, size], 0.7, target)?;
+        Ok((q, waves(&[(blocks * self.block) as i64, 2, pair_heads, size], 1.3, target)?))
+    }
+
+    fn attend(&self, attention: &dyn PagedAttention, q: &Tensor, pairs: &Tensor) -> Result<Attended, Error> {
+        let scale = 1.0 / (self.head_size as f64).sqrt();
+        attention.attend(q, pairs, Scores { scale, with_log_sums: true })
+    }
+}
+
+fn chunk<'a>(past: usize, tokens: &'a [u32], blocks: &'a [BlockId]) -> SequenceChunk<'a> {
+    SequenceChunk { tokens, past, blocks, copy: None, logits: LogitsFor::Nothing, images: &[], positions: None }
+}
+
+/// Returns numbers that neither repeat nor follow a pattern of the shape.
+fn waves(shape: &[i64], step: f64, target: TorchTarget) -> Result<Tensor, Error> {
+    let count: i64 = shape.iter().product();
+    let numbers = Tensor::f_arange(count, (Kind::Double, target.device))?;
+    let numbers = numbers.f_mul_scalar(step)?.f_add(&numbers.f_square()?.f_mul_scalar(0.013)?)?.f_sin()?;
+    Ok(numbers.f_view(shape)?.f_to_kind(target.dtype)?)
+}
+
+fn difference(found: Attended, expected: Attended) -> Result<AttentionDifference, Error> {
+    let greatest = |found: &Tensor, expected: &Tensor| {
+        let difference = found.f_to_kind(Kind::Double)?.f_sub(&expected.f_to_kind(Kind::Double)?)?.f_abs()?;
+        // A number that is none is a difference.
+        let difference = difference.f_nan_to_num(f64::INFINITY, f64::INFINITY, f64::INFINITY)?;
+        Ok::<_, Error>(difference.f_max()?.f_double_value(&[])?)
+    };
+    let log_sums = match (found.log_sums, expected.log_sums) {
+        (Some(found), Some(expected)) => greatest(&found, &expected)?,
+        _ => f64::INFINITY,
+    };
+    Ok(AttentionDifference { rows: greatest(&found.rows, &expected.rows)?, log_sums })
+}

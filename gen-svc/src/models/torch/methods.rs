@@ -1,0 +1,90 @@
+//! The choice of the implementation of attention for each layer.
+
+use super::attend::PagedAttention;
+use super::bucketed::Buckets;
+use super::flash::{FLASH_BLOCK, Flash, FlashOperation, FlashRules, HEAD_UNIT, LARGEST_HEAD};
+use super::reach::Reach;
+use crate::cache::BLOCK;
+use crate::error::Error;
+use crate::models::SequenceChunk;
+use crate::models::decoder;
+use crate::weights::TorchTarget;
+
+/// The attention of some layers: their rules, and the implementation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Method {
+    reach: Reach,
+    /// The query heads per key/value head, if flash attention computes the layers.
+    flash: Option<usize>,
+}
+
+/// The implementations that a model uses.
+#[derive(Debug)]
+pub(super) struct Methods {
+    /// Distinct, in order.
+    methods: Vec<Method>,
+    flash: Option<FlashOperation>,
+    target: TorchTarget,
+}
+
+impl Methods {
+    /// Chooses for each layer: flash attention where it is available and serves, else buckets. Logs the
+    /// choice.
+    pub(super) fn choose(layers: &[decoder::Layer], flash: Option<FlashOperation>, target: TorchTarget) -> Self {
+        let mut chosen = Self { methods: Vec::new(), flash, target };
+        let mut methods: Vec<Method> = layers.iter().map(|layer| chosen.method(&layer.attention)).collect();
+        methods.sort_unstable();
+        for layers in methods.chunk_by(|a, b| a == b) {
+            chosen.methods.push(layers[0]);
+            log(layers);
+        }
+        chosen
+    }
+
+    /// Returns the index of the layer's method.
+    pub(super) fn index(&self, attention: &decoder::Attention) -> usize {
+        let method = self.method(attention);
+        self.methods.partition_point(|other| *other < method)
+    }
+
+    /// Returns the positions of a block.
+    pub(super) fn block(&self) -> usize {
+        if self.methods.iter().any(|method| method.flash.is_some()) { FLASH_BLOCK } else { BLOCK }
+    }
+
+    /// Prepares each method for the sorted chunks of a call.
+    pub(super) fn prepare(&self, chunks: &[SequenceChunk<'_>]) -> Result<Vec<Box<dyn PagedAttention>>, Error> {
+        self.methods.iter().map(|method| method.prepare(chunks, self)).collect()
+    }
+
+    fn method(&self, attention: &decoder::Attention) -> Method {
+        let serves = self.flash.is_some_and(|flash| flash.dtypes.contains(&self.target.dtype))
+            && attention.softcap.is_none()
+            && attention.head_size <= LARGEST_HEAD
+            && attention.head_size.is_multiple_of(HEAD_UNIT);
+        Method { reach: Reach::of(attention), flash: serves.then_some(attention.heads / attention.kv_heads) }
+    }
+}
+
+impl Method {
+    /// Flash attention has no masks of images: buckets compute the calls with image blocks.
+    fn prepare(self, chunks: &[SequenceChunk<'_>], methods: &Methods) -> Result<Box<dyn PagedAttention>, Error> {
+        let (block, target) = (methods.block(), methods.target);
+        let has_blocks = self.reach.image_blocks() && chunks.iter().any(|chunk| !chunk.images.is_empty());
+        match (self.flash, methods.flash) {
+            (Some(group), Some(operation)) if !has_blocks => {
+                let rules = FlashRules { window: self.reach.window(), group };
+                Ok(Box::new(Flash::new(chunks, rules, block, operation, target)?))
+            }
+            _ => Ok(Box::new(Buckets::new(chunks, self.reach, block, target)?)),
+        }
+    }
+}
+
+/// Logs the method of some layers.
+fn log(layers: &[Method]) {
+    let Method { reach, flash } = layers[0];
+    let method = if flash.is_some() { "flash" } else { "buckets" };
+    let (window, image_blocks) = (reach.window(), reach.image_blocks());
+    tracing::info!(layers = layers.len(), method, window, image_blocks, "attention chosen");
+}
