@@ -4,6 +4,7 @@ mod architectures;
 mod batching;
 mod config;
 mod errors;
+mod failures;
 mod image_architectures;
 mod image_prompts;
 mod packed_weights;

@@ -34,6 +34,8 @@ const STARTS_PER_LONG_WAIT: u64 = 4;
 const EXPRESS_SHARE: usize = 4;
 /// How long steps stay short after a prompt of a caller with few running sequences.
 const SHORT_STEPS: Duration = Duration::from_secs(5);
+/// How long fewer sequences run after a step that exceeded the device's memory.
+const CROWDED: Duration = Duration::from_secs(30);
 /// How long a channel must be full before its sequences are preempted for others.
 const SLOW_READER_GRACE: Duration = Duration::from_secs(2);
 
@@ -55,6 +57,8 @@ pub(super) struct Scheduler {
     was_express: bool,
     /// The time of the last step for callers with few running sequences.
     last_express: Option<Instant>,
+    /// The running sequences that were left when a step exceeded the device's memory, and the time.
+    crowded: Option<(usize, Instant)>,
 }
 
 /// An image that a running sequence waits for.
@@ -91,6 +95,7 @@ impl Scheduler {
             steps: 0,
             was_express: false,
             last_express: None,
+            crowded: None,
         }
     }
 
@@ -182,7 +187,7 @@ impl Scheduler {
 
     /// Starts the `at`-th waiting sequence if there is room. `is_raised`: with the highest priority.
     fn start(&mut self, at: usize, is_raised: bool) -> bool {
-        if self.running.len() >= self.limits.max_running {
+        if self.running.len() >= self.max_running() {
             return false;
         }
         let mut sequence = self.waiting.remove(at);
@@ -199,6 +204,25 @@ impl Scheduler {
         sequence.start(self.requests.get_mut(sequence.request));
         insert(&mut self.running, sequence);
         true
+    }
+
+    /// Returns the most sequences that may run. After a step that exceeded the device's memory, this is
+    /// the number that was left, for a while.
+    fn max_running(&self) -> usize {
+        let crowded = self.crowded.filter(|(_, since)| since.elapsed() < CROWDED);
+        crowded.map_or(self.limits.max_running, |(left, _)| left.min(self.limits.max_running))
+    }
+
+    /// Preempts the lower-ranked half of the sequences with a count above zero, and removes their counts.
+    /// Returns false if there is only one.
+    pub(super) fn halve(&mut self, counts: &mut Vec<usize>) -> bool {
+        let taking_part: Vec<usize> = (0..counts.len()).filter(|&at| counts[at] > 0).collect();
+        for &at in taking_part[taking_part.len().div_ceil(2)..].iter().rev() {
+            self.preempt(at);
+            counts.remove(at);
+        }
+        self.crowded = Some((self.running.len(), Instant::now()));
+        taking_part.len() > 1
     }
 
     /// Returns the number of running sequences of each caller.

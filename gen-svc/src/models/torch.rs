@@ -9,6 +9,7 @@ use tch::{Device, Kind, Tensor};
 use super::decoder::{self, Decoder};
 use super::images::images;
 use super::interface::{Logits, Model, ModelShape, SequenceChunk};
+use crate::device;
 use crate::error::Error;
 use crate::weights::{ModelFile, TorchTarget};
 
@@ -201,6 +202,10 @@ impl Model for TorchDecoder {
 
     fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
         self.kv.allocate(blocks)
+    }
+
+    fn free_cache(&mut self) {
+        device::free_cache(self.target.device);
     }
 
     fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
