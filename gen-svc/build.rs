@@ -16,8 +16,17 @@ fn main() {
     for argument in link_arguments(&folder) {
         println!("cargo::rustc-link-arg={argument}");
     }
+    compile_device_calls(&folder);
     // Dependents read these as DEP_GEN_SVC_LINK_ARGS: link arguments are not inherited.
     println!("cargo::metadata=link_args={}", link_arguments(&folder).join(" "));
+}
+
+/// Compiles the calls of libtorch that tch does not bind.
+fn compile_device_calls(folder: &str) {
+    let source = "src/device/allocator.cpp";
+    println!("cargo::rerun-if-changed={source}");
+    let include = Path::new(folder).join("../include");
+    cc::Build::new().cpp(true).std("c++20").warnings(false).include(include).file(source).compile("tandem_device");
 }
 
 /// An old-style rpath, because libtorch's own libraries find each other through it too.

@@ -1,6 +1,7 @@
 //! The errors of this service, and the failure that a caller sees for each.
 
 mod config;
+mod device;
 mod fetch;
 
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use tch::TchError;
 use tonic::{Code, Status};
 
 pub use config::ConfigError;
+pub use device::DeviceFault;
 pub use fetch::FetchError;
 
 /// An error of this service. Callers see the first group, operators the second, when a model is
@@ -399,6 +401,15 @@ impl Error {
         match error {
             TokenizerError::TooLong { bytes, limit } => Self::TextTooLong { field, bytes, limit },
             other => Self::Tokenize(other),
+        }
+    }
+
+    /// Returns the failure of the device that the error reports, if it does.
+    #[must_use]
+    pub fn device_fault(&self) -> Option<DeviceFault> {
+        match self {
+            Self::Torch(TchError::Torch(text)) => DeviceFault::of(text),
+            _ => None,
         }
     }
 

@@ -4,6 +4,7 @@ pub mod args;
 pub mod cache;
 pub mod cli;
 pub mod command;
+pub mod device;
 pub mod engine;
 pub mod error;
 mod executor;

@@ -18,7 +18,7 @@ pub enum ServerState {
     Serving,
     /// New requests are rejected. Accepted requests continue.
     Draining,
-    /// The engine panicked. All requests fail.
+    /// The engine panicked, or its device failed. All requests fail, and the process ends.
     Failed,
 }
 

@@ -192,7 +192,10 @@ async fn listen(args: &Serve, telemetry: &Telemetry) -> Result<(SecureListener, 
 
 /// Stops the engine and waits for its thread, because libtorch must not compute while the process
 /// exits.
-async fn end(engine: Engine, thread: JoinHandle<()>) -> Result<(), CommandError> {
+///
+/// # Errors
+/// The engine has failed, so that the process must exit with an error.
+pub async fn end(engine: Engine, thread: JoinHandle<()>) -> Result<(), CommandError> {
     engine.lifecycle().stop();
     let joined = tokio::task::spawn_blocking(|| thread.join()).await?;
     match (joined, engine.lifecycle().state()) {
@@ -231,7 +234,7 @@ impl Control {
 }
 
 /// Serves the engine once it is loaded, and the control service on a separate socket. Ends at
-/// `shutdown`, after the drain delay, or a call of Drain. Then the server drains, and the control
+/// `shutdown` or a failure of the engine, after the drain delay, or a call of Drain. Then the server drains, and the control
 /// service shows its state until the end: new requests are
 /// rejected, and running ones may finish. Shortly before the drain time is over, the remaining
 /// requests are cancelled, so that callers receive a finish reason.
@@ -265,6 +268,7 @@ pub async fn serve(
         tokio::select! {
             () = shutdown.announced(&health, args.drain_delay()) => {}
             () = lifecycle.shutdown_requested() => {}
+            () = after_failure(&lifecycle, &health, args.drain_delay()) => {}
         }
         lifecycle.drain();
     };
@@ -292,6 +296,13 @@ async fn report_failure(lifecycle: &Lifecycle, health: &Health) {
     lifecycle.failed().await;
     health.set_live(false);
     health.set(false).await;
+}
+
+/// Reports the failure of the engine, then waits for `delay`, in which clients notice NOT_SERVING.
+async fn after_failure(lifecycle: &Lifecycle, health: &Health, delay: Duration) {
+    report_failure(lifecycle, health).await;
+    tracing::error!(seconds = delay.as_secs(), "engine failed, shutting down");
+    tokio::time::sleep(delay).await;
 }
 
 /// Reports NOT_SERVING while the engine's thread gives no sign of life for [`SLOW_STEP_TIME`], and

@@ -4,6 +4,7 @@ mod architectures;
 mod batching;
 mod config;
 mod errors;
+mod failures;
 mod flash;
 mod image_architectures;
 mod image_prompts;

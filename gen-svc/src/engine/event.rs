@@ -1,5 +1,6 @@
 //! The events of a request. Their order is `Accepted`, any number of `PromptLogprobs` and then of
-//! `Delta`, one `Finished` for each output, and `Summary`. A rejected request has only `Refused`.
+//! `Delta`, one `Finished` for each output, and `Summary`. A rejected request has only `Refused`. A
+//! failure of the engine ends a running request with `Refused`.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::sampling::Sampling;
 /// One event of a request.
 #[derive(Debug)]
 pub enum Event {
-    /// The request is rejected. No other event is sent.
+    /// The request is rejected, or the engine has failed. This is the last event.
     Refused(Error),
     /// The request has left the queue. This is the first event.
     Accepted(Accepted),

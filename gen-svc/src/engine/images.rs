@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::pace::Pace;
 use super::schedule::{Scheduler, Wanted};
 use crate::cache::Digest;
-use crate::error::Error;
+use crate::error::{DeviceFault, Error};
 use crate::models::Features;
 use crate::models::vision::{TorchTower, TowerRun};
 
@@ -39,7 +39,10 @@ impl ImageEncoder {
     /// one. Returns the tokens that the slices count: as many as take as long, and not fewer than a
     /// slice's share of the image's patches. Before `pace` is known, a slice counts the whole budget.
     /// Requests whose image fails end with an error.
-    pub(super) fn advance(&mut self, scheduler: &mut Scheduler, budget: usize, pace: Pace) -> usize {
+    ///
+    /// # Errors
+    /// The device has failed for good.
+    pub(super) fn advance(&mut self, scheduler: &mut Scheduler, budget: usize, pace: Pace) -> Result<usize, Error> {
         let (mut spent, mut last) = (0, 0);
         // The next slice takes about as long as the last one.
         while (spent == 0 || spent + last <= budget)
@@ -50,18 +53,32 @@ impl ImageEncoder {
                 continue;
             }
             let start = Instant::now();
-            match self.slice(&wanted) {
+            match self.attempt(&wanted) {
                 Ok(tokens) => {
                     last = pace.tokens(start.elapsed()).unwrap_or(budget).max(tokens).max(1);
                     spent += last;
                 }
+                Err(error) if error.device_fault() == Some(DeviceFault::Lost) => return Err(error),
                 Err(error) => {
                     self.current = None;
                     scheduler.fail(wanted.request, &error);
                 }
             }
         }
-        spent
+        Ok(spent)
+    }
+
+    /// Computes a slice. If the device has too little memory, frees what libtorch keeps and starts the
+    /// image once more.
+    fn attempt(&mut self, wanted: &Wanted) -> Result<usize, Error> {
+        match self.slice(wanted) {
+            Err(error) if error.device_fault() == Some(DeviceFault::OutOfMemory) => {
+                tracing::warn!(error = error.chain(), "image exceeds the device's memory, computing it once more");
+                self.tower.iter().for_each(TorchTower::free_cache);
+                self.slice(wanted)
+            }
+            done => done,
+        }
     }
 
     /// Computes a slice of the current image, or else the first of the wanted one. Returns the tokens

@@ -265,6 +265,14 @@ impl RequestState {
         self.sink.send(Event::Refused(error));
     }
 
+    /// Ends a running request, with all its outputs, because the engine has failed. Another replica can
+    /// resume the outputs. Later calls have no effect.
+    pub(super) fn abort(&mut self) {
+        if std::mem::replace(&mut self.unfinished, 0) > 0 {
+            self.sink.send(Event::Refused(Error::EngineFailed));
+        }
+    }
+
     /// Counts the end of an output in the metrics.
     pub(super) fn count_output(&self, finish: &'static str) {
         self.metrics.output_ended(finish);

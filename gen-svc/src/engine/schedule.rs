@@ -33,6 +33,8 @@ const LONG_WAIT: Duration = Duration::from_secs(2);
 const STARTS_PER_LONG_WAIT: u64 = 4;
 /// How long steps stay short after a caller with few running sequences was active.
 const SHORT_STEPS: Duration = Duration::from_secs(5);
+/// How long fewer sequences run after a step that exceeded the device's memory.
+const CROWDED: Duration = Duration::from_secs(30);
 /// How long a channel must be full before its sequences are preempted for others.
 const SLOW_READER_GRACE: Duration = Duration::from_secs(2);
 
@@ -55,6 +57,8 @@ pub(super) struct Scheduler {
     express_tokens: usize,
     /// The last time that a caller with few running sequences was active.
     last_few: Option<Instant>,
+    /// The running sequences that were left when a step exceeded the device's memory, and the time.
+    crowded: Option<(usize, Instant)>,
 }
 
 /// An image that a running sequence waits for.
@@ -91,6 +95,7 @@ impl Scheduler {
             steps: 0,
             express_tokens: 0,
             last_few: None,
+            crowded: None,
         }
     }
 
@@ -152,7 +157,7 @@ impl Scheduler {
     /// Starts the sequence with the longest wait, if one has waited long and it is the turn of such.
     fn start_long_wait(&mut self) -> Turn {
         // While no place is free, a sequence that preempts another takes nothing from this one.
-        if self.until_long_wait > 0 || self.running.len() >= self.limits.max_running {
+        if self.until_long_wait > 0 || self.running.len() >= self.max_running() {
             return Turn::NotDue;
         }
         let now = Instant::now();
@@ -187,7 +192,7 @@ impl Scheduler {
 
     /// Starts the `at`-th waiting sequence if there is room. `is_raised`: with the highest priority.
     fn start(&mut self, at: usize, is_raised: bool) -> bool {
-        if self.running.len() >= self.limits.max_running {
+        if self.running.len() >= self.max_running() {
             return false;
         }
         let mut sequence = self.waiting.remove(at);
@@ -204,6 +209,25 @@ impl Scheduler {
         sequence.start(self.requests.get_mut(sequence.request));
         insert(&mut self.running, sequence);
         true
+    }
+
+    /// Returns the most sequences that may run. After a step that exceeded the device's memory, this is
+    /// the number that was left, for a while.
+    fn max_running(&self) -> usize {
+        let crowded = self.crowded.filter(|(_, since)| since.elapsed() < CROWDED);
+        crowded.map_or(self.limits.max_running, |(left, _)| left.min(self.limits.max_running))
+    }
+
+    /// Preempts the lower-ranked half of the sequences with a count above zero, and removes their counts.
+    /// Returns false if there is only one.
+    pub(super) fn halve(&mut self, counts: &mut Vec<usize>) -> bool {
+        let taking_part: Vec<usize> = (0..counts.len()).filter(|&at| counts[at] > 0).collect();
+        for &at in taking_part[taking_part.len().div_ceil(2)..].iter().rev() {
+            self.preempt(at);
+            counts.remove(at);
+        }
+        self.crowded = Some((self.running.len(), Instant::now()));
+        taking_part.len() > 1
     }
 
     /// Returns true if the pool has the sequence's blocks besides the blocks that the running

@@ -484,12 +484,13 @@ impl Sequence {
     /// Ends the output because the engine has failed.
     pub(super) fn abort(&mut self, state: &mut RequestState) {
         state.span.fail();
-        let interruption = if state.is_accepted() {
-            Interruption::Ended(FinishReason::Error)
+        if state.is_accepted() {
+            self.phase = Span::none();
+            self.log(state, FinishReason::Error.name());
+            state.abort();
         } else {
-            Interruption::Refused(Error::EngineFailed)
-        };
-        self.interrupt(state, interruption);
+            state.refuse(Error::EngineFailed);
+        }
     }
 
     fn end(

@@ -13,6 +13,7 @@ use super::pace::Pace;
 use super::schedule::Scheduler;
 use super::shared::Shared;
 use crate::cache::BlockPool;
+use crate::error::{DeviceFault, Error};
 use crate::models::vision::TorchTower;
 use crate::models::{Logits, Model};
 
@@ -26,6 +27,15 @@ const FULL_POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// How long a step waits for the tokens that grammars allow, after the model. The other outputs wait
 /// as long.
 const MASK_WAIT: Duration = Duration::from_millis(10);
+
+/// How the steps ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    /// No work is left.
+    Done,
+    /// No further step can be computed.
+    Failed,
+}
 
 /// The state of the thread.
 pub(super) struct EngineThread {
@@ -69,36 +79,51 @@ impl EngineThread {
     }
 
     /// Runs until no work is left, and either all handles are dropped or a stop is requested. After
-    /// a panic, all current and later requests fail, and the process continues.
+    /// a panic or a failure of the device, all current and later requests fail.
     pub(super) fn run(mut self) {
         let _no_grad = tch::no_grad_guard();
-        let ended = catch_unwind(AssertUnwindSafe(|| while self.step() {}));
-        if ended.is_err() {
-            tracing::error!("engine panicked");
+        if self.steps() == Outcome::Failed {
             self.shared.lifecycle.fail();
             self.fail_all();
         }
         self.shared.step_clock.end();
     }
 
+    /// Runs steps until no work is left, or none can be computed any more.
+    fn steps(&mut self) -> Outcome {
+        let run = || {
+            while self.step()? {}
+            Ok::<_, Error>(())
+        };
+        match catch_unwind(AssertUnwindSafe(run)) {
+            Ok(Ok(())) => return Outcome::Done,
+            Ok(Err(error)) => tracing::error!(error = error.chain(), "device failed"),
+            Err(_) => tracing::error!("engine panicked"),
+        }
+        Outcome::Failed
+    }
+
     /// Runs one step. Returns false if no work is left and none can arrive.
-    fn step(&mut self) -> bool {
+    ///
+    /// # Errors
+    /// The device has failed for good.
+    fn step(&mut self) -> Result<bool, Error> {
         self.shared.step_clock.beat();
         if !self.receive() {
-            return false;
+            return Ok(false);
         }
         self.reap_interrupted();
         self.sample_late();
         self.scheduler.admit();
         // A caller that was accepted finds itself among the running, also during its first step.
         self.report();
-        let spent = self.images.advance(&mut self.scheduler, self.shared.limits.prefill_chunk, self.pace);
-        let has_computed = self.compute(spent) || spent > 0;
+        let spent = self.images.advance(&mut self.scheduler, self.shared.limits.prefill_chunk, self.pace)?;
+        let has_computed = self.compute(spent)? || spent > 0;
         self.report();
         if !has_computed && !self.scheduler.is_empty() {
             thread::sleep(FULL_POLL_INTERVAL);
         }
-        true
+        Ok(true)
     }
 
     /// Handles all queued commands. While no sequence exists, waits for a command. Returns false if
@@ -165,11 +190,50 @@ impl EngineThread {
 
     /// Computes the next tokens of all sequences that are ready. Returns false if none is.
     /// `spent` is the part of the step's budget that images took.
-    fn compute(&mut self, spent: usize) -> bool {
-        let Self { model, logits, scheduler, sampled, pace, .. } = self;
-        let counts = scheduler.plan(spent);
-        let Scheduler { running, pool, requests, .. } = scheduler;
-        let planned = || running.iter().zip(&counts).filter(|(_, count)| **count > 0);
+    ///
+    /// # Errors
+    /// The device has failed for good.
+    fn compute(&mut self, spent: usize) -> Result<bool, Error> {
+        let mut counts = self.scheduler.plan(spent);
+        if counts.iter().all(|count| *count == 0) {
+            return Ok(false);
+        }
+        let computed = self.forward(&mut counts);
+        if let Err(error) = &computed
+            && error.device_fault() == Some(DeviceFault::Lost)
+        {
+            return computed.map(|_| true);
+        }
+        self.advance(counts, computed);
+        Ok(true)
+    }
+
+    /// Computes a step, and returns the number of rows of each chunk. If the device has too little
+    /// memory, frees what libtorch keeps, preempts half of the step's sequences and tries again, until
+    /// one sequence is left. That one is tried once more.
+    fn forward(&mut self, counts: &mut Vec<usize>) -> Result<Vec<usize>, Error> {
+        let mut is_last = false;
+        loop {
+            let error = match self.attempt(counts) {
+                Err(error) if error.device_fault() == Some(DeviceFault::OutOfMemory) && !is_last => error,
+                done => return done,
+            };
+            is_last = !self.scheduler.halve(counts);
+            let sequences = counts.iter().filter(|count| **count > 0).count();
+            tracing::warn!(
+                error = error.chain(),
+                sequences,
+                "step exceeds the device's memory, computing a smaller one"
+            );
+            self.model.free_cache();
+        }
+    }
+
+    /// Computes a step once. Returns the number of rows of each chunk.
+    fn attempt(&mut self, counts: &[usize]) -> Result<Vec<usize>, Error> {
+        let Self { model, logits, scheduler, pace, .. } = self;
+        let Scheduler { running, requests, .. } = scheduler;
+        let planned = || running.iter().zip(counts).filter(|(_, count)| **count > 0);
         let media: Vec<_> = planned()
             .map(|(sequence, &count)| {
                 let state = requests.get(sequence.request);
@@ -182,28 +246,29 @@ impl EngineThread {
                 sequence.chunk(requests.get(sequence.request), count, images, positions.as_deref())
             })
             .collect();
-        if chunks.is_empty() {
-            return false;
-        }
         let start = Instant::now();
-        let computed = model.forward(&chunks, logits);
+        model.forward(&chunks, logits)?;
         pace.observe(chunks.iter().map(|chunk| chunk.tokens.len()).sum(), start.elapsed());
-        let row_counts: Vec<usize> = chunks.iter().map(|chunk| chunk.logit_rows().len()).collect();
-        drop(chunks);
-        drop(media);
+        Ok(chunks.iter().map(|chunk| chunk.logit_rows().len()).collect())
+    }
+
+    /// Gives the sequences of a step their rows. If the step failed, they end.
+    fn advance(&mut self, counts: Vec<usize>, computed: Result<Vec<usize>, Error>) {
+        let Self { logits, scheduler, sampled, .. } = self;
+        let Scheduler { running, pool, requests, .. } = scheduler;
         let masks_by = Instant::now() + MASK_WAIT;
         let mut rows = logits.rows();
-        let (mut counts, mut row_counts) = (counts.into_iter(), row_counts.into_iter());
+        let (mut counts, mut row_counts) = (counts.into_iter(), computed.iter().flatten());
         running.retain_mut(|sequence| {
             let count = counts.next().unwrap_or(0);
             if count == 0 {
                 return true;
             }
-            let mut rows: Vec<_> = rows.by_ref().take(row_counts.next().unwrap_or(0)).collect();
+            let mut rows: Vec<_> = rows.by_ref().take(row_counts.next().copied().unwrap_or(0)).collect();
             let before = sequence.length();
             let state = requests.get_mut(sequence.request);
             let ended = match &computed {
-                Ok(()) => sequence.advance(state, count, &mut rows, masks_by, pool),
+                Ok(_) => sequence.advance(state, count, &mut rows, masks_by, pool),
                 Err(error) => sequence.fail(state, error),
             };
             *sampled += (sequence.length() - before) as u64;
@@ -213,7 +278,6 @@ impl EngineThread {
             }
             !ended
         });
-        true
     }
 
     /// Fails all requests until a stop is requested or all handles are dropped.

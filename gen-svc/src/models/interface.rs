@@ -26,6 +26,9 @@ pub trait Model: std::fmt::Debug + Send {
     /// # Errors
     /// The backend's. The chunks' blocks are then undefined from `past` on.
     fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error>;
+
+    /// Returns memory that the backend keeps for later calls to the device.
+    fn free_cache(&mut self) {}
 }
 
 /// The sizes of a model.

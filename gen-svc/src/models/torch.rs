@@ -8,6 +8,7 @@ use super::decoder::{self, Decoder};
 use super::images::images;
 use super::interface::{Logits, Model, ModelShape, SequenceChunk};
 use crate::cache::BlockCopy;
+use crate::device;
 use crate::error::Error;
 use crate::weights::{ModelFile, TorchTarget};
 
@@ -210,6 +211,10 @@ impl Model for TorchDecoder {
 
     fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
         self.kv.allocate(blocks)
+    }
+
+    fn free_cache(&mut self) {
+        device::free_cache(self.target.device);
     }
 
     fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {

@@ -1,5 +1,6 @@
 //! Helpers of the tests that need libtorch: a generation service in the test's process.
 
+pub mod faulty_model;
 pub mod flash;
 pub mod gguf_pair;
 pub mod image_checkpoint;

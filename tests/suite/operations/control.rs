@@ -1,9 +1,11 @@
 //! ControlService: the state that an operator reads from a generation server, and the operator's
 //! actions.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use gen_svc::cache::BLOCK;
+use gen_svc::command::CommandError;
 use gen_svc::engine::{Config, Engine};
 use gen_svc::error::Error;
 use gen_svc::grpc;
@@ -19,8 +21,10 @@ use tandem_common::status::Reason;
 use tandem_tests::failure::{failed, is_failed};
 use tandem_tests::{Running, default_model, error_texts};
 use tandem_tests_full::Generation;
+use tandem_tests_full::faulty_model::{DEVICE_LOST, FaultyModel};
 use tandem_tests_full::served_model::served_model;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 use tonic_health::pb::HealthCheckRequest;
@@ -136,8 +140,9 @@ impl Model for Broken {
 async fn server_reports_a_failed_engine_and_still_drains() {
     let load = |_: &Config| Ok((served_model(), Box::new(Broken) as Box<dyn Model>));
     let (engine, _thread) = Engine::start_with(Config::new(default_model()), load).expect("starts");
-    let (service, mut control, mut generate) =
-        clients_of(Generation::serving(engine, ServeArgs::default()).await).await;
+    // The delay keeps the failed server until the test has looked at it.
+    let args = ServeArgs { drain_delay_seconds: 3600, ..ServeArgs::default() };
+    let (service, mut control, mut generate) = clients_of(Generation::serving(engine, args).await).await;
     let input = Some(Input::TokenIds(pb::TokenIds { ids: vec![1, 2] }));
     let request = pb::GenerateRequest { input, ..pb::GenerateRequest::default() };
     let mut answer = generate.generate(request.clone()).await.expect("accepted").into_inner();
@@ -156,6 +161,71 @@ async fn server_reports_a_failed_engine_and_still_drains() {
     drop(changes);
     drop(answer);
     control.drain(pb::DrainRequest {}).await.expect("an answer");
+    tokio::time::timeout(Duration::from_secs(20), service.running.ended()).await.expect("it ends");
+}
+
+/// Returns the status line of a probe.
+async fn probe(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.expect("it is sent");
+    let mut response = String::new();
+    stream.read_to_string(&mut response).await.expect("it answers");
+    response.lines().next().unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_whose_device_failed_reports_it_and_ends_with_an_error() {
+    let mut steps = 0;
+    let (model, _) = FaultyModel::new(&served_model(), move |_| {
+        steps += 1;
+        (steps > 4).then_some(DEVICE_LOST)
+    });
+    let load = |_: &Config| Ok((served_model(), model));
+    let (engine, thread) = Engine::start_with(Config::new(default_model()), load).expect("starts");
+    let probes = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let args = ServeArgs { drain_delay_seconds: 3600, health_listen: Some(probes), ..ServeArgs::default() };
+    let (service, mut control, mut generate) = clients_of(Generation::serving(engine.clone(), args).await).await;
+    assert!(probe(probes, "/livez").await.contains("200"));
+
+    let input = Some(Input::TokenIds(pb::TokenIds { ids: vec![1, 2] }));
+    let request = pb::GenerateRequest { input, ..pb::GenerateRequest::default() };
+    let mut answer = generate.generate(request).await.expect("accepted").into_inner();
+    let mut deltas = 0;
+    let ended = loop {
+        match answer.message().await {
+            Ok(Some(response)) => {
+                deltas += usize::from(matches!(response.event, Some(pb::generate_response::Event::Delta(_))));
+            }
+            Ok(None) => panic!("a failed output has no complete end"),
+            Err(status) => break failed(&status),
+        }
+    };
+    assert_eq!((ended.code, ended.reason.as_str()), (Code::Internal, "ENGINE_FAILED"));
+    assert!(deltas > 0, "the failure comes during the answer");
+    engine.lifecycle().failed().await;
+    while !probe(probes, "/livez").await.contains("503") {}
+
+    control.drain(pb::DrainRequest {}).await.expect("the delay ends");
+    drop((answer, generate, control));
+    tokio::time::timeout(Duration::from_secs(20), service.running.ended()).await.expect("it ends");
+    let ended = gen_svc::serve::end(engine, thread).await.expect_err("the program exits with an error");
+    assert!(matches!(ended, CommandError::EngineFailed), "{ended}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn server_whose_device_failed_ends_by_itself() {
+    let (model, _) = FaultyModel::new(&served_model(), |_| Some(DEVICE_LOST));
+    let load = |_: &Config| Ok((served_model(), model));
+    let (engine, _thread) = Engine::start_with(Config::new(default_model()), load).expect("starts");
+    let (service, control, mut generate) = clients_of(Generation::serving(engine, ServeArgs::default()).await).await;
+    let input = Some(Input::TokenIds(pb::TokenIds { ids: vec![1, 2] }));
+    let request = pb::GenerateRequest { input, ..pb::GenerateRequest::default() };
+    // The server may end before the stream begins.
+    if let Ok(answer) = generate.generate(request).await {
+        let mut answer = answer.into_inner();
+        while let Ok(Some(_)) = answer.message().await {}
+    }
+    drop((generate, control));
     tokio::time::timeout(Duration::from_secs(20), service.running.ended()).await.expect("it ends");
 }
 

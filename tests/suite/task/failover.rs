@@ -2,6 +2,7 @@
 //! answer as without the failure.
 
 mod chaos;
+mod device;
 mod images;
 mod retries;
 mod stuck;

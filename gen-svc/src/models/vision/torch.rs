@@ -10,6 +10,7 @@ use tch::{Kind, Tensor};
 
 use super::geometry::{Geometry, Windows, neighbours};
 use super::tower::{Axis, Positions, Rotary, TableOrder, Tower};
+use crate::device;
 use crate::error::Error;
 use crate::models::features::Features;
 use crate::models::torch::load::Loader;
@@ -63,6 +64,11 @@ pub struct TowerRun {
 }
 
 impl TorchTower {
+    /// Returns the unused memory that libtorch keeps to the device.
+    pub(crate) fn free_cache(&self) {
+        device::free_cache(self.target.device);
+    }
+
     /// Loads the tensors.
     pub(super) fn load(tower: Tower, file: &ModelFile, target: TorchTarget) -> Result<Self, Error> {
         let loader = Loader::new(file, target);

@@ -1,0 +1,40 @@
+//! The memory of GPUs, by calls of libtorch that tch does not bind. `device/allocator.cpp` makes them.
+
+use std::ffi::c_int;
+
+use tch::Device;
+
+/// The memory of a GPU, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// The bytes that no process has.
+    pub free: u64,
+    /// All bytes.
+    pub total: u64,
+}
+
+#[allow(unsafe_code)]
+unsafe extern "C" {
+    fn tandem_cuda_empty_cache() -> bool;
+    fn tandem_cuda_memory(device: c_int, free: *mut u64, total: *mut u64) -> bool;
+}
+
+/// Returns the unused memory that libtorch keeps to the GPU. Has no effect on the CPU.
+pub(crate) fn free_cache(device: Device) {
+    #[allow(unsafe_code)]
+    // SAFETY: the function has no preconditions, and catches exceptions.
+    if device.is_cuda() && !unsafe { tandem_cuda_empty_cache() } {
+        tracing::warn!("libtorch's unused memory of the GPU cannot be freed");
+    }
+}
+
+/// Returns the memory of a GPU. None for the CPU, or if CUDA does not report it.
+#[must_use]
+pub fn memory(device: Device) -> Option<DeviceMemory> {
+    let Device::Cuda(index) = device else { return None };
+    let (mut free, mut total) = (0, 0);
+    #[allow(unsafe_code)]
+    // SAFETY: both pointers are valid for one number, and the function catches exceptions.
+    let is_known = unsafe { tandem_cuda_memory(c_int::try_from(index).ok()?, &raw mut free, &raw mut total) };
+    is_known.then_some(DeviceMemory { free, total })
+}

@@ -1,0 +1,27 @@
+//! Failures of the device, recognized in libtorch's errors. It imports no other module.
+
+/// A failure of the device that computes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceFault {
+    /// The device has too little memory for a call. Later calls work.
+    OutOfMemory,
+    /// Every later call fails too: CUDA reports an error of a kernel until the process ends.
+    Lost,
+}
+
+/// Parts of the first line that mean too little memory: of libtorch's allocator for a GPU and of the
+/// driver, of cuBLAS and cuDNN, and of libtorch's allocator for the CPU.
+const OUT_OF_MEMORY: [&str; 3] =
+    ["out of memory", "_status_alloc_failed", "defaultcpuallocator: can't allocate memory"];
+/// Parts of the first line of the other errors of CUDA and of its libraries.
+const LOST: [&str; 5] = ["cuda error", "cuda driver error", "cublas_status_", "cudnn_status_", "cudnn error"];
+
+impl DeviceFault {
+    /// Returns the fault that an error of libtorch reports. tch passes only the error's text. The
+    /// first line has the message; the stack below it names CUDA's libraries in every error.
+    pub(super) fn of(text: &str) -> Option<Self> {
+        let line = text.lines().next().unwrap_or_default().to_ascii_lowercase();
+        let has = |parts: &[&str]| parts.iter().any(|part| line.contains(part));
+        if has(&OUT_OF_MEMORY) { Some(Self::OutOfMemory) } else { has(&LOST).then_some(Self::Lost) }
+    }
+}

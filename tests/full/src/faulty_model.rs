@@ -1,0 +1,87 @@
+//! A model without weights whose steps fail as a test decides.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use gen_svc::cache::BLOCK;
+use gen_svc::error::Error;
+use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
+use gen_svc::request::ServedModel;
+use tandem_tests::scramble;
+use tch::TchError;
+
+use crate::served_model::{CONTEXT, served_model};
+
+/// The text of libtorch for a GPU without memory, with the start of its stack.
+pub const OUT_OF_MEMORY: &str = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB \
+                                 of which 1.12 GiB is free.\nException raised from malloc at CUDACachingAllocator.cpp";
+/// The text of libtorch for a kernel that failed.
+pub const DEVICE_LOST: &str = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be \
+                               asynchronously reported at some other API call.";
+
+/// Returns the text of a step's error, or None if the step succeeds.
+type Fault = Box<dyn FnMut(&[SequenceChunk<'_>]) -> Option<&'static str> + Send>;
+
+/// The model. Its logits depend on the last token and on its position.
+pub struct FaultyModel {
+    vocabulary: usize,
+    fault: Fault,
+    freed: Arc<AtomicUsize>,
+}
+
+impl FaultyModel {
+    /// Creates a model for a served model's vocabulary. The number is how often its cache was freed.
+    #[must_use]
+    pub fn new(
+        served: &ServedModel,
+        fault: impl FnMut(&[SequenceChunk<'_>]) -> Option<&'static str> + Send + 'static,
+    ) -> (Box<dyn Model>, Arc<AtomicUsize>) {
+        let freed = Arc::<AtomicUsize>::default();
+        let model = Self { vocabulary: served.vocabulary_size, fault: Box::new(fault), freed: Arc::clone(&freed) };
+        (Box::new(model), freed)
+    }
+}
+
+/// Returns the facts of a model with every token of the default model.
+#[must_use]
+pub fn served_with_all_tokens() -> ServedModel {
+    let served = served_model();
+    ServedModel { vocabulary_size: served.tokenizer.vocab_size(), ..served }
+}
+
+impl fmt::Debug for FaultyModel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyModel").field("vocabulary", &self.vocabulary).finish_non_exhaustive()
+    }
+}
+
+impl Model for FaultyModel {
+    fn shape(&self) -> ModelShape {
+        ModelShape { vocabulary: self.vocabulary, context: CONTEXT, block: BLOCK, block_bytes: 64 }
+    }
+
+    fn allocate(&mut self, _blocks: u32) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
+        if let Some(text) = (self.fault)(chunks) {
+            return Err(Error::Torch(TchError::Torch(text.to_owned())));
+        }
+        let rows = chunks.iter().map(|chunk| chunk.logit_rows().len()).sum();
+        logits.resize(rows, self.vocabulary);
+        let wanted = chunks.iter().flat_map(|chunk| chunk.logit_rows().map(|i| (chunk.tokens[i], chunk.past + i)));
+        for (row, (token, position)) in logits.rows().zip(wanted) {
+            let hash = scramble(u64::from(token) << 32 | position as u64);
+            for (id, logit) in (0..).zip(row) {
+                *logit = (scramble(hash ^ id) % 4096) as f32 / 1024.0;
+            }
+        }
+        Ok(())
+    }
+
+    fn free_cache(&mut self) {
+        self.freed.fetch_add(1, Ordering::Relaxed);
+    }
+}
