@@ -173,6 +173,30 @@ fn processor_template_is_used_without_a_tokenizer_template() {
     assert_eq!(load("processor-and-config", &[processor, config]).templates.get("default"), Some("c"));
 }
 
+/// As `AutoProcessor` of transformers reads them.
+#[test]
+fn templates_of_a_processor_precede_others() {
+    let files = [
+        ("chat_template.jinja", "file"),
+        ("tokenizer_config.json", r#"{"chat_template": "tokenizer"}"#),
+        ("additional_chat_templates/rag.jinja", "rag"),
+    ];
+    let legacy = ("chat_template.json", r#"{"chat_template": "legacy"}"#);
+    let nested = ("processor_config.json", r#"{"chat_template": "nested"}"#);
+    let null = ("processor_config.json", r#"{"chat_template": null}"#);
+    let image = ("preprocessor_config.json", "{}");
+    for (name, more, expected) in [
+        ("no-processor", &[legacy][..], "file"),
+        ("image-processor", &[image], "file"),
+        ("legacy", &[image, legacy], "legacy"),
+        ("nested", &[legacy, nested], "nested"),
+        ("null", &[legacy, null], "legacy"),
+    ] {
+        let templates = load(name, &[&files[..], more].concat()).templates;
+        assert_eq!((templates.get("default"), templates.get("rag")), (Some(expected), Some("rag")), "{name}");
+    }
+}
+
 #[test]
 fn generation_config_follows_the_file_order_of_transformers() {
     let config = json!({"model_type": "m", "eos_token_id": 5, "text_config": {"max_position_embeddings": 2048}});

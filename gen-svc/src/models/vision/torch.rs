@@ -152,7 +152,11 @@ impl TorchTower {
         if is_cut {
             return Ok(pixels.f_view([1, -1, columns])?);
         }
-        let cut = pixels.f_view([-1, 3, height, p, width, p])?.f_permute([0, 2, 4, 1, 3, 5])?;
+        let sides = &image.plan.shape[image.plan.shape.len() - 2..];
+        let pixels = pixels.f_view([-1, 3, sides[0] as i64, sides[1] as i64])?;
+        // As in a convolution: pixels beside the last whole patch are left out.
+        let whole = pixels.f_narrow(2, 0, height * p)?.f_narrow(3, 0, width * p)?;
+        let cut = whole.f_reshape([-1, 3, height, p, width, p])?.f_permute([0, 2, 4, 1, 3, 5])?;
         Ok(cut.f_reshape([-1, height * width, columns])?)
     }
 
