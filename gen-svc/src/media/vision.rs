@@ -176,8 +176,7 @@ impl Vision {
         let prepare = |image: &Encoded| {
             CancelScope::check().map_err(Error::Tokenize)?;
             let prepared = self.cache.prepare(&self.processor, &image.bytes, &self.limits.image);
-            let prepared = prepared.map_err(|source| image_error(image.field.clone(), source))?;
-            Ok((prepared, self.processor.digest(&image.bytes)))
+            prepared.map_err(|source| image_error(image.field.clone(), source))
         };
         if encoded.len() == 1 {
             return encoded.iter().map(prepare).collect();
