@@ -151,7 +151,7 @@ SETTINGS = [
 # The sides of an image that is not resized are multiples of the first number, at least the second. The
 # image processors take others, with which the models fail.
 CELLS = {"Gemma4ImageProcessor": (8, 8), "PixtralImageProcessor": (1, 16)}
-# Sides for every class, and those that some class takes without a resize.
+# Sides for every class. Some classes take some of them without a resize.
 SIDES = [(50, 37), (120, 47), (3, 5), (8, 8), (56, 56), (40, 60), (300, 200)]
 
 

@@ -66,8 +66,7 @@ fn odd_settings_give_the_pixel_values_of_the_image_processors() {
     let rows = golden("processors");
     for row in &rows {
         let object = |key: &str| row[key].as_object().unwrap().clone();
-        let files =
-            Files { processor: object("processor"), preprocessor: object("preprocessor"), ..Files::default() };
+        let files = Files { processor: object("processor"), preprocessor: object("preprocessor"), ..Files::default() };
         let processor = Processor::new(&files).unwrap_or_else(|error| panic!("{}: {error}", row["preprocessor"]));
         for image in row["images"].as_array().unwrap() {
             let what = format!("{} {}", row["preprocessor"], image["sides"]);

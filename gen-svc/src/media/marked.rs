@@ -53,9 +53,7 @@ impl MediaFile {
         let field = format!("media[{index}]");
         match self.source {
             MediaSource::Bytes(bytes) => Ok(Encoded { field, bytes }),
-            MediaSource::Url(_) => {
-                Err(Error::Fetch { field: format!("{field}.url"), source: FetchError::NoHosts })
-            }
+            MediaSource::Url(_) => Err(Error::Fetch { field: format!("{field}.url"), source: FetchError::NoHosts }),
         }
     }
 }

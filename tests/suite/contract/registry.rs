@@ -60,7 +60,8 @@ async fn a_model_with_an_image_processor_has_the_limits_of_images() {
     let models = client.list_models(pb::ListModelsRequest {}).await.expect("lists").into_inner().models;
     let limits = pb::ImageLimits { max_images: 256, max_image_pixels: 128 << 20 };
     let expected = [("seeing", vec![MediaKind::Image.into()], Some(limits)), ("tiny", vec![], None)];
-    let found: Vec<_> = models.iter().map(|model| (&*model.id, model.media_kinds.clone(), model.image_limits)).collect();
+    let found: Vec<_> =
+        models.iter().map(|model| (&*model.id, model.media_kinds.clone(), model.image_limits)).collect();
     assert_eq!(found, expected);
     let request = pb::GetModelRequest { model: "seeing".to_owned() };
     let described = client.get_model(request).await.expect("describes").into_inner().model;

@@ -2,7 +2,7 @@
 
 use crate::image::CHANNELS;
 
-/// Writes the bytes of each channel of `row` to a plane of its own. The planes are equally long.
+/// Writes the bytes of each channel of `row` to its plane. The planes are equally long.
 pub(super) fn split(row: &[u8], planes: [&mut [u8]; CHANNELS]) {
     let [red, green, blue] = planes;
     let done = split_blocks(row, [&mut *red, &mut *green, &mut *blue]);

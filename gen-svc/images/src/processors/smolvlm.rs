@@ -67,8 +67,7 @@ pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorErro
 
 impl SmolVlm {
     fn geometry(&self, width: usize, height: usize) -> Geometry {
-        let fitted =
-            if self.resizes { limited(fitted(width, height, self.longest_edge)) } else { (width, height) };
+        let fitted = if self.resizes { limited(fitted(width, height, self.longest_edge)) } else { (width, height) };
         if !self.splitting {
             return Geometry { fitted, stretched: (self.tile, self.tile), rows: 0, columns: 0 };
         }

@@ -1,4 +1,4 @@
-//! The filters, and the kernels of those that weigh pixels.
+//! The filters, and the kernels of the filters that weigh pixels.
 
 use std::f64::consts::PI;
 

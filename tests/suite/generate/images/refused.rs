@@ -56,7 +56,11 @@ fn cases() -> Vec<Case> {
             with(json!({"type": "image_url", "image_url": {"url": url}})),
             "hf_messages_json[0].content[1].url",
         ),
-        not_fetched("url-as-image", with(json!({"type": "image", "image": url})), "hf_messages_json[0].content[1].image"),
+        not_fetched(
+            "url-as-image",
+            with(json!({"type": "image", "image": url})),
+            "hf_messages_json[0].content[1].image",
+        ),
         invalid("no-type", with(json!({"base64": "QQ=="})), "hf_messages_json[0].content[1].type"),
         large("side", &png_header(70_000, 1)),
         invalid("path", with(json!({"type": "image", "path": "/etc/hostname"})), "hf_messages_json[0].content[1].path"),
