@@ -12,6 +12,9 @@ loader refuses them all.
 A processor has its settings and, for images of several sides, the shape and the digest of the pixel
 values as 32-bit floats, or null if it refuses the image. This script and the suite compute the images
 from their sides (`picture` below).
+
+A row of templates has the files of a folder that may contain chat templates, and the text of the default
+template that AutoProcessor applies.
 """
 
 import base64
@@ -19,14 +22,18 @@ import hashlib
 import io
 import json
 import random
+import tempfile
 import warnings
 from pathlib import Path
 
 import numpy
+import tokenizers
 import torch
 import transformers
 from PIL import Image, ImageFilter
 from transformers.image_utils import load_image, load_image_as_tensor
+
+from image_architecture_cases import FAMILIES
 
 HERE = Path(__file__).parent
 
@@ -183,6 +190,46 @@ def processors():
             yield {"processor": own, "preprocessor": {"image_processor_type": kind, **given}, "images": images}
 
 
+# ---- chat templates ----
+
+JINJA = {"chat_template.jinja": "from a file"}
+LEGACY = {"chat_template.json": json.dumps({"chat_template": "from chat_template.json"})}
+NAMED = {"additional_chat_templates/rag.jinja": "named"}
+FOLDERS = {
+    "file": (JINJA, {}),
+    "file_and_named": (JINJA | NAMED, {}),
+    "legacy": (LEGACY, {}),
+    "legacy_and_file": (LEGACY | JINJA, {}),
+    "processor": (JINJA, {"chat_template": "from the processor"}),
+    "processor_and_legacy": (LEGACY | JINJA, {"chat_template": "from the processor"}),
+    "several_of_the_processor": (JINJA, {"chat_template": {"default": "the default one", "rag": "another"}}),
+    "null_of_the_processor": (LEGACY | JINJA, {"chat_template": None}),
+}
+
+
+def templates():
+    """Yields folders and the templates that their processors apply."""
+    family = FAMILIES["gemma3"]
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.add_special_tokens(family["tokens"])
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "of the tokenizer", **family["tokenizer"]}
+    for name, (files, processor) in FOLDERS.items():
+        own = {"processor_class": "Gemma3Processor", "image_seq_length": 4, **processor}
+        files = files | {
+            "processor_config.json": json.dumps(own),
+            "preprocessor_config.json": json.dumps({"image_processor_type": "Gemma3ImageProcessor"}),
+            "tokenizer_config.json": json.dumps(settings),
+        }
+        with tempfile.TemporaryDirectory() as folder:
+            for file, text in files.items():
+                path = Path(folder) / file
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(text)
+            tokenizer.save(f"{folder}/tokenizer.json")
+            loaded = transformers.AutoProcessor.from_pretrained(folder)
+            yield {"name": name, "files": files, "default": loaded.apply_chat_template([{"role": "user", "content": "x"}])}
+
+
 def main():
     warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
@@ -192,7 +239,7 @@ def main():
     ]
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     lines = lambda rows: ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
-    text = f'{{"made_with":{json.dumps(versions)},\n"files":[\n{lines(files)}\n],\n"processors":[\n{lines(processors())}\n]}}\n'
+    text = f'{{"made_with":{json.dumps(versions)},\n"files":[\n{lines(files)}\n],\n"templates":[\n{lines(templates())}\n],\n"processors":[\n{lines(processors())}\n]}}\n'
     (HERE / "image_processors.json").write_text(text)
 
 

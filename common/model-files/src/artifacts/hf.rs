@@ -106,6 +106,7 @@ fn is_empty(value: &Value) -> bool {
 
 /// Reads the chat templates. Those of a processor precede the tokenizer's if the folder has a
 /// processor, as `AutoProcessor` reads them. Without one, `AutoTokenizer` reads the tokenizer's.
+/// Named templates remain beside both.
 fn templates(folder: &Path, tokenizer_config: &Object) -> Result<Templates, ArtifactsError> {
     let (mut templates, own) = (tokenizer_templates(folder, tokenizer_config)?, processor_templates(folder)?);
     let has_processor = [PROCESSOR, PREPROCESSOR].iter().any(|file| folder.join(file).exists());
