@@ -500,7 +500,9 @@ impl Error {
             | Self::TextTooLong { field, .. }
             | Self::Template { field, .. }
             | Self::PromptOverLimit { field, .. } => Failure::new(reason, self.to_string()).with_field(*field),
-            Self::ModelNotFound { asked, .. } => Failure::new(reason, self.to_string()).with_resource("model", asked),
+            Self::ModelNotFound { asked, .. } => {
+                Failure::new(reason, self.to_string()).with_field("model").with_resource("model", asked)
+            }
             _ if reason.code() == Code::Internal => Failure::new(reason, "internal error"),
             _ => Failure::new(reason, self.to_string()),
         }

@@ -85,6 +85,12 @@ impl Executor {
         Self { catalog, limits, short, long, metrics: RenderMetrics::default() }
     }
 
+    /// Returns the limits of a conversation.
+    #[must_use]
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// Returns the models and adapters.
     #[must_use]
     pub fn catalog(&self) -> &ModelCatalog {

@@ -5,6 +5,9 @@ HALF = {"image_mean": [0.5, 0.5, 0.5], "image_std": [0.5, 0.5, 0.5]}
 CLIP = {"image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711]}
 IMAGENET = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
 
+# Values of bytes that are not scaled first.
+BYTES = {"do_rescale": False, "image_mean": [127.5, 120.0, 130.0], "image_std": [127.5, 100.0, 90.0]}
+
 CHATML = """\
 {% for message in messages %}
 <|im_start|>{{ message.role }}
@@ -662,6 +665,63 @@ CASES = {
         },
         {"max_patches": 12, "resample": 2},
     ),
+    "smolvlm_not_resized": {
+        **smolvlm(
+            {"scale_factor": 2, "tie_word_embeddings": True},
+            {"tie_word_embeddings": True},
+            {"image_size": 64, "patch_size": 16},
+            {"size": {"longest_edge": 128}, "do_resize": False, "resample": 0, **BYTES},
+            4,
+        ),
+        "sides": [(64, 48), (64, 64), (30, 90), (130, 64), (20, 20), (5, 60), (65, 65), (64, 128), (100, 31)],
+    },
+    # Rests beside whole patches are left out. Two images of a prompt must have equal sides.
+    "gemma3_not_resized": {
+        **gemma3(
+            4,
+            {"sliding_window": 24, "layer_types": ["sliding_attention", "full_attention"]},
+            {"image_size": 56, "patch_size": 14},
+            {"do_resize": False, **BYTES},
+        ),
+        "sides": [(56, 56), (57, 69), (28, 112), (28, 112), (112, 41), (112, 41), (230, 14), (69, 56), (69, 56)],
+    },
+    "gemma4_not_resized": {
+        **gemma4(
+            {
+                "num_hidden_layers": 2,
+                "layer_types": ["sliding_attention", "full_attention"],
+                "sliding_window": 24,
+                "use_bidirectional_attention": "vision",
+            },
+            {"patch_size": 8, "pooling_kernel_size": 2},
+            {"do_resize": False},
+        ),
+        "sides": [(16, 16), (64, 32), (48, 48), (16, 128), (128, 16), (32, 32), (272, 144), (64, 64), (160, 16)],
+    },
+    "gemma4_nearest": gemma4(
+        {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 24},
+        {"patch_size": 4, "pooling_kernel_size": 2},
+        {"resample": 0, "do_rescale": False, "do_normalize": True, "image_mean": [0.0] * 3, "image_std": [255.0] * 3},
+    ),
+    "qwen2_5_vl_not_resized": {
+        **qwen(
+            "qwen2_5_vl",
+            {"rope_scaling": {"type": "mrope", "mrope_section": [2, 1, 1]}, "tie_word_embeddings": True},
+            {"patch_size": 10, "window_size": 60, "fullatt_block_indexes": [1]},
+            {"min_pixels": 8000, "max_pixels": 24000, "do_resize": False},
+            {"tie_word_embeddings": True},
+        ),
+        "sides": [(20, 20), (60, 40), (100, 140), (20, 40), (200, 20), (80, 80), (180, 160), (40, 20), (120, 60)],
+    },
+    "mistral3_not_resized": {
+        **mistral3(
+            {"spatial_merge_size": 2, "tie_word_embeddings": False},
+            {"rope_theta": 1e6},
+            {"image_size": 112, "patch_size": 8, "rope_theta": 1e4, "hidden_act": "silu", "head_dim": 8},
+            {"size": {"longest_edge": 112}, "do_resize": False, "resample": 0, **BYTES},
+        ),
+        "sides": [(64, 48), (57, 91), (33, 30), (150, 17), (16, 60), (79, 41), (40, 24), (90, 90), (31, 48)],
+    },
 }
 
 # Images as PNG files: kind, width, height, and orientation (0: none in the file).

@@ -169,8 +169,11 @@ def other_files():
     return files
 
 
-def image_list(case_number):
-    """Returns the images of a case as the golden describes them."""
+def image_list(case_number, sides):
+    """Returns the images of a case as the golden describes them: with these sides, if there are any."""
+    if sides:
+        seeds = enumerate(sides, 100 * case_number)
+        return [{"kind": "rgb", "width": w, "height": h, "orientation": 0, "seed": seed} for seed, (w, h) in seeds]
     files, images = list(FILES), []
     for i, (kind, width, height, orientation) in enumerate(PNGS):
         images.append(
@@ -185,9 +188,9 @@ def image_list(case_number):
     return sorted(chosen, key=lambda image: image.get("width", 99) * image.get("height", 99) < 100)
 
 
-def conversations(case_number):
+def conversations(case_number, sides):
     """Returns the conversations as the golden has them."""
-    images = image_list(case_number)
+    images = image_list(case_number, sides)
     block = lambda part: {"type": "text", "text": part} if isinstance(part, str) else {"type": "image", **images[part]}
     return [
         [{"role": role, "content": [block(part) for part in parts]} for role, parts in turns] for turns in CONVERSATIONS
@@ -370,7 +373,7 @@ def seeded(name, case_number, files):
         write(folder, "chat_template.jinja", family["template"])
         shapes = checkpoint_shapes(folder, case.get("rename", {}))
         processor = transformers.AutoProcessor.from_pretrained(folder)
-        prompts = conversations(case_number)
+        prompts = conversations(case_number, case.get("sides"))
         inputs = [encode(processor, encoded(messages, files)) for messages in prompts]
         for seed in range(300):
             model = load(folder, seed, shapes, rows, vocabulary)

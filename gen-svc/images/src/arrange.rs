@@ -1,5 +1,7 @@
 //! Bytes of an image, arranged as a tower takes them.
 
+mod channels;
+
 use crate::image::{Area, CHANNELS, RgbImage, grid};
 use crate::parallel::in_parts;
 
@@ -10,10 +12,7 @@ pub(crate) fn write_planes(image: &RgbImage, area: Area, out: &mut [u8]) {
     let (green, blue) = rest.split_at_mut(rest.len() / 2);
     let [red, green, blue] = [red, green, blue].map(|plane| plane.chunks_exact_mut(area.width));
     for (row, ((red, green), blue)) in area_rows(image, area).zip(red.zip(green).zip(blue)) {
-        let bytes = red.iter_mut().zip(green).zip(blue);
-        for (pixel, ((red, green), blue)) in row.as_chunks::<CHANNELS>().0.iter().zip(bytes) {
-            [*red, *green, *blue] = *pixel;
-        }
+        channels::split(row, [red, green, blue]);
     }
 }
 

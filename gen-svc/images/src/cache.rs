@@ -49,19 +49,21 @@ impl PreparedCache {
         Self { images }
     }
 
-    /// Decodes and prepares an image, or returns it from the cache. A second call with the same
-    /// image waits for the first. Errors are not kept.
+    /// Decodes and prepares an image, or returns it from the cache, with its digest of
+    /// [`Processor::digest`]. A second call with the same image waits for the first. Errors are not
+    /// kept.
     pub fn prepare(
         &self,
         processor: &Processor,
         bytes: &[u8],
         limits: &Limits,
-    ) -> Result<Arc<PreparedImage>, ImageError> {
+    ) -> Result<(Arc<PreparedImage>, [u8; 32]), ImageError> {
         if bytes.len() > limits.max_bytes {
             return Err(ImageError::Bytes { bytes: bytes.len(), limit: limits.max_bytes });
         }
         let key: Key = processor.digest(bytes);
-        self.images.get_or_insert_with(&key, || processor.prepare_encoded(bytes, limits).map(Arc::new))
+        let prepare = || processor.prepare_encoded(bytes, limits).map(Arc::new);
+        Ok((self.images.get_or_insert_with(&key, prepare)?, key))
     }
 
     /// Returns the bytes of all kept images.
@@ -97,7 +99,7 @@ mod tests {
     #[test]
     fn the_same_image_is_prepared_once_per_processor() {
         let (cache, limits) = (PreparedCache::new(1 << 20), Limits::default());
-        let prepare = |size, blue| cache.prepare(&processor(size), &bmp(blue), &limits).expect("an image");
+        let prepare = |size, blue| cache.prepare(&processor(size), &bmp(blue), &limits).expect("an image").0;
         assert!(Arc::ptr_eq(&prepare(8, 1), &prepare(8, 1)));
         assert!(!Arc::ptr_eq(&prepare(8, 1), &prepare(9, 1)));
         assert_ne!(prepare(8, 1), prepare(8, 2));

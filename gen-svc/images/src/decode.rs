@@ -1,8 +1,8 @@
 //! Decoding of JPEG, PNG, WebP, GIF and BMP to RGB.
 //!
 //! JPEG bytes equal libjpeg-turbo's and WebP bytes libwebp's. The bytes of the other formats equal
-//! Pillow's. Alpha is discarded: a transparent pixel keeps its colour. The EXIF orientation is
-//! applied.
+//! Pillow's. Alpha is discarded: a transparent pixel keeps its colour. The EXIF orientation of JPEG
+//! and PNG is applied.
 
 mod bmp;
 mod gif;
@@ -11,6 +11,7 @@ mod limits;
 mod orientation;
 mod output;
 mod png;
+mod run_length;
 mod webp;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

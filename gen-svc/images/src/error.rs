@@ -9,10 +9,10 @@ pub enum ImageError {
     #[error("image format is unknown: supported are JPEG, PNG, WebP, GIF and BMP")]
     Format,
     /// The encoded image is too long.
-    #[error("image has {bytes} bytes, limit {limit}")]
+    #[error("image has {bytes} bytes, limit {limit} (--max-image-mib)")]
     Bytes { bytes: usize, limit: usize },
     /// The header declares too many pixels.
-    #[error("image has {width} x {height} pixels, limit {limit} pixels")]
+    #[error("image has {width} x {height} pixels, limit {limit} pixels (--max-image-pixels)")]
     Pixels { width: u64, height: u64, limit: u64 },
     /// The header declares a side that is too long.
     #[error("image has {width} x {height} pixels, limit {limit} for a side")]
@@ -21,7 +21,7 @@ pub enum ImageError {
     #[error("image has {width} x {height} pixels, each side must have at least 1")]
     Empty { width: u64, height: u64 },
     /// The processor would cut the image into too many parts.
-    #[error("image has {tiles} tiles, limit {limit}")]
+    #[error("image has {tiles} tiles, limit {limit} (--max-image-tiles)")]
     Tiles { tiles: usize, limit: usize },
     /// A JPEG file has more scans than any encoder writes. Each scan costs a pass over the image.
     #[error("JPEG image has {scans} scans, limit {limit}")]
@@ -32,6 +32,9 @@ pub enum ImageError {
     /// The processor cannot map the image's shape to a grid.
     #[error("image of {width} x {height} pixels has an unsupported aspect ratio: {reason}")]
     AspectRatio { width: usize, height: usize, reason: &'static str },
+    /// The tower cannot take the image in the shape that the processor gives it.
+    #[error("image of {width} x {height} pixels does not fit the model: {problem}")]
+    Unfit { width: usize, height: usize, problem: String },
     /// The rendered prompt and the request differ in their number of images.
     #[error("prompt has {placeholders} placeholders {placeholder:?} for {images} images")]
     Placeholders { placeholder: String, placeholders: usize, images: usize },

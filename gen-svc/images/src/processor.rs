@@ -1,8 +1,8 @@
 //! A model's processor.
 
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::{fmt, fs};
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -128,6 +128,17 @@ fn read_object(folder: &Path, file: &'static str) -> Result<Map<String, Value>, 
 pub struct Processor {
     recipe: Arc<dyn Recipe>,
     fingerprint: [u8; 32],
+    fit: Option<Fit>,
+}
+
+/// Returns why a tower cannot take an image of a plan, if it cannot.
+#[derive(Clone)]
+struct Fit(Arc<dyn Fn(&ImagePlan) -> Option<String> + Send + Sync>);
+
+impl fmt::Debug for Fit {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Fit")
+    }
 }
 
 impl Processor {
@@ -141,7 +152,13 @@ impl Processor {
     pub fn new(files: &Files) -> Result<Self, ProcessorError> {
         let recipe: Arc<dyn Recipe> = (files.family()?.load)(&files.settings())?.into();
         let fingerprint = Sha256::digest(format!("{recipe:?}")).into();
-        Ok(Self { recipe, fingerprint })
+        Ok(Self { recipe, fingerprint, fit: None })
+    }
+
+    /// Returns the processor of a tower, which refuses images for which `problem` returns a text.
+    #[must_use]
+    pub fn fitted(self, problem: impl Fn(&ImagePlan) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self { fit: Some(Fit(Arc::new(problem))), ..self }
     }
 
     /// Returns a digest of all settings. Processors with the same digest prepare images alike.
@@ -163,6 +180,12 @@ impl Processor {
         self.recipe.placeholder()
     }
 
+    /// Returns true if the sides of prepared images do not depend on `do_resize`, or if it is set.
+    #[must_use]
+    pub fn resizes(&self) -> bool {
+        self.recipe.resizes()
+    }
+
     /// Returns the token that is replaced by rows of the projector's output. An expansion contains
     /// it as often as [`Expansion::tokens`](crate::Expansion) says.
     #[must_use]
@@ -175,12 +198,14 @@ impl Processor {
         if width == 0 || height == 0 {
             return Err(ImageError::Empty { width: width as u64, height: height as u64 });
         }
-        self.recipe.plan(width, height)
+        let plan = self.recipe.plan(width, height)?;
+        let problem = self.fit.as_ref().and_then(|Fit(problem)| problem(&plan));
+        problem.map_or(Ok(plan), |problem| Err(ImageError::Unfit { width, height, problem }))
     }
 
     /// Prepares one image. The result does not depend on other images.
     pub fn prepare_image(&self, image: &RgbImage) -> Result<PreparedImage, ImageError> {
-        let plan = self.recipe.plan(image.width(), image.height())?;
+        let plan = self.plan(image.width(), image.height())?;
         let bytes = self.recipe.bytes(image)?;
         debug_assert_eq!(bytes.len(), plan.shape.iter().product::<usize>());
         Ok(PreparedImage { plan, bytes, values: Arc::clone(self.recipe.values()) })

@@ -1,7 +1,8 @@
-//! Antialiased resizing as torchvision and Pillow do it on bytes: integer weights, the width before
-//! the height, and rounding to bytes between the two.
+//! Resizing as torchvision does it on bytes. Antialiased, as in Pillow: integer weights, the width
+//! before the height, and rounding to bytes between the two. Or the nearest pixel.
 
 mod filter;
+mod nearest;
 mod passes;
 mod sums;
 mod transpose;
@@ -11,6 +12,7 @@ use std::borrow::Cow;
 
 use crate::image::{CHANNELS, RgbImage};
 pub use filter::Filter;
+use nearest::resize_nearest;
 use passes::{resize_columns, resize_rows};
 use weights::Weights;
 
@@ -21,13 +23,16 @@ pub fn resize(image: &RgbImage, width: usize, height: usize, filter: Filter) -> 
     if (width, height) == (image.width(), image.height()) {
         return Cow::Borrowed(image);
     }
+    let Some(kernel) = filter.kernel() else {
+        return Cow::Owned(resize_nearest(image, width, height, filter));
+    };
     let mut bytes = Cow::Borrowed(image.bytes());
     if width != image.width() {
-        let weights = Weights::new(image.width(), width, filter);
+        let weights = Weights::new(image.width(), width, kernel);
         bytes = Cow::Owned(resize_rows(&bytes, image.width(), &weights));
     }
     if height != image.height() {
-        let weights = Weights::new(image.height(), height, filter);
+        let weights = Weights::new(image.height(), height, kernel);
         bytes = Cow::Owned(resize_columns(&bytes, width * CHANNELS, &weights));
     }
     Cow::Owned(RgbImage::new(width, height, bytes.into_owned()).expect("the passes return all pixels"))

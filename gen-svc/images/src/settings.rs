@@ -112,25 +112,17 @@ impl Section {
         Ok((self.side_of("size", "height", default)?, self.side_of("size", "width", default)?))
     }
 
-    /// Fails if a step is switched on or off that no recipe leaves out or adds.
-    fn check_steps(&self) -> Result<(), ProcessorError> {
-        for name in ["do_resize", "do_rescale", "do_convert_rgb"] {
-            // Published files have nulls for the conversion, which changes no image of three channels.
-            let is_null = name == "do_convert_rgb" && self.get(name).is_none();
-            if !is_null && !self.flag(name, true)? {
-                return Err(refused(name, &self.0[name], "true"));
-            }
-        }
-        if self.flag("do_center_crop", false)? {
-            return Err(refused("do_center_crop", &Value::Bool(true), "false"));
-        }
-        Ok(())
+    /// Returns true if images are resized. Without it, some families still resize in later steps.
+    pub(crate) fn resizes(&self) -> Result<bool, ProcessorError> {
+        self.flag("do_resize", true)
     }
 
-    /// Returns the filter, and the value of each byte.
+    /// Returns the filter, and the value of each byte. The conversion to RGB changes no image of
+    /// three channels, so its flag has no effect.
     pub(crate) fn pixels(&self, defaults: Defaults) -> Result<(Filter, Arc<ValueTable>), ProcessorError> {
-        self.check_steps()?;
+        self.flag("do_convert_rgb", true)?;
         let factor = self.number("rescale_factor", 1.0 / 255.0)?;
+        let factor = if self.flag("do_rescale", true)? { factor } else { 1.0 };
         let mean = self.triple("image_mean", defaults.normal.mean, f64::MIN)?;
         let std = self.triple("image_std", defaults.normal.std, f64::MIN_POSITIVE)?;
         let normalize = self.flag("do_normalize", defaults.normalize)?;
@@ -142,10 +134,11 @@ impl Section {
         let default = Value::from(defaults.resample);
         let value = self.get("resample").unwrap_or(&default);
         match value.as_u64() {
+            Some(0) => Ok(Filter::Nearest),
             Some(1) => Ok(Filter::Lanczos),
             Some(2) => Ok(Filter::Bilinear),
             Some(3) => Ok(Filter::Bicubic),
-            _ => Err(refused("resample", value, "1 (Lanczos), 2 (bilinear) or 3 (bicubic)")),
+            _ => Err(refused("resample", value, "0 (nearest), 1 (Lanczos), 2 (bilinear) or 3 (bicubic)")),
         }
     }
 
@@ -206,9 +199,8 @@ mod tests {
     #[test]
     fn unsupported_settings_are_named() {
         for (text, name) in [
-            (r#"{"do_resize": false}"#, "do_resize"),
-            (r#"{"do_rescale": null}"#, "do_rescale"),
-            (r#"{"do_center_crop": true}"#, "do_center_crop"),
+            (r#"{"do_rescale": "no"}"#, "do_rescale"),
+            (r#"{"do_convert_rgb": 1}"#, "do_convert_rgb"),
             (r#"{"resample": 5}"#, "resample"),
             (r#"{"image_std": [1, 0, 1]}"#, "image_std"),
             (r#"{"image_mean": [1, 0]}"#, "image_mean"),

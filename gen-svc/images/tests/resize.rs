@@ -14,7 +14,7 @@ fn kernel(filter: Filter, x: f64) -> f64 {
         Filter::Bicubic if near < 1.0 => (1.5 * near - 2.5) * near * near + 1.0,
         Filter::Bicubic if near < 2.0 => (((near - 5.0) * near + 8.0) * near - 4.0) * -0.5,
         Filter::Lanczos if (-3.0..3.0).contains(&x) => sinc(x) * sinc(x / 3.0),
-        Filter::Bicubic | Filter::Lanczos => 0.0,
+        _ => 0.0,
     }
 }
 

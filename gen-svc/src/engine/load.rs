@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use tandem_images::Processor;
 use tandem_kernels::IsaLevel;
 use tandem_model_files::artifacts::Artifacts;
 use tokio_util::sync::CancellationToken;
@@ -13,6 +14,7 @@ use crate::error::Error;
 use crate::grammar::Grammars;
 use crate::media::{ImageAttention, Vision};
 use crate::models::decoder::Decoder;
+use crate::models::vision::TowerFit;
 use crate::models::{self, Backend, LoadedModel, Model};
 use crate::request::{SamplingOptions, ServedModel};
 use crate::weights::ModelFile;
@@ -59,9 +61,11 @@ fn vision(
         return Ok(None);
     }
     let attention = ImageAttention { has_axes: decoder.has_axes(), is_mutual: decoder.has_image_blocks() };
-    let vision = Vision::load(artifacts, file.processor(), attention, config.media, config.image_hosts.clone())?;
-    models::vision::check_processor(file, vision.processor())?;
-    Ok(Some(vision))
+    let processor = file.processor().map_or_else(|| Processor::load(&artifacts.path), Processor::new)?;
+    let fit = TowerFit::of(file)?;
+    fit.check(&processor)?;
+    let processor = processor.fitted(move |plan| fit.problem_of(plan));
+    Vision::load(artifacts, processor, attention, config.media, config.image_hosts.clone()).map(Some)
 }
 
 /// Logs every setting in force, defaults included.

@@ -7,6 +7,9 @@ pub enum FetchError {
     /// The text is not a URL that can be fetched.
     #[error("must be an http or https URL, without user name and password")]
     Url,
+    /// The allow-list is empty.
+    #[error("images at URLs are not fetched: no host is allowed (--image-hosts)")]
+    NoHosts,
     /// The host is not in the allow-list.
     #[error("images of {origin} are not allowed (--image-hosts)")]
     NotAllowed {

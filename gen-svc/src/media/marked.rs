@@ -12,7 +12,7 @@ use super::prompt::{MediaPrompt, PromptMedia};
 use super::source::{ImageUrl, MediaSource};
 use super::vision::Vision;
 use crate::cache::{Digest, ImageSpan};
-use crate::error::Error;
+use crate::error::{Error, FetchError};
 
 /// A prompt with markers.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,9 +53,7 @@ impl MediaFile {
         let field = format!("media[{index}]");
         match self.source {
             MediaSource::Bytes(bytes) => Ok(Encoded { field, bytes }),
-            MediaSource::Url(_) => {
-                Err(Error::invalid(format!("{field}.url"), "must be data or base64; URLs need --image-hosts"))
-            }
+            MediaSource::Url(_) => Err(Error::Fetch { field: format!("{field}.url"), source: FetchError::NoHosts }),
         }
     }
 }

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use tandem_template::LocalTime;
 
 use super::source::ImageUrl;
-use crate::error::Error;
+use crate::error::{Error, FetchError};
 
 /// The field of messages in a request.
 pub(super) const FIELD: &str = "hf_messages_json";
@@ -179,7 +179,10 @@ fn decode(text: &str, key: &str, field: &str) -> Result<Vec<u8>, Error> {
         None => (key == "base64" || key == "image" && !is_url(text)).then_some(text),
     };
     let Some(data) = data else {
-        return Err(Error::invalid(field, "must be base64 data or a data URL; other URLs need --image-hosts"));
+        return Err(match is_url(text) {
+            true => Error::Fetch { field: field.to_owned(), source: FetchError::NoHosts },
+            false => Error::invalid(field, "must be base64 data, a data URL, or a URL of http or https"),
+        });
     };
     decode_base64(data, field)
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use serde_json::{Map, Value};
-use tandem_images::{Files, ImageError, PreparedCache, PreparedImage, Processor, expand_outside};
+use tandem_images::{ImageError, PreparedCache, PreparedImage, Processor, expand_outside};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions, Tokenizer};
 use tandem_template::{ChatTemplate, Limits as TemplateLimits, Taint};
@@ -46,19 +46,18 @@ pub struct Vision {
 }
 
 impl Vision {
-    /// Reads the processor of a model with images: from `files`, or else from the model's folder. Images
-    /// at URLs are fetched from `hosts`.
+    /// Returns the processor of a model with images, with its chat template. Images at URLs are
+    /// fetched from `hosts`.
     ///
     /// # Errors
-    /// The processor or one of its settings is not supported, or there is no usable chat template.
+    /// The vocabulary lacks the image token, or there is no usable chat template.
     pub fn load(
         artifacts: &Artifacts,
-        files: Option<&Files>,
+        processor: Processor,
         attention: ImageAttention,
         limits: MediaLimits,
         hosts: ImageHosts,
     ) -> Result<Self, Error> {
-        let processor = files.map_or_else(|| Processor::load(&artifacts.path), Processor::new)?;
         let tokenizer = artifacts.tokenizer()?;
         let image_token = tokenizer.token_to_id(processor.image_token());
         let image_token = image_token.ok_or_else(|| Error::ImageToken { token: processor.image_token().to_owned() })?;
@@ -177,8 +176,7 @@ impl Vision {
         let prepare = |image: &Encoded| {
             CancelScope::check().map_err(Error::Tokenize)?;
             let prepared = self.cache.prepare(&self.processor, &image.bytes, &self.limits.image);
-            let prepared = prepared.map_err(|source| image_error(image.field.clone(), source))?;
-            Ok((prepared, self.processor.digest(&image.bytes)))
+            prepared.map_err(|source| image_error(image.field.clone(), source))
         };
         if encoded.len() == 1 {
             return encoded.iter().map(prepare).collect();

@@ -11,7 +11,7 @@ mod tower;
 mod towers;
 
 use family::Configs;
-use tandem_images::Processor;
+use tandem_images::{ImagePlan, Processor};
 pub use torch::{TorchTower, TowerRun};
 use tower::Tower;
 
@@ -47,13 +47,33 @@ pub fn load(file: &ModelFile, target: TorchTarget) -> Result<Option<TorchTower>,
     }
 }
 
-/// Checks that a model's processor prepares images as the tower takes them.
-///
-/// # Errors
-/// The tower is not supported, or a setting of the processor does not suit it.
-pub fn check_processor(file: &ModelFile, processor: &Processor) -> Result<(), Error> {
-    let problem = describe(file)?.and_then(|tower| tower.mismatch(processor));
-    problem.map_or(Ok(()), |problem| Err(Error::ProcessorOfOthers { problem }))
+/// The facts about a tower that decide which images it takes.
+#[derive(Debug)]
+pub struct TowerFit(Option<Tower>);
+
+impl TowerFit {
+    /// Describes the tower of a model with images.
+    ///
+    /// # Errors
+    /// The tower is not supported.
+    pub fn of(file: &ModelFile) -> Result<Self, Error> {
+        describe(file).map(Self)
+    }
+
+    /// Checks that a model's processor prepares images as the tower takes them.
+    ///
+    /// # Errors
+    /// A setting of the processor does not suit the tower.
+    pub fn check(&self, processor: &Processor) -> Result<(), Error> {
+        let problem = self.0.as_ref().and_then(|tower| tower.mismatch(processor));
+        problem.map_or(Ok(()), |problem| Err(Error::ProcessorOfOthers { problem }))
+    }
+
+    /// Returns why the tower cannot take an image, if it cannot.
+    #[must_use]
+    pub fn problem_of(&self, plan: &ImagePlan) -> Option<String> {
+        self.0.as_ref()?.problem_of(plan)
+    }
 }
 
 /// Describes the tower of a model with images, and checks that the file has every tensor in its

@@ -13,8 +13,8 @@ use crate::resolve;
 #[tonic::async_trait]
 impl RegistryService for RenderApi {
     async fn list_models(&self, _: Request<pb::ListModelsRequest>) -> Result<Response<pb::ListModelsResponse>, Status> {
-        let models = self.executor.catalog().models();
-        let models = models.entries().map(|(id, entry)| convert::model_info(id, entry)).collect();
+        let (models, limits) = (self.executor.catalog().models(), self.executor.limits());
+        let models = models.entries().map(|(id, entry)| convert::model_info(id, entry, limits)).collect();
         Ok(Response::new(pb::ListModelsResponse { models }))
     }
 
@@ -22,7 +22,8 @@ impl RegistryService for RenderApi {
         let pb::GetModelRequest { model } = request.into_inner();
         let models = self.executor.catalog().models();
         let (id, entry) = models.entry(&model)?;
-        Ok(Response::new(pb::GetModelResponse { model: Some(convert::model_info(id, entry)) }))
+        let info = convert::model_info(id, entry, self.executor.limits());
+        Ok(Response::new(pb::GetModelResponse { model: Some(info) }))
     }
 
     async fn list_adapters(

@@ -1146,7 +1146,7 @@ def refused() -> Area:
     case(
         "model_not_found",
         {"model": "none", "prompt": "a"},
-        error("NOT_FOUND", "MODEL_NOT_FOUND", resource=("model", "none")),
+        error("NOT_FOUND", "MODEL_NOT_FOUND", "model", resource=("model", "none")),
         "generate.proto Generate: MODEL_NOT_FOUND",
     )
     case(
@@ -1259,7 +1259,7 @@ def model() -> Area:
         "generate",
         LOADED,
         {"model": "none"},
-        error("NOT_FOUND", "MODEL_NOT_FOUND", resource=("model", "none")),
+        error("NOT_FOUND", "MODEL_NOT_FOUND", "model", resource=("model", "none")),
         "generate.proto GetLoadedModel: MODEL_NOT_FOUND",
     )
     return area

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use render_svc::adapter::Kind;
 use render_svc::adapters::ADAPTERS;
 use tandem_common::pb::chat::v1::media_block::Source;
+use tandem_common::pb::generate::v1::MediaKind;
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClient;
 use tandem_tests::conversations::{blocks, conversation, image_block};
@@ -48,6 +49,23 @@ async fn adapters_are_listed_in_order_of_precedence() {
 fn adapter_names_are_unique() {
     let names: BTreeSet<_> = ADAPTERS.iter().map(|adapter| adapter.name).collect();
     assert_eq!(names.len(), ADAPTERS.len());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_with_an_image_processor_has_the_limits_of_images() {
+    let texts = ModelFolder::new("tiny");
+    let images = ModelFolder::new("seeing");
+    std::fs::write(images.path().join("preprocessor_config.json"), "{}").expect("the folder is writable");
+    let (_service, mut client) = serve(&[&texts, &images]).await;
+    let models = client.list_models(pb::ListModelsRequest {}).await.expect("lists").into_inner().models;
+    let limits = pb::ImageLimits { max_images: 256, max_image_pixels: 128 << 20 };
+    let expected = [("seeing", vec![MediaKind::Image.into()], Some(limits)), ("tiny", vec![], None)];
+    let found: Vec<_> =
+        models.iter().map(|model| (&*model.id, model.media_kinds.clone(), model.image_limits)).collect();
+    assert_eq!(found, expected);
+    let request = pb::GetModelRequest { model: "seeing".to_owned() };
+    let described = client.get_model(request).await.expect("describes").into_inner().model;
+    assert_eq!(described.as_ref(), models.first());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -33,7 +33,7 @@ fn check(folder: &Path) {
     let processor = Processor::load(folder).expect("a processor");
     for (width, height) in [(120, 70), (33, 140)] {
         let image = bitmap(width, height, 5);
-        let image = PreparedCache::new(0).prepare(&processor, &image, &Limits::default()).expect("prepared");
+        let image = PreparedCache::new(0).prepare(&processor, &image, &Limits::default()).expect("prepared").0;
         let (whole, fewest) = features(folder, &image, 1 << 20);
         for patches in [1, 7] {
             let (sliced, slices) = features(folder, &image, patches);

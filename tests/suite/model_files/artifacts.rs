@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tandem_common::status::chain;
 use tandem_model_files::artifacts::{
     Artifacts, ArtifactsError, SamplingDefaults, is_mmproj, mmproj_beside, open_mmproj,
@@ -10,6 +10,7 @@ use tandem_model_files::artifacts::{
 use tandem_tests::default_artifacts;
 use tandem_tests::error_texts;
 use tandem_tests::gguf_file::File;
+use tandem_tests::repository;
 
 /// The folder of the folders that tests make.
 const FOLDERS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/artifacts");
@@ -171,6 +172,28 @@ fn processor_template_is_used_without_a_tokenizer_template() {
     assert_eq!(load("processor", &[processor]).templates.get("default"), Some("p"));
     let config = ("tokenizer_config.json", r#"{"chat_template": "c"}"#);
     assert_eq!(load("processor-and-config", &[processor, config]).templates.get("default"), Some("c"));
+}
+
+/// The expectations are those of `AutoProcessor` (`golden/make_image_processors.py`).
+#[test]
+fn templates_of_a_processor_precede_others() {
+    let golden = std::fs::read_to_string(repository().join("tests/golden/image_processors.json")).expect("the golden");
+    let golden: Value = serde_json::from_str(&golden).expect("JSON");
+    let rows = golden["templates"].as_array().expect("a list");
+    for row in rows {
+        let files = row["files"].as_object().expect("files").iter();
+        let files: Vec<_> = files.map(|(name, text)| (name.as_str(), text.as_str().expect("a text"))).collect();
+        let name = row["name"].as_str().expect("a name");
+        assert_eq!(load(name, &files).templates.get("default"), row["default"].as_str(), "{name}");
+    }
+    assert_eq!(rows.len(), 8);
+}
+
+#[test]
+fn without_a_processor_the_templates_of_the_tokenizer_are_used() {
+    let legacy = ("chat_template.json", r#"{"chat_template": "legacy"}"#);
+    let model = load("no-processor", &[legacy, ("chat_template.jinja", "file")]);
+    assert_eq!(model.templates.get("default"), Some("file"));
 }
 
 #[test]

@@ -12,7 +12,9 @@ use super::contents::{Artifacts, Source, SpecialTokens, Templates, unique};
 use super::error::ArtifactsError;
 use super::json::{Object, read_object, read_text};
 use super::locate::model_name;
-use super::names::{CONFIG, GENERATION_CONFIG, MORE_TEMPLATES, PROCESSOR_TEMPLATE, TEMPLATE, TOKENIZER_CONFIG};
+use super::names::{
+    CONFIG, GENERATION_CONFIG, MORE_TEMPLATES, PREPROCESSOR, PROCESSOR, PROCESSOR_TEMPLATE, TEMPLATE, TOKENIZER_CONFIG,
+};
 
 const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
 
@@ -102,9 +104,39 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Reads the chat templates from template files. Without any, reads them from
-/// `tokenizer_config.json`, and if that has none, from `chat_template.json`.
+/// Reads the chat templates. Those of a processor precede the tokenizer's if the folder has a
+/// processor, as `AutoProcessor` reads them. Without one, `AutoTokenizer` reads the tokenizer's.
+/// Named templates remain beside both.
 fn templates(folder: &Path, tokenizer_config: &Object) -> Result<Templates, ArtifactsError> {
+    let (mut templates, own) = (tokenizer_templates(folder, tokenizer_config)?, processor_templates(folder)?);
+    let has_processor = [PROCESSOR, PREPROCESSOR].iter().any(|file| folder.join(file).exists());
+    if !templates.is_empty() && !has_processor {
+        return Ok(templates);
+    }
+    let Templates { default, named } = own;
+    for (name, text) in default.map(|text| ("default".to_owned(), text)).into_iter().chain(named) {
+        let path = folder.to_owned();
+        templates.insert(name, text).map_err(|source| ArtifactsError::Templates { path, source })?;
+    }
+    Ok(templates)
+}
+
+/// Reads the templates of `processor_config.json`. Without any, reads that of `chat_template.json`.
+fn processor_templates(folder: &Path) -> Result<Templates, ArtifactsError> {
+    for file in [PROCESSOR, PROCESSOR_TEMPLATE] {
+        let path = folder.join(file);
+        let processor = read_object(&path)?.unwrap_or_default();
+        let templates = config_templates(processor.get("chat_template"), &path)?;
+        if !templates.is_empty() {
+            return Ok(templates);
+        }
+    }
+    Ok(Templates::default())
+}
+
+/// Reads the chat templates from template files. Without any, reads them from
+/// `tokenizer_config.json`.
+fn tokenizer_templates(folder: &Path, tokenizer_config: &Object) -> Result<Templates, ArtifactsError> {
     let mut templates = Templates { default: read_text(&folder.join(TEMPLATE))?, named: Vec::new() };
     for name in template_names(folder)? {
         let path = folder.join(MORE_TEMPLATES).join(format!("{name}.jinja"));
@@ -114,10 +146,6 @@ fn templates(folder: &Path, tokenizer_config: &Object) -> Result<Templates, Arti
     }
     if templates.is_empty() {
         templates = config_templates(tokenizer_config.get("chat_template"), &folder.join(TOKENIZER_CONFIG))?;
-    }
-    if templates.is_empty() {
-        let processor = read_object(&folder.join(PROCESSOR_TEMPLATE))?.unwrap_or_default();
-        templates = config_templates(processor.get("chat_template"), &folder.join(PROCESSOR_TEMPLATE))?;
     }
     Ok(templates)
 }

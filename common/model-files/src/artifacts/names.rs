@@ -5,6 +5,9 @@ pub(super) const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 pub(super) const CONFIG: &str = "config.json";
 pub(super) const GENERATION_CONFIG: &str = "generation_config.json";
 pub(super) const TEMPLATE: &str = "chat_template.jinja";
+/// The settings of an image or audio processor. One of them may contain its template.
+pub(super) const PROCESSOR: &str = "processor_config.json";
+pub(super) const PREPROCESSOR: &str = "preprocessor_config.json";
 /// The template of a model with an image or audio processor, in older repositories.
 pub(super) const PROCESSOR_TEMPLATE: &str = "chat_template.json";
 pub(super) const MORE_TEMPLATES: &str = "additional_chat_templates";

@@ -7,15 +7,21 @@ use image::{ColorType, ImageDecoder, ImageError as Failure};
 
 use super::limits::HeaderRules;
 use super::output::{damaged, rgb};
+use super::run_length::RunLength;
 use crate::error::ImageError;
 use crate::format::Format;
 use crate::image::{CHANNELS, RgbImage};
 
 pub(super) fn decode(bytes: &[u8], rules: &HeaderRules<'_>) -> Result<RgbImage, ImageError> {
+    let runs = RunLength::of(bytes);
+    let grays = runs.as_ref().map(RunLength::with_grays);
     let failed = damaged::<Failure>(Format::Bmp);
-    let decoder = BmpDecoder::new(Cursor::new(bytes)).map_err(&failed)?;
+    let decoder = BmpDecoder::new(Cursor::new(grays.as_deref().unwrap_or(bytes))).map_err(&failed)?;
     let (width, height) = decoder.dimensions();
     let sides = rules.check(width, height)?;
+    if runs.as_ref().is_some_and(|runs| !runs.is_complete(sides.0, sides.1)) {
+        return Err(damaged(Format::Bmp)("run-length data ends before the last pixel"));
+    }
     let channels = match decoder.color_type() {
         ColorType::L8 => 1,
         ColorType::Rgba8 => 4,
@@ -23,8 +29,10 @@ pub(super) fn decode(bytes: &[u8], rules: &HeaderRules<'_>) -> Result<RgbImage, 
     };
     let mut pixels = vec![0; sides.0 * sides.1 * channels];
     decoder.read_image(&mut pixels).map_err(failed)?;
-    if let (Some(bits), CHANNELS) = (channel_bits(bytes), channels) {
-        round_down(&mut pixels, bits);
+    match (runs, channel_bits(bytes)) {
+        (Some(runs), _) => runs.set_colors(&mut pixels),
+        (None, Some(bits)) if channels == CHANNELS => round_down(&mut pixels, bits),
+        _ => {}
     }
     rgb(Format::Bmp, sides, &pixels, channels)
 }

@@ -1,18 +1,14 @@
-//! WebP, lossy and lossless.
+//! WebP, lossy and lossless. The EXIF orientation is not applied, as in torchvision.
 
 use std::io::Cursor;
 
 use image_webp::{DecodingError, WebPDecoder};
 
 use super::limits::HeaderRules;
-use super::orientation;
 use super::output::{damaged, rgb};
 use crate::error::ImageError;
 use crate::format::Format;
 use crate::image::RgbImage;
-
-/// The EXIF chunk may begin like JPEG's segment.
-const EXIF: &[u8] = b"Exif\0\0";
 
 pub(super) fn decode(bytes: &[u8], rules: &HeaderRules<'_>) -> Result<RgbImage, ImageError> {
     let failed = damaged::<DecodingError>(Format::WebP);
@@ -23,7 +19,5 @@ pub(super) fn decode(bytes: &[u8], rules: &HeaderRules<'_>) -> Result<RgbImage, 
     let channels = if decoder.has_alpha() { 4 } else { 3 };
     let mut pixels = vec![0; sides.0 * sides.1 * channels];
     decoder.read_image(&mut pixels).map_err(&failed)?;
-    let exif = decoder.exif_metadata().map_err(&failed)?;
-    let exif = exif.as_deref().map(|exif| exif.strip_prefix(EXIF).unwrap_or(exif));
-    Ok(orientation::apply(rgb(Format::WebP, sides, &pixels, channels)?, exif))
+    rgb(Format::WebP, sides, &pixels, channels)
 }

@@ -19,6 +19,8 @@ const DEFAULTS: Defaults = Defaults { resample: 2, normalize: true, normal: HALF
 
 #[derive(Debug)]
 struct Gemma3 {
+    /// True if all images become squares.
+    resizes: bool,
     filter: Filter,
     values: Arc<ValueTable>,
     height: usize,
@@ -45,6 +47,8 @@ pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorErro
     let crops = pan_and_scan.as_ref().map_or(0, |settings| settings.max_crops);
     check_area("size", &[height, width, 1 + crops])?;
     Ok(Box::new(Gemma3 {
+        // Pan and scan resizes in any case.
+        resizes: settings.image.resizes()? || pan_and_scan.is_some(),
         filter,
         values,
         height,
@@ -90,6 +94,11 @@ impl Gemma3 {
         self.pan_and_scan.as_ref().map_or_else(Vec::new, |settings| settings.crops(width, height))
     }
 
+    /// Returns (width, height) of the prepared image and of its crops.
+    fn sides(&self, width: usize, height: usize) -> (usize, usize) {
+        if self.resizes { (self.width, self.height) } else { (width, height) }
+    }
+
     fn expansion(&self, crops: usize) -> Expansion {
         let Self { begin_token, end_token, .. } = self;
         let image = self.image_token.repeat(self.tokens_per_image);
@@ -114,10 +123,15 @@ impl Recipe for Gemma3 {
         &self.image_token
     }
 
+    fn resizes(&self) -> bool {
+        self.resizes
+    }
+
     fn plan(&self, width: usize, height: usize) -> Result<ImagePlan, ImageError> {
         let crops = self.crops(width, height).len();
+        let (width, height) = self.sides(width, height);
         Ok(ImagePlan {
-            shape: vec![1 + crops, CHANNELS, self.height, self.width],
+            shape: vec![1 + crops, CHANNELS, height, width],
             layout: Layout::Crops { crops },
             expansion: self.expansion(crops),
         })
@@ -129,10 +143,11 @@ impl Recipe for Gemma3 {
 
     fn bytes(&self, image: &RgbImage) -> Result<Vec<u8>, ImageError> {
         let crops = self.crops(image.width(), image.height());
-        let length = CHANNELS * self.height * self.width;
+        let (width, height) = self.sides(image.width(), image.height());
+        let length = CHANNELS * height * width;
         let mut out = vec![0; (1 + crops.len()) * length];
         let write = |part: &RgbImage, out: &mut [u8]| {
-            let resized = resize(part, self.width, self.height, self.filter);
+            let resized = resize(part, width, height, self.filter);
             write_planes(&resized, resized.area(), out);
         };
         let (whole, rest) = out.split_at_mut(length);
@@ -144,7 +159,7 @@ impl Recipe for Gemma3 {
     }
 
     fn join(&self, images: &[&PreparedImage]) -> PixelBatch {
-        concatenate(images, &[], &[CHANNELS, self.height, self.width])
+        concatenate(images, &[], &images[0].plan.shape[1..])
     }
 }
 

@@ -8,7 +8,7 @@ use crate::error::{ImageError, ProcessorError};
 use crate::image::{CHANNELS, RgbImage, grid};
 use crate::parallel::in_parts;
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage};
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, whole_cells};
 use crate::resize::{Filter, resize};
 use crate::settings::{Defaults, Settings, check_area, refused};
 use crate::values::{Normal, ValueTable};
@@ -21,6 +21,7 @@ const DEFAULTS: Defaults =
 
 #[derive(Debug)]
 struct Gemma4 {
+    resizes: bool,
     filter: Filter,
     values: Arc<ValueTable>,
     patch: usize,
@@ -33,6 +34,8 @@ struct Gemma4 {
 
 pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorError> {
     let (filter, values) = settings.image.pixels(DEFAULTS)?;
+    // The class passes the number to torchvision, for which 0 is this filter.
+    let filter = if filter == Filter::Nearest { Filter::NearestCorner } else { filter };
     let (patch, pool) = (settings.image.side("patch_size", 16)?, settings.image.side("pooling_kernel_size", 3)?);
     let max_soft_tokens = settings.image.side("max_soft_tokens", 280)?;
     if !SOFT_TOKENS.contains(&max_soft_tokens) {
@@ -40,6 +43,7 @@ pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorErro
     }
     check_area("patch_size", &[patch, patch, pool, pool, max_soft_tokens])?;
     Ok(Box::new(Gemma4 {
+        resizes: settings.image.resizes()?,
         filter,
         values,
         patch,
@@ -59,6 +63,9 @@ impl Gemma4 {
     /// Returns (width, height) of the resized image, multiples of a soft token's side.
     fn sides(&self, width: usize, height: usize) -> Result<(usize, usize), ImageError> {
         let side = self.patch * self.pool;
+        if !self.resizes {
+            return whole_cells(width, height, side);
+        }
         let target = (self.max_patches() * self.patch * self.patch) as f64;
         let factor = (target / (width as f64 * height as f64)).sqrt();
         let cells = |length: usize| (factor * length as f64 / side as f64).floor() as usize;
@@ -86,6 +93,10 @@ impl Recipe for Gemma4 {
 
     fn image_token(&self) -> &str {
         &self.image_token
+    }
+
+    fn resizes(&self) -> bool {
+        self.resizes
     }
 
     fn plan(&self, width: usize, height: usize) -> Result<ImagePlan, ImageError> {
@@ -118,9 +129,10 @@ impl Recipe for Gemma4 {
         Ok(out)
     }
 
-    /// Pads each image with zeros to the largest number of patches.
+    /// Pads each image with zeros to the limit of patches, or to the most if images are not resized.
     fn join(&self, images: &[&PreparedImage]) -> PixelBatch {
-        let (patches, length) = (self.max_patches(), self.patch * self.patch * CHANNELS);
+        let most = images.iter().map(|image| image.plan.shape[0]).max().unwrap_or(0);
+        let (patches, length) = (self.max_patches().max(most), self.patch * self.patch * CHANNELS);
         let mut pixels = Vec::with_capacity(images.len() * patches * length);
         let mut positions = Vec::with_capacity(images.len() * patches);
         for (index, image) in images.iter().enumerate() {

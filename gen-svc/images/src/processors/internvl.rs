@@ -53,6 +53,10 @@ pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorErro
 
 fn load_grids(settings: &Settings) -> Result<Vec<(usize, usize)>, ProcessorError> {
     if !settings.overrides.flag("crop_to_patches", true)? {
+        // Tiles are resized in any case, a whole image is not.
+        if !settings.image.resizes()? {
+            return Err(refused("do_resize", &false.into(), "true without crop_to_patches"));
+        }
         return Ok(vec![(1, 1)]);
     }
     let (min, max) = (settings.image.side("min_patches", 1)?, settings.image.side("max_patches", 12)?);
@@ -101,6 +105,10 @@ impl Recipe for InternVl {
 
     fn image_token(&self) -> &str {
         &self.image_token
+    }
+
+    fn resizes(&self) -> bool {
+        true
     }
 
     fn plan(&self, width: usize, height: usize) -> Result<ImagePlan, ImageError> {

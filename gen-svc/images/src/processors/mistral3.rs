@@ -10,13 +10,14 @@ use crate::image::{CHANNELS, RgbImage};
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage};
 use crate::recipe::Recipe;
 use crate::resize::{Filter, resize};
-use crate::settings::{CLIP, Defaults, Settings, check_area};
+use crate::settings::{CLIP, Defaults, Settings, check_area, refused};
 use crate::values::ValueTable;
 
 const DEFAULTS: Defaults = Defaults { resample: 3, normalize: true, normal: CLIP };
 
 #[derive(Debug)]
 struct Mistral3 {
+    resizes: bool,
     filter: Filter,
     values: Arc<ValueTable>,
     /// (width, height) that the image must not exceed.
@@ -29,11 +30,15 @@ struct Mistral3 {
 
 pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorError> {
     let (filter, values) = settings.image.pixels(DEFAULTS)?;
+    if settings.image.flag("do_center_crop", false)? {
+        return Err(refused("do_center_crop", &true.into(), "false"));
+    }
     let processor = &settings.processor;
     let (patch, merge) = (processor.side("patch_size", 16)?, processor.side("spatial_merge_size", 1)?);
     let (limit, cell) = (limit(settings)?, patch * merge);
     check_area("size", &[limit.0.next_multiple_of(cell), limit.1.next_multiple_of(cell)])?;
     Ok(Box::new(Mistral3 {
+        resizes: settings.image.resizes()?,
         filter,
         values,
         limit,
@@ -58,6 +63,9 @@ fn limit(settings: &Settings) -> Result<(usize, usize), ProcessorError> {
 impl Mistral3 {
     /// Returns (width, height) of the resized image.
     fn sides(&self, width: usize, height: usize) -> Result<(usize, usize), ImageError> {
+        if !self.resizes {
+            return self.unchanged(width, height);
+        }
         let ratio = (height as f64 / self.limit.1 as f64).max(width as f64 / self.limit.0 as f64);
         let reduced = |side: usize| if ratio > 1.0 { (side as f64 / ratio).floor() as usize } else { side };
         let sides = (reduced(width).next_multiple_of(self.cell), reduced(height).next_multiple_of(self.cell));
@@ -65,6 +73,15 @@ impl Mistral3 {
             return Err(ImageError::AspectRatio { width, height, reason: "a reduced side has no pixel" });
         }
         Ok(sides)
+    }
+
+    /// Returns the sides of an image that is not resized. A rest beside whole cells has no token.
+    fn unchanged(&self, width: usize, height: usize) -> Result<(usize, usize), ImageError> {
+        if width.min(height) >= self.cell {
+            return Ok((width, height));
+        }
+        let problem = format!("it is not resized (do_resize), and each side needs {} pixels", self.cell);
+        Err(ImageError::Unfit { width, height, problem })
     }
 
     fn expansion(&self, rows: usize, columns: usize) -> Expansion {
@@ -81,6 +98,10 @@ impl Recipe for Mistral3 {
 
     fn image_token(&self) -> &str {
         &self.image_token
+    }
+
+    fn resizes(&self) -> bool {
+        self.resizes
     }
 
     fn plan(&self, width: usize, height: usize) -> Result<ImagePlan, ImageError> {
@@ -130,6 +151,7 @@ mod tests {
     fn recipe() -> Mistral3 {
         let text = str::to_owned;
         Mistral3 {
+            resizes: true,
             filter: Filter::Bicubic,
             values: Arc::new(ValueTable::new(1.0, None)),
             limit: (280, 280),

@@ -8,7 +8,7 @@ use crate::error::{ImageError, ProcessorError};
 use crate::image::{Area, CHANNELS, RgbImage, grid};
 use crate::parallel::in_parts;
 use crate::prepared::{Expansion, ImagePlan, Layout, PixelBatch, PreparedImage, concatenate};
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, whole_cells};
 use crate::resize::{Filter, resize};
 use crate::settings::{CLIP, Defaults, Section, Settings, check_area, refused};
 use crate::values::ValueTable;
@@ -23,6 +23,7 @@ const DEFAULTS: Defaults = Defaults { resample: 3, normalize: true, normal: CLIP
 
 #[derive(Debug)]
 struct QwenVl {
+    resizes: bool,
     filter: Filter,
     values: Arc<ValueTable>,
     patch: usize,
@@ -44,6 +45,7 @@ pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorErro
     // A side may be as long as a block is, though the area is smaller.
     check_area("patch_size", &[patch, merge, patch, merge, MAX_RATIO])?;
     Ok(Box::new(QwenVl {
+        resizes: settings.image.resizes()?,
         filter,
         values,
         patch,
@@ -71,6 +73,9 @@ fn areas(image: &Section) -> Result<(usize, usize), ProcessorError> {
 impl QwenVl {
     /// Returns (width, height) of the resized image.
     fn sides(&self, width: usize, height: usize) -> Result<(usize, usize), ImageError> {
+        if !self.resizes {
+            return whole_cells(width, height, self.patch * self.merge);
+        }
         if width.max(height) > width.min(height) * MAX_RATIO {
             return Err(ImageError::AspectRatio { width, height, reason: "the sides' ratio is above 200" });
         }
@@ -107,6 +112,10 @@ impl Recipe for QwenVl {
 
     fn image_token(&self) -> &str {
         &self.image_token
+    }
+
+    fn resizes(&self) -> bool {
+        self.resizes
     }
 
     fn plan(&self, width: usize, height: usize) -> Result<ImagePlan, ImageError> {

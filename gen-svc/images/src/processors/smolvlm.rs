@@ -22,6 +22,8 @@ const DEFAULTS: Defaults = Defaults { resample: 1, normalize: true, normal: HALF
 
 #[derive(Debug)]
 struct SmolVlm {
+    /// False: the first resize is left out.
+    resizes: bool,
     filter: Filter,
     values: Arc<ValueTable>,
     longest_edge: usize,
@@ -50,6 +52,7 @@ pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorErro
         return Err(refused("max_image_size", &tile.into(), "an edge from 32 to 4096"));
     }
     Ok(Box::new(SmolVlm {
+        resizes: settings.image.resizes()?,
         filter,
         values,
         longest_edge: settings.image.side_of("size", "longest_edge", 4 * 364)?,
@@ -64,7 +67,7 @@ pub(super) fn load(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorErro
 
 impl SmolVlm {
     fn geometry(&self, width: usize, height: usize) -> Geometry {
-        let fitted = limited(fitted(width, height, self.longest_edge));
+        let fitted = if self.resizes { limited(fitted(width, height, self.longest_edge)) } else { (width, height) };
         if !self.splitting {
             return Geometry { fitted, stretched: (self.tile, self.tile), rows: 0, columns: 0 };
         }
@@ -127,6 +130,10 @@ impl Recipe for SmolVlm {
 
     fn image_token(&self) -> &str {
         &self.image_token
+    }
+
+    fn resizes(&self) -> bool {
+        true
     }
 
     fn plan(&self, width: usize, height: usize) -> Result<ImagePlan, ImageError> {

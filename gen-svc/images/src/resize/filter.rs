@@ -1,19 +1,43 @@
-//! The kernels.
+//! The filters, and the kernels of the filters that weigh pixels.
 
 use std::f64::consts::PI;
 
-/// The kernel that weighs the pixels of the source.
+/// How a pixel of the result is computed from the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Filter {
-    /// Windowed sinc over 6 pixels.
-    Lanczos,
+    /// The pixel at its center. Not antialiased.
+    Nearest,
+    /// The pixel at its upper left corner. Not antialiased.
+    NearestCorner,
     /// Linear, over 2 pixels.
     Bilinear,
     /// Cubic with a = -0.5, over 4 pixels.
     Bicubic,
+    /// Windowed sinc over 6 pixels.
+    Lanczos,
+}
+
+/// The kernel that weighs the pixels of the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kernel {
+    Bilinear,
+    Bicubic,
+    Lanczos,
 }
 
 impl Filter {
+    /// Returns the kernel, or `None` if each result is one pixel of the source.
+    pub(super) fn kernel(self) -> Option<Kernel> {
+        match self {
+            Self::Nearest | Self::NearestCorner => None,
+            Self::Bilinear => Some(Kernel::Bilinear),
+            Self::Bicubic => Some(Kernel::Bicubic),
+            Self::Lanczos => Some(Kernel::Lanczos),
+        }
+    }
+}
+
+impl Kernel {
     /// How far the kernel reaches from its center, in pixels.
     pub(super) fn reach(self) -> f64 {
         match self {

@@ -1,6 +1,6 @@
 //! Integer weights of the source's pixels for each pixel of the result.
 
-use super::filter::Filter;
+use super::filter::Kernel;
 
 /// The largest number of fraction bits.
 const MAX_PRECISION: u32 = 22;
@@ -22,11 +22,11 @@ struct Span {
 
 impl Weights {
     /// Returns the weights to resize a side from `from` to `to` pixels.
-    pub(super) fn new(from: usize, to: usize, filter: Filter) -> Self {
+    pub(super) fn new(from: usize, to: usize, kernel: Kernel) -> Self {
         let (mut spans, mut exact) = (Vec::with_capacity(to), Vec::new());
         for index in 0..to {
             let start = exact.len();
-            let first = push_exact(from, to, index, filter, &mut exact);
+            let first = push_exact(from, to, index, kernel, &mut exact);
             spans.push(Span { first, start, end: exact.len() });
         }
         let largest = exact.iter().copied().fold(0.0, f64::max);
@@ -47,15 +47,15 @@ impl Weights {
 }
 
 /// Appends the weights of one result pixel, whose sum is 1. Returns its first source pixel.
-fn push_exact(from: usize, to: usize, index: usize, filter: Filter, out: &mut Vec<f64>) -> usize {
+fn push_exact(from: usize, to: usize, index: usize, kernel: Kernel, out: &mut Vec<f64>) -> usize {
     let scale = from as f64 / to as f64;
     let stretch = scale.max(1.0);
-    let reach = filter.reach() * stretch;
+    let reach = kernel.reach() * stretch;
     let center = scale * (index as f64 + 0.5);
     let first = (center - reach + 0.5).max(0.0) as usize;
     let end = ((center + reach + 0.5) as usize).min(from);
     let start = out.len();
-    out.extend((first..end).map(|pixel| filter.at((pixel as f64 - center + 0.5) / stretch)));
+    out.extend((first..end).map(|pixel| kernel.at((pixel as f64 - center + 0.5) / stretch)));
     let sum: f64 = out[start..].iter().sum();
     out[start..].iter_mut().for_each(|weight| *weight /= sum);
     first
@@ -84,14 +84,14 @@ mod tests {
 
     #[test]
     fn halving_weighs_pairs_alike() {
-        let weights = Weights::new(4, 2, Filter::Bilinear);
+        let weights = Weights::new(4, 2, Kernel::Bilinear);
         let rows: Vec<_> = weights.iter().map(|(first, row)| (first, row.len())).collect();
         assert_eq!((rows, weights.len()), (vec![(0, 3), (1, 3)], 2));
     }
 
     #[test]
     fn one_source_pixel_has_the_whole_weight() {
-        let weights = Weights::new(1, 3, Filter::Lanczos);
+        let weights = Weights::new(1, 3, Kernel::Lanczos);
         assert!(weights.iter().all(|(first, row)| first == 0 && row == [1 << weights.precision]));
     }
 }

@@ -9,8 +9,12 @@ use super::tower::{Positions, TableOrder, Tower};
 const SIDES: [(usize, usize); 4] = [(256, 256), (1024, 768), (300, 1000), (64, 48)];
 
 impl Tower {
-    /// Returns what does not suit, if anything. Sides that the processor refuses are left out.
+    /// Returns what does not suit, if anything. Sides that the processor refuses are left out. If it
+    /// does not resize, the sides of each image decide.
     pub(super) fn mismatch(&self, processor: &Processor) -> Option<String> {
+        if !processor.resizes() {
+            return None;
+        }
         let plans =
             SIDES.iter().filter_map(|&(width, height)| Some((width, height, processor.plan(width, height).ok()?)));
         plans
@@ -20,8 +24,21 @@ impl Tower {
             .next()
     }
 
+    /// Returns why the tower cannot take an image of this plan, if it cannot.
+    pub(super) fn problem_of(&self, plan: &ImagePlan) -> Option<String> {
+        let Positions::Axes { size, .. } = self.positions else { return self.mismatch_of(plan) };
+        let geometry = self.geometry(plan);
+        let longest = geometry.rows.max(geometry.columns);
+        let problem = || format!("its longer side is {longest} patches, and the tower has positions for {size}");
+        if longest > size { Some(problem()) } else { self.mismatch_of(plan) }
+    }
+
+    fn geometry(&self, plan: &ImagePlan) -> Geometry {
+        Geometry::of(&plan.layout, &plan.shape, self.patches.side, self.head.pool.merge())
+    }
+
     fn mismatch_of(&self, plan: &ImagePlan) -> Option<String> {
-        let (side, merge) = (self.patches.side, self.head.pool.merge());
+        let merge = self.head.pool.merge();
         let (tiles, length) = match plan.layout {
             Layout::Tiles { .. } | Layout::Crops { .. } => (plan.shape[0], None),
             Layout::Whole { .. } => (1, None),
@@ -31,11 +48,7 @@ impl Tower {
         if let Some(found) = length.filter(|found| *found != numbers) {
             return Some(format!("the processor has {found} numbers for a patch, the tower {numbers}"));
         }
-        let [height, width] = [plan.shape.len().saturating_sub(2), plan.shape.len() - 1].map(|axis| plan.shape[axis]);
-        if length.is_none() && (height % side > 0 || width % side > 0) {
-            return Some(format!("the processor's {width} x {height} pixels are not patches of {side} x {side}"));
-        }
-        let geometry = Geometry::of(&plan.layout, &plan.shape, side, merge);
+        let geometry = self.geometry(plan);
         let patches = geometry.places.len();
         if let Positions::Table { shape, order: TableOrder::Index, .. } = &self.positions {
             let places = shape.iter().product::<usize>() / self.hidden - usize::from(self.class_token.is_some());
@@ -43,7 +56,8 @@ impl Tower {
                 return Some(format!("the processor has {patches} patches, the tower {places} positions"));
             }
         }
-        let (found, features) = (plan.expansion.tokens, tiles * patches / (merge * merge));
+        let features = tiles * (geometry.rows / merge) * (geometry.columns / merge);
+        let found = plan.expansion.tokens;
         (found != features).then(|| format!("the processor has {found} image tokens, the tower {features} features"))
     }
 }

@@ -40,9 +40,15 @@ impl Geometry {
     /// Returns the patches of an image, where a tile has `tile` patches in a row.
     pub(super) fn of(layout: &Layout, shape: &[usize], side: usize, merge: usize) -> Self {
         match *layout {
-            Layout::Tiles { .. } | Layout::Crops { .. } => {
-                let [height, width] = [shape[shape.len() - 2], shape[shape.len() - 1]];
-                Self::raster(height / side, width / side)
+            Layout::Tiles { .. } => {
+                let [rows, columns] = whole_patches(shape, side);
+                Self::raster(rows, columns)
+            }
+            Layout::Crops { .. } => {
+                // The projector of Gemma 3 takes the sequence as a square, whatever the image's sides are.
+                let [rows, columns] = whole_patches(shape, side);
+                let root = (rows * columns).isqrt();
+                if root * root == rows * columns { Self::raster(root, root) } else { Self::raster(rows, columns) }
             }
             Layout::Whole { height, width } => Self::raster(height / side, width / side),
             Layout::Patches { rows, columns } => Self::raster(rows, columns),
@@ -66,6 +72,11 @@ impl Geometry {
         let groups = same.map(|group| [group.len(), group[0].len() * merge * merge]).collect();
         Windows { order: windows.concat(), groups }
     }
+}
+
+/// Returns the whole patches in a column and in a row of pixels of this shape.
+pub(super) fn whole_patches(shape: &[usize], side: usize) -> [usize; 2] {
+    [shape[shape.len() - 2] / side, shape[shape.len() - 1] / side]
 }
 
 /// Returns the four neighbours of each patch in a table for `side` x `side` patches, with their

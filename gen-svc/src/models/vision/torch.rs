@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use tandem_images::PreparedImage;
 use tch::{Kind, Tensor};
 
-use super::geometry::{Geometry, Windows, neighbours};
+use super::geometry::{Geometry, Windows, neighbours, whole_patches};
 use super::tower::{Axis, Positions, Rotary, TableOrder, Tower};
 use crate::device;
 use crate::error::Error;
@@ -112,7 +112,7 @@ impl TorchTower {
         let side = self.tower.patches.side;
         let geometry = Geometry::of(&image.plan.layout, &image.plan.shape, side, merge);
         let windows = self.tower.window.map(|side| geometry.windows(side, merge));
-        let patches = self.to_patches(image, &geometry)?;
+        let patches = self.to_patches(image)?;
         let slicing = self.slicing(&geometry, windows.as_ref());
         let (tiles, slices) = (slicing.tiles(), slicing.slices(&self.stages()));
         let rows = (tiles as usize).min(image.plan.shape[0].max(1)) * geometry.places.len();
@@ -148,17 +148,21 @@ impl TorchTower {
     }
 
     /// `[n, N, P]`
-    fn to_patches(&self, image: &PreparedImage, geometry: &Geometry) -> Result<Tensor, Error> {
+    fn to_patches(&self, image: &PreparedImage) -> Result<Tensor, Error> {
         let pixels =
             Tensor::f_from_slice(&image.pixels())?.f_to_device(self.target.device)?.f_to_kind(self.target.dtype)?;
         let (p, columns) = (self.tower.patches.side as i64, self.tower.patches.matrix.columns as i64);
-        let (height, width) = (geometry.rows as i64, geometry.columns as i64);
         let is_cut =
             matches!(image.plan.layout, tandem_images::Layout::Patches { .. } | tandem_images::Layout::Grid { .. });
         if is_cut {
             return Ok(pixels.f_view([1, -1, columns])?);
         }
-        let cut = pixels.f_view([-1, 3, height, p, width, p])?.f_permute([0, 2, 4, 1, 3, 5])?;
+        let sides = &image.plan.shape[image.plan.shape.len() - 2..];
+        let [height, width] = whole_patches(sides, self.tower.patches.side).map(|count| count as i64);
+        let pixels = pixels.f_view([-1, 3, sides[0] as i64, sides[1] as i64])?;
+        // As in a convolution: pixels beside the last whole patch are left out.
+        let whole = pixels.f_narrow(2, 0, height * p)?.f_narrow(3, 0, width * p)?;
+        let cut = whole.f_reshape([-1, 3, height, p, width, p])?.f_permute([0, 2, 4, 1, 3, 5])?;
         Ok(cut.f_reshape([-1, height * width, columns])?)
     }
 

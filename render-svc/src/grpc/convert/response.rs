@@ -17,6 +17,7 @@ use crate::conversation::media::MediaKind;
 use crate::error::{Error, without_folder};
 use crate::field_paths::RequestPaths;
 use crate::job::ControlTokenPolicy;
+use crate::limits::Limits;
 use crate::model::Model;
 use crate::output_spec::{OutputSpec, ROLES, Reasoning};
 use crate::render::{HfMessages, Output, Rendered};
@@ -272,15 +273,19 @@ pub(in crate::grpc) fn adapter_info(adapter: &Adapter) -> pb::AdapterInfo {
     pb::AdapterInfo { name: adapter.name.to_owned(), description: adapter.description.to_owned(), kind: kind.into() }
 }
 
-pub(in crate::grpc) fn model_info(id: &str, entry: &CatalogEntry) -> pb::ModelInfo {
-    let info = entry.model.as_ref().map(|served| loaded_model(served)).unwrap_or_default();
+pub(in crate::grpc) fn model_info(id: &str, entry: &CatalogEntry, limits: &Limits) -> pb::ModelInfo {
+    let info = entry.model.as_ref().map(|served| loaded_model(served, limits)).unwrap_or_default();
     let problem = entry.problem.as_ref().map(|error| without_folder(&chain(error.as_ref()), &entry.path));
     let problem = problem.unwrap_or_default();
     pb::ModelInfo { id: id.to_owned(), aliases: entry.aliases.clone(), problem, ..info }
 }
 
-fn loaded_model(served: &ServedModel) -> pb::ModelInfo {
+fn loaded_model(served: &ServedModel, limits: &Limits) -> pb::ModelInfo {
     let model = &served.model;
+    let image_limits = pb::ImageLimits {
+        max_images: u32::try_from(limits.max_images).unwrap_or(u32::MAX),
+        max_image_pixels: limits.max_image_pixels,
+    };
     let special = |(name, text): (&String, &Value)| {
         let text = text.as_str()?;
         let id = model.tokenizer.as_ref().ok().and_then(|tokenizer| tokenizer.token_to_id(text));
@@ -299,6 +304,8 @@ fn loaded_model(served: &ServedModel) -> pb::ModelInfo {
         templates: model.templates.iter().map(|template| template.name.clone()).collect(),
         problem: String::new(),
         tokenizer_problem: without_folder(&model.tokenizer_problem().unwrap_or_default(), &model.artifacts.path),
+        media_kinds: model.takes_images.then(|| generate::MediaKind::Image.into()).into_iter().collect(),
+        image_limits: model.takes_images.then_some(image_limits),
     }
 }
 

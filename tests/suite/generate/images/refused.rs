@@ -5,6 +5,7 @@ use gen_svc::media::MediaLimits;
 use serde_json::{Value, json};
 use tandem_tests::error_texts;
 use tandem_tests::failure::{Failed, failed};
+use tandem_tests_full::image_checkpoint::Goldens;
 use tandem_tests_full::image_model::{ImageModel, bitmap, png_header};
 use tonic::{Code, Status};
 
@@ -38,6 +39,7 @@ fn base64(data: &str) -> Vec<Value> {
 fn cases() -> Vec<Case> {
     let case = |name, messages, reason, field| Case { name, messages, reason, field };
     let invalid = |name, messages, field| case(name, messages, "INVALID_REQUEST", field);
+    let not_fetched = |name, messages, field| case(name, messages, "IMAGE_NOT_FETCHED", field);
     let damaged = |name, bytes: &[u8]| case(name, with(encoded(bytes)), "INVALID_IMAGE", DATA_PATH);
     let large = |name, bytes: &[u8]| case(name, with(encoded(bytes)), "IMAGE_OVER_LIMIT", DATA_PATH);
     let bitmap = bitmap(8, 8, 1);
@@ -48,13 +50,17 @@ fn cases() -> Vec<Case> {
         invalid("base64", base64("QQ=*"), DATA_PATH),
         invalid("no-string", with(json!({"type": "image", "base64": 7})), DATA_PATH),
         invalid("no-data", with(json!({"type": "image"})), DATA_PATH),
-        invalid("url", with(json!({"type": "image", "url": url})), "hf_messages_json[0].content[1].url"),
-        invalid(
+        not_fetched("url", with(json!({"type": "image", "url": url})), "hf_messages_json[0].content[1].url"),
+        not_fetched(
             "image-url",
             with(json!({"type": "image_url", "image_url": {"url": url}})),
             "hf_messages_json[0].content[1].url",
         ),
-        invalid("url-as-image", with(json!({"type": "image", "image": url})), "hf_messages_json[0].content[1].image"),
+        not_fetched(
+            "url-as-image",
+            with(json!({"type": "image", "image": url})),
+            "hf_messages_json[0].content[1].image",
+        ),
         invalid("no-type", with(json!({"base64": "QQ=="})), "hf_messages_json[0].content[1].type"),
         large("side", &png_header(70_000, 1)),
         invalid("path", with(json!({"type": "image", "path": "/etc/hostname"})), "hf_messages_json[0].content[1].path"),
@@ -184,6 +190,29 @@ fn processors_that_do_not_fit_the_tower_are_refused_at_load() {
         format!("{}: {}", error.reason().name(), error.chain())
     });
     error_texts::check_rows("images/processor", texts);
+}
+
+/// They are refused before the engine gets the request.
+#[test]
+fn images_that_the_tower_cannot_take_are_refused() {
+    let goldens = Goldens::read();
+    let cases = [
+        // More patches in a row than the tower has positions.
+        ("gemma4", bitmap(1500, 10, 1)),
+        ("gemma3_not_resized", bitmap(40, 28, 1)),
+        ("qwen2_5_vl_not_resized", bitmap(50, 41, 1)),
+        ("mistral3_not_resized", bitmap(40, 5, 1)),
+    ];
+    let texts = cases.map(|(name, bytes)| {
+        let case = goldens.cases.iter().find(|case| case.name == name).expect("a model");
+        let folder = goldens.folder(case);
+        let engine = start(folder.path(), |_| {});
+        let status = Status::from(request(with(encoded(&bytes))).prepare(engine.model()).expect_err(name));
+        is_refused(&status, "INVALID_IMAGE", DATA_PATH, name);
+        assert_eq!(ask(&engine, request(user([text("Hello")]))).ids().len(), 16, "{name}");
+        status.message().to_owned()
+    });
+    error_texts::check_rows("images/unfit", texts);
 }
 
 #[test]

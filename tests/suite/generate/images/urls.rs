@@ -229,7 +229,7 @@ fn a_file_at_a_url_is_refused_without_an_allowed_host() {
     request.fetch_images(engine.model()).expect("nothing is fetched");
     let status = Status::from(request.prepare(engine.model()).expect_err("no host"));
     let failure = failed(&status);
-    assert_eq!((failure.reason.as_str(), failure.field.as_deref()), ("INVALID_REQUEST", Some("media[0].url")));
+    assert_eq!((failure.reason.as_str(), failure.field.as_deref()), ("IMAGE_NOT_FETCHED", Some("media[0].url")));
     error_texts::check("generate-image-urls/media", status.message());
 }
 

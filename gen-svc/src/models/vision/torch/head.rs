@@ -29,7 +29,11 @@ impl Pool {
             return Ok(x.f_reshape([-1, count as i64 * hidden])?);
         }
         let side = self.merge() as i64;
-        let squares = x.f_view([count, rows as i64 / side, side, columns as i64 / side, side, hidden])?;
+        let (down, across) = (rows as i64 / side, columns as i64 / side);
+        let grid = x.f_view([count, rows as i64, columns as i64, hidden])?;
+        // Patches beside the last whole square have no row.
+        let whole = grid.f_narrow(1, 0, down * side)?.f_narrow(2, 0, across * side)?;
+        let squares = whole.f_reshape([count, down, side, across, side, hidden])?;
         Ok(match self {
             Self::Mean { scale, .. } => {
                 let mean = squares.f_mean_dim([2i64, 4].as_slice(), false, None::<Kind>)?;
