@@ -152,8 +152,13 @@ fn paced(blocks: u64, pause: Duration, change: impl FnOnce(&mut Config)) -> (Eng
 
 /// Starts an engine that computes a step when its gate allows it.
 fn gated(blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps, Gate) {
+    gated_of(BLOCK, blocks, change)
+}
+
+/// The same, with blocks of `block` positions.
+fn gated_of(block: usize, blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps, Gate) {
     let ((gate, turnstile), steps) = (Gate::new(), Steps::default());
-    let model = Echo { steps: Arc::clone(&steps), turnstile: Some(turnstile), ..Echo::default() };
+    let model = Echo { block, steps: Arc::clone(&steps), turnstile: Some(turnstile), ..Echo::default() };
     (start(blocks, model, change), steps, gate)
 }
 
@@ -265,10 +270,12 @@ fn fifty_requests_finish_with_kv_memory_for_two() {
 #[test]
 fn preempted_request_resumes_with_the_same_tokens() {
     // All the short prompts fit at first. The long answers do not.
-    let requests: Vec<_> = (0..12).map(|i| request(&prompt(i, 20), 400)).collect();
+    // The later ones are longer: they take the last blocks before the first ones need them.
+    let requests: Vec<_> = (0..12).map(|i| request(&prompt(i, 20 + 4 * i as usize), 400)).collect();
     for (block, blocks) in [(BLOCK, 64), (FLASH_BLOCK, 80)] {
-        let (engine, _) = engine_of(block, blocks, |_| {});
+        let (engine, _, gate) = gated_of(block, blocks, |config| config.event_buffer = 1000);
         let running: Vec<_> = requests.iter().cloned().map(|request| submit(&engine, request)).collect();
+        drop(gate);
         for (events, request) in running.into_iter().zip(&requests) {
             assert_eq!(finish(events).outputs, alone(request.clone()), "blocks of {block}");
         }

@@ -107,18 +107,23 @@ impl Experts {
         let both = x.f_index_select(0, &tokens)?.f_internal_grouped_mm(&self.gate_up, Some(&ends), None, None)?;
         let hidden = gated(&both, self.activation, self.size)?;
         let computed = hidden.f_internal_grouped_mm(&self.down, Some(&ends), None, None)?; // [T * k, E]
-        let of_tokens = computed.f_empty_like()?.f_index_copy(0, &order, &computed)?;
+        let mut of_tokens = computed.f_empty_like()?;
+        drop(of_tokens.f_index_copy_(0, &order, &computed)?);
         let weighted = of_tokens.f_view([-1, self.per_token, x.size2()?.1])?.f_mul(&shares.f_unsqueeze(2)?)?;
         Ok(weighted.f_sum_dim_intlist(1, false, None::<Kind>)?)
     }
 
     /// Returns the shares and the indexes of each token's experts: `[T, E] -> [T, k], [T, k]`
     fn choose(&self, x: &Tensor) -> Result<(Tensor, Tensor), Error> {
-        let shares = self.router.forward(x)?.f_softmax(-1, Kind::Float)?; // [T, X]
-        let (mut shares, chosen) = shares.f_topk(self.per_token, -1, true, true)?;
-        if self.normalize {
-            shares = shares.f_div(&shares.f_sum_dim_intlist(-1, true, Kind::Float)?)?;
-        }
+        let scores = self.router.forward(x)?.f_to_kind(Kind::Float)?; // [T, X]
+        let largest = |numbers: &Tensor| numbers.f_topk(self.per_token, -1, true, true);
+        let (shares, chosen) = if self.normalize {
+            // Shares that are scaled to a sum of 1 are those of a softmax over the chosen experts.
+            let (scores, chosen) = largest(&scores)?;
+            (scores.f_softmax(-1, Kind::Float)?, chosen)
+        } else {
+            largest(&scores.f_softmax(-1, Kind::Float)?)?
+        };
         Ok((shares.f_to_kind(x.f_kind()?)?, chosen))
     }
 }

@@ -54,3 +54,20 @@ fn a_layer_of_llama_asks_for_few_operations() {
     let per_layer = count(layers) - count(layers - 1);
     assert!((1..=LAYER).contains(&per_layer), "{per_layer} operations");
 }
+
+#[test]
+fn a_step_asks_for_as_many_operations_with_fewer_experts() {
+    let counter = counter();
+    let text = std::fs::read_to_string(repository().join("tests/golden/architectures.json")).expect("the goldens");
+    let mut file: Value = serde_json::from_str(&text).expect("JSON");
+    let mut cases: Vec<Case> = serde_json::from_value(file["cases"].take()).expect("cases");
+    let case = cases.iter_mut().find(|case| case.name == "qwen3_moe").expect("a case");
+    let before = decode_step(&counter, case, &case.config, 8);
+    let count = case.config["num_local_experts"].as_u64().expect("a number") / 2;
+    case.config["num_local_experts"] = count.into();
+    case.tensors
+        .iter_mut()
+        .filter(|(name, _)| name.ends_with("mlp.gate.weight"))
+        .for_each(|(_, shape)| shape[0] = count as usize);
+    assert_eq!(decode_step(&counter, case, &case.config, 8), before);
+}
