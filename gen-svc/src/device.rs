@@ -1,5 +1,7 @@
 //! The memory of GPUs, by calls of libtorch that tch does not bind. `device/allocator.cpp` makes them.
 
+pub(crate) mod upload;
+
 use std::ffi::c_int;
 
 use tch::Device;

@@ -52,6 +52,7 @@ pub(super) struct EngineMetrics {
     cached: Counter<u64>,
     outputs: Counter<u64>,
     resumed: Counter<u64>,
+    sampled: Counter<u64>,
 }
 
 impl EngineMetrics {
@@ -96,6 +97,11 @@ impl EngineMetrics {
                 "Ended outputs, by finish reason. A request that is rejected in the queue has no outputs.",
             ),
             resumed: count("tandem.engine.resumed", "Requests that resume an output of another replica."),
+            sampled: count(
+                "tandem.engine.sampled_rows",
+                "Rows of logits, by the place where their token was chosen. With libtorch, rows of the host were \
+                 fetched from the device.",
+            ),
         }
     }
 
@@ -118,6 +124,13 @@ impl EngineMetrics {
     /// Counts the end of an output.
     pub(super) fn output_ended(&self, finish: &'static str) {
         self.outputs.add(1, &self.with(KeyValue::new("finish", finish)));
+    }
+
+    /// Counts rows whose tokens were chosen at a place: `device` or `host`.
+    pub(super) fn rows_sampled(&self, place: &'static str, rows: usize) {
+        if rows > 0 {
+            self.sampled.add(rows as u64, &self.with(KeyValue::new("place", place)));
+        }
     }
 
     /// Records the end of a request with `outputs` outputs of about equal length.
