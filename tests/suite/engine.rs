@@ -5,6 +5,7 @@ mod batching;
 mod config;
 mod errors;
 mod failures;
+mod gpu_memory;
 mod image_architectures;
 mod image_prompts;
 mod packed_weights;

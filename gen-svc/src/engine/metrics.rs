@@ -11,6 +11,7 @@ use tandem_common::telemetry::meter;
 use super::config::EngineLimits;
 use super::event::Timings;
 use crate::cache::{BLOCK, Usage};
+use crate::device::{self, DeviceMemory};
 
 /// Upper bounds of buckets: the conventions' bounds and, for small models, smaller bounds below
 /// them.
@@ -189,6 +190,23 @@ pub(super) fn observe(limits: EngineLimits, gauges: impl Fn() -> Option<Gauges> 
             for (state, blocks) in [("held", held), ("kept", kept), ("free", total - held - kept)] {
                 observer.observe(blocks as u64, &[KeyValue::new("state", state)]);
             }
+        })
+        .build();
+}
+
+/// Registers the instrument that observes a GPU's memory.
+pub(super) fn observe_gpu(index: usize) {
+    let device = tch::Device::Cuda(index);
+    let name = device::name(device).unwrap_or_default();
+    let attributes = move |state| [KeyValue::new("device", name.clone()), KeyValue::new("state", state)];
+    meter()
+        .u64_observable_gauge("tandem.engine.gpu.memory")
+        .with_unit("By")
+        .with_description("Memory of the GPU, by its name: used by any process, or free.")
+        .with_callback(move |observer| {
+            let Some(DeviceMemory { free, total }) = device::memory(device) else { return };
+            observer.observe(free, &attributes("free"));
+            observer.observe(total - free, &attributes("used"));
         })
         .build();
 }

@@ -12,7 +12,7 @@ pub trait Model: std::fmt::Debug + Send {
     /// Returns the model's sizes.
     fn shape(&self) -> ModelShape;
 
-    /// Allocates `blocks` blocks of the KV cache. Called once, before the first step.
+    /// Allocates `blocks` blocks of the KV cache, in place of earlier ones. Called before the first step.
     ///
     /// # Errors
     /// There is not that much memory.
