@@ -148,6 +148,12 @@ fn setting(text: &str) -> Result<(String, Value), String> {
     Ok((key.to_owned(), value))
 }
 
+/// Reads a share.
+fn share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
+    share.ok_or_else(|| format!("must be above 0 and at most 1, is {text:?}"))
+}
+
 /// The model and the engine.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Engine")]
@@ -211,10 +217,20 @@ pub struct EngineArgs {
     )]
     pub default_output_tokens: Option<usize>,
     /// KV cache size in MiB, for running requests and prefix reuse. When full, the newest request
-    /// is preempted [default: a quarter of the free memory, 4096 on a GPU, at most enough for
-    /// --max-running]
+    /// is preempted [default: a quarter of the free memory, on a GPU the rest of --gpu-memory, at most
+    /// enough for --max-running]
     #[arg(long, env = "TANDEM_KV_MEMORY_MIB", value_name = "MIB")]
     pub kv_memory_mib: Option<u32>,
+    /// Share of a GPU's memory for weights, KV cache and workspace, above 0 and at most 1. The memory of
+    /// other processes counts as used.
+    #[arg(
+        long,
+        env = "TANDEM_GPU_MEMORY",
+        default_value_t = Config::default().gpu_memory,
+        value_parser = share,
+        value_name = "SHARE"
+    )]
+    pub gpu_memory: f64,
     /// Prompt tokens computed in one step. Larger is faster for prompts, and delays the next token
     /// of others.
     #[arg(
@@ -315,6 +331,7 @@ impl From<EngineArgs> for Config {
             },
             image_hosts: ImageHosts { origins: args.image_hosts, allow_private: args.allow_private_image_hosts },
             max_priority: args.max_priority,
+            gpu_memory: args.gpu_memory,
             kv_memory: args.kv_memory_mib.map(|mib| u64::from(mib) << 20),
             reader_patience: Duration::from_secs(args.reader_patience_seconds),
             grammar_trials: own_program(),

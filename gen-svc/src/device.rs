@@ -1,6 +1,8 @@
 //! The memory of GPUs, by calls of libtorch that tch does not bind. `device/allocator.cpp` makes them.
 
-use std::ffi::c_int;
+pub(crate) mod upload;
+
+use std::ffi::{CStr, c_char, c_int};
 
 use tch::Device;
 
@@ -13,9 +15,13 @@ pub struct DeviceMemory {
     pub total: u64,
 }
 
+/// The bytes of a GPU's name, with the zero at its end.
+const NAME_BYTES: usize = 256;
+
 #[allow(unsafe_code)]
 unsafe extern "C" {
     fn tandem_cuda_empty_cache() -> bool;
+    fn tandem_cuda_name(device: c_int, name: *mut c_char, bytes: c_int) -> bool;
     fn tandem_cuda_memory(device: c_int, free: *mut u64, total: *mut u64) -> bool;
 }
 
@@ -37,4 +43,17 @@ pub fn memory(device: Device) -> Option<DeviceMemory> {
     // SAFETY: both pointers are valid for one number, and the function catches exceptions.
     let is_known = unsafe { tandem_cuda_memory(c_int::try_from(index).ok()?, &raw mut free, &raw mut total) };
     is_known.then_some(DeviceMemory { free, total })
+}
+
+/// Returns the name of a GPU, such as "NVIDIA H100 80GB HBM3". None for the CPU, or if the driver does not
+/// report it.
+#[must_use]
+pub fn name(device: Device) -> Option<String> {
+    let Device::Cuda(index) = device else { return None };
+    let (mut name, index) = ([0_u8; NAME_BYTES], c_int::try_from(index).ok()?);
+    #[allow(unsafe_code)]
+    // SAFETY: the function writes at most as many bytes as it is given.
+    let is_known = unsafe { tandem_cuda_name(index, name.as_mut_ptr().cast(), NAME_BYTES as c_int) };
+    let name = CStr::from_bytes_until_nul(&name).ok().filter(|_| is_known)?;
+    Some(name.to_string_lossy().into_owned())
 }

@@ -31,11 +31,13 @@ mod shares;
 mod sink;
 mod step_clock;
 mod thread;
+mod warm_up;
 
 pub use config::{Config, DeviceChoice, DtypeChoice, EngineLimits, Quantize, RuntimeChoice};
 pub use event::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings, Token, TopToken};
 pub use handle::Engine;
-pub use memory::left_in_control_groups;
+pub use memory::{GpuMemory, left_in_control_groups};
 pub use metrics::Gauges;
 pub use progress::RequestProgress;
 pub use shared::QueueSlot;
+pub use warm_up::run as warm_up;

@@ -377,6 +377,25 @@ pub enum Error {
         /// Free bytes.
         available: u64,
     },
+    /// The weights need more memory than a GPU has left for this process.
+    #[error(
+        "weights need {} MiB, {} MiB of {device} are left: --gpu-memory {share} of {} MiB, less the used memory",
+        needed.div_ceil(1 << 20),
+        available >> 20,
+        total >> 20
+    )]
+    GpuMemory {
+        /// The configured device.
+        device: String,
+        /// Bytes of the loaded weights.
+        needed: u64,
+        /// Bytes of the share that are not used.
+        available: u64,
+        /// The configured share.
+        share: f64,
+        /// All bytes of the GPU.
+        total: u64,
+    },
     /// The KV cache has no room for a usable context.
     #[error("KV cache has {} MiB, minimum {} MiB (--kv-memory-mib)", bytes >> 20, least.div_ceil(1 << 20))]
     KvMemory {
@@ -478,7 +497,7 @@ impl Error {
             | Self::ProcessorOfOthers { .. }
             | Self::SeveralMmproj { .. }
             | Self::MmprojOfFolder { .. } => Reason::SettingsConflict,
-            Self::Memory { .. } => Reason::MemoryTooSmall,
+            Self::Memory { .. } | Self::GpuMemory { .. } => Reason::MemoryTooSmall,
             Self::KvMemory { .. } => Reason::KvMemoryTooSmall,
             Self::Device { .. } => Reason::DeviceUnavailable,
             Self::Thread(_) => Reason::ThreadFailed,

@@ -8,6 +8,7 @@
 //! A random number depends only on (seed, output, position), and the draw visits the kept tokens in
 //! the order of their ids. So a seeded request gets the same tokens in any batch.
 
+pub mod device;
 mod filter;
 mod logprobs;
 pub(crate) mod parameters;
@@ -25,7 +26,7 @@ use crate::error::Error;
 use filter::{candidates, draw, total};
 use penalties::Penalties;
 
-/// Chooses the tokens of one output.
+/// Chooses the tokens of one output, on the host.
 #[derive(Debug)]
 pub struct Sampler {
     sampling: Sampling,

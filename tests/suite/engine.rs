@@ -6,6 +6,7 @@ mod config;
 mod errors;
 mod failures;
 mod flash;
+mod gpu_memory;
 mod image_architectures;
 mod image_prompts;
 mod packed_weights;

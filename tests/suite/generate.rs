@@ -2,6 +2,8 @@
 
 mod cli;
 mod defaults;
+mod device_rows;
+mod device_sampling;
 mod grammar;
 mod images;
 mod output;

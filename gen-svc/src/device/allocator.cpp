@@ -3,6 +3,8 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 
+#include <dlfcn.h>
+
 #include <cstdint>
 
 namespace {
@@ -31,4 +33,21 @@ extern "C" bool tandem_cuda_memory(std::int32_t device, std::uint64_t* free, std
   } catch (...) {
     return false;
   }
+}
+
+// Writes the name of a GPU, by the driver that libtorch has loaded. Returns false as above.
+extern "C" bool tandem_cuda_name(std::int32_t device, char* name, std::int32_t bytes) noexcept {
+  using GetDevice = int (*)(int*, int);
+  using GetName = int (*)(char*, int, int);
+  void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (driver == nullptr) {
+    return false;
+  }
+  const auto get_device = reinterpret_cast<GetDevice>(dlsym(driver, "cuDeviceGet"));
+  const auto get_name = reinterpret_cast<GetName>(dlsym(driver, "cuDeviceGetName"));
+  int handle = 0;
+  const bool is_known = get_device != nullptr && get_name != nullptr && get_device(&handle, device) == 0 &&
+      get_name(name, bytes, handle) == 0;
+  dlclose(driver);
+  return is_known;
 }

@@ -45,8 +45,11 @@ pub struct Config {
     pub prefill_chunk: usize,
     /// The highest priority of a request. A higher one counts as this.
     pub max_priority: i32,
-    /// The size of the KV cache in bytes. None: a share of the free memory.
+    /// The size of the KV cache in bytes. None: a share of the free memory, or on a GPU the rest of
+    /// `gpu_memory`.
     pub kv_memory: Option<u64>,
+    /// The share of a GPU's memory for weights, KV cache and workspace, above 0 and at most 1.
+    pub gpu_memory: f64,
     /// The limits of images.
     pub media: MediaLimits,
     /// The hosts of images at URLs.
@@ -89,6 +92,7 @@ impl Default for Config {
             prefill_chunk: 512,
             max_priority: i32::MAX,
             kv_memory: None,
+            gpu_memory: 0.9,
             media: MediaLimits::default(),
             image_hosts: ImageHosts::default(),
             event_buffer: 64,

@@ -11,7 +11,7 @@ use tandem_common::thread_priority;
 use tokio::sync::{mpsc as events, oneshot};
 
 use super::command::{Command, Job};
-use super::config::{Config, EngineLimits};
+use super::config::{Config, DeviceChoice, EngineLimits};
 use super::event::Event;
 use super::metrics::{self, Gauges, attribute_count};
 use super::progress::RequestProgress;
@@ -199,7 +199,7 @@ fn build(
     LoadedModel { mut model, tower }: LoadedModel,
 ) -> Result<(Engine, EngineThread), Error> {
     let shape = model.shape();
-    let blocks = memory::blocks(config, &shape)?;
+    let blocks = memory::divide(config, model.as_mut())?;
     model.allocate(blocks)?;
     let limit = blocks as usize * shape.block;
     if limit < served.context_length {
@@ -210,6 +210,9 @@ fn build(
     let shared = Arc::new(Shared::new(served, config, lifecycle));
     let observed = Arc::downgrade(&shared);
     metrics::observe(config.limits(), move || observed.upgrade().map(|shared| shared.gauges()));
+    if let DeviceChoice::Cuda(index) = config.device {
+        metrics::observe_gpu(index);
+    }
     let engine = Engine { commands, shared: Arc::clone(&shared) };
     let pool = BlockPool::new(blocks, shape.block);
     let thread = EngineThread::new(model, tower, pool, shared, receiver, config.reader_patience);

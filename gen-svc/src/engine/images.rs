@@ -68,12 +68,12 @@ impl ImageEncoder {
         Ok(spent)
     }
 
-    /// Computes a slice. If the device has too little memory, frees what libtorch keeps and starts the
-    /// image once more.
+    /// Computes a slice. If the device has too little memory, frees libtorch's unused memory and
+    /// starts the image a second time.
     fn attempt(&mut self, wanted: &Wanted) -> Result<usize, Error> {
         match self.slice(wanted) {
             Err(error) if error.device_fault() == Some(DeviceFault::OutOfMemory) => {
-                tracing::warn!(error = error.chain(), "image exceeds the device's memory, computing it once more");
+                tracing::warn!(error = error.chain(), "image exceeds the device's memory, computing it again");
                 self.tower.iter().for_each(TorchTower::free_cache);
                 self.slice(wanted)
             }

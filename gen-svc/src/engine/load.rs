@@ -35,7 +35,7 @@ pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(Ser
     let sampling = SamplingOptions::recommended(&defaults)?;
     let file = models::open_with(&artifacts, config.mmproj.as_deref())?.cancelled_by(cancelled);
     let decoder = models::describe(&file)?;
-    memory::require(models::weight_bytes(&file, &decoder, backend)?, config.device)?;
+    memory::require(models::weight_bytes(&file, &decoder, backend)?, config)?;
     let has_tower = models::vision::has_tower(&file);
     let vision = if has_tower { vision(&artifacts, &file, &decoder, config)? } else { None };
     let loaded = models::load(&file, decoder, backend)?;

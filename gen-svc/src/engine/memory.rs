@@ -4,15 +4,17 @@ use std::fs;
 use std::path::Path;
 
 use super::config::{Config, DeviceChoice};
+use super::warm_up;
+use crate::device::{self, DeviceMemory};
 use crate::error::Error;
-use crate::models::ModelShape;
+use crate::models::{Model, ModelShape};
 
 /// By default the KV cache takes the free memory divided by this.
 const DEFAULT_KV_DIVISOR: u64 = 4;
 /// A server for a shorter context is of no use: a system prompt alone can be as long.
 const MIN_CONTEXT: usize = 256;
-/// The default size of the KV cache on a GPU, whose free memory libtorch does not report.
-const DEFAULT_GPU_KV_BYTES: u64 = 4 << 30;
+/// The default size of the KV cache if the free memory is unknown.
+const DEFAULT_KV_BYTES: u64 = 4 << 30;
 
 /// Returns the number of blocks of the KV cache: as configured, or a share of the free memory. All
 /// running outputs at full length are the upper limit.
@@ -31,9 +33,69 @@ pub(super) fn blocks(config: &Config, shape: &ModelShape) -> Result<u32, Error> 
 /// Returns the size of the KV cache in bytes: as configured, or a share of the free memory.
 fn kv_bytes(config: &Config) -> u64 {
     config.kv_memory.unwrap_or_else(|| match config.device {
-        DeviceChoice::Cpu => free_bytes().map_or(DEFAULT_GPU_KV_BYTES, |free| free / DEFAULT_KV_DIVISOR),
-        DeviceChoice::Cuda(_) => DEFAULT_GPU_KV_BYTES,
+        DeviceChoice::Cpu => free_bytes().map_or(DEFAULT_KV_BYTES, |free| free / DEFAULT_KV_DIVISOR),
+        DeviceChoice::Cuda(_) => GpuMemory::of(config).map_or(DEFAULT_KV_BYTES, |gpu| gpu.left()),
     })
+}
+
+/// The memory of a GPU, and the share of it that may be used.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GpuMemory {
+    /// The configured device.
+    pub device: String,
+    /// The configured share.
+    pub share: f64,
+    /// The memory.
+    pub memory: DeviceMemory,
+}
+
+impl GpuMemory {
+    /// Returns the current memory of the configured GPU. None for the CPU, or if CUDA does not report it.
+    fn of(config: &Config) -> Option<Self> {
+        let DeviceChoice::Cuda(index) = config.device else { return None };
+        let memory = device::memory(tch::Device::Cuda(index))?;
+        Some(Self { device: config.device.to_string(), share: config.gpu_memory, memory })
+    }
+
+    /// Returns the bytes of the share that no process uses.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        let DeviceMemory { free, total } = self.memory;
+        ((total as f64 * self.share) as u64).saturating_sub(total - free)
+    }
+
+    /// Fails if weights of `needed` bytes do not fit.
+    ///
+    /// # Errors
+    /// [`Error::GpuMemory`].
+    pub fn require(&self, needed: u64) -> Result<(), Error> {
+        let (device, share, total, available) = (self.device.clone(), self.share, self.memory.total, self.left());
+        if needed > available {
+            return Err(Error::GpuMemory { device, needed, available, share, total });
+        }
+        Ok(())
+    }
+}
+
+/// Returns the number of blocks of the KV cache of a loaded model. On a GPU, this is what `--gpu-memory`
+/// leaves after a step of the largest shapes, unless a size is configured.
+///
+/// # Errors
+/// The step or a usable context does not fit.
+pub(super) fn divide(config: &Config, model: &mut dyn Model) -> Result<u32, Error> {
+    let shape = model.shape();
+    if config.kv_memory.is_none() && GpuMemory::of(config).is_some() {
+        warm_up::run(model, config.limits())?;
+        require_context(config, &shape)?;
+        log(config, blocks(config, &shape)?, &shape);
+    }
+    blocks(config, &shape)
+}
+
+fn log(config: &Config, blocks: u32, shape: &ModelShape) {
+    let Some(GpuMemory { device, share, memory: DeviceMemory { free, total } }) = GpuMemory::of(config) else { return };
+    let kv_mib = (u64::from(blocks) * shape.block_bytes) >> 20;
+    tracing::info!(device, share, total_mib = total >> 20, free_mib = free >> 20, kv_mib, "GPU memory divided");
 }
 
 /// Returns the blocks for [`MIN_CONTEXT`] tokens. A model with a smaller context needs as many blocks
@@ -54,16 +116,18 @@ pub(super) fn require_context(config: &Config, shape: &ModelShape) -> Result<(),
     Ok(())
 }
 
-/// Fails if the weights take more bytes than the CPU's free memory. That of a GPU is unknown.
+/// Fails if the weights take more bytes than are free, or on a GPU than its share has left. Unknown
+/// memory suffices.
 ///
 /// # Errors
-/// [`Error::Memory`].
-pub(super) fn require(needed: u64, device: DeviceChoice) -> Result<(), Error> {
-    match free_bytes() {
-        Some(available) if device == DeviceChoice::Cpu && needed > available => {
-            Err(Error::Memory { needed, available })
-        }
-        _ => Ok(()),
+/// [`Error::Memory`] or [`Error::GpuMemory`].
+pub(super) fn require(needed: u64, config: &Config) -> Result<(), Error> {
+    match config.device {
+        DeviceChoice::Cuda(_) => GpuMemory::of(config).map_or(Ok(()), |gpu| gpu.require(needed)),
+        DeviceChoice::Cpu => match free_bytes() {
+            Some(available) if needed > available => Err(Error::Memory { needed, available }),
+            _ => Ok(()),
+        },
     }
 }
 

@@ -11,6 +11,7 @@ use tandem_common::telemetry::meter;
 use super::config::EngineLimits;
 use super::event::Timings;
 use crate::cache::Usage;
+use crate::device::{self, DeviceMemory};
 
 /// Upper bounds of buckets: the conventions' bounds and, for small models, smaller bounds below
 /// them.
@@ -52,6 +53,7 @@ pub(super) struct EngineMetrics {
     cached: Counter<u64>,
     outputs: Counter<u64>,
     resumed: Counter<u64>,
+    sampled: Counter<u64>,
 }
 
 impl EngineMetrics {
@@ -96,6 +98,11 @@ impl EngineMetrics {
                 "Ended outputs, by finish reason. A request that is rejected in the queue has no outputs.",
             ),
             resumed: count("tandem.engine.resumed", "Requests that resume an output of another replica."),
+            sampled: count(
+                "tandem.engine.sampled_rows",
+                "Rows of logits, by the place where their token was chosen. With libtorch, rows of the host were \
+                 fetched from the device.",
+            ),
         }
     }
 
@@ -118,6 +125,13 @@ impl EngineMetrics {
     /// Counts the end of an output.
     pub(super) fn output_ended(&self, finish: &'static str) {
         self.outputs.add(1, &self.with(KeyValue::new("finish", finish)));
+    }
+
+    /// Counts rows whose tokens were chosen at a place: `device` or `host`.
+    pub(super) fn rows_sampled(&self, place: &'static str, rows: usize) {
+        if rows > 0 {
+            self.sampled.add(rows as u64, &self.with(KeyValue::new("place", place)));
+        }
     }
 
     /// Records the end of a request with `outputs` outputs of about equal length.
@@ -176,6 +190,23 @@ pub(super) fn observe(limits: EngineLimits, gauges: impl Fn() -> Option<Gauges> 
             for (state, blocks) in [("held", held), ("kept", kept), ("free", total - held - kept)] {
                 observer.observe(blocks as u64, &[KeyValue::new("state", state)]);
             }
+        })
+        .build();
+}
+
+/// Registers the instrument that observes a GPU's memory.
+pub(super) fn observe_gpu(index: usize) {
+    let device = tch::Device::Cuda(index);
+    let name = device::name(device).unwrap_or_default();
+    let attributes = move |state| [KeyValue::new("device", name.clone()), KeyValue::new("state", state)];
+    meter()
+        .u64_observable_gauge("tandem.engine.gpu.memory")
+        .with_unit("By")
+        .with_description("Memory of the GPU, by its name: used by any process, or free.")
+        .with_callback(move |observer| {
+            let Some(DeviceMemory { free, total }) = device::memory(device) else { return };
+            observer.observe(free, &attributes("free"));
+            observer.observe(total - free, &attributes("used"));
         })
         .build();
 }

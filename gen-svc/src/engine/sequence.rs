@@ -1,11 +1,14 @@
 //! One output of a request: its tokens, its blocks in the KV cache, and its next step.
 
+pub(super) mod on_device;
+
 use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use opentelemetry::KeyValue;
 use tandem_common::telemetry::Span;
+use tch::Tensor;
 
 use super::event::{Delta, Event, FinishReason, Finished, Timings, Token, TopToken};
 use super::metrics::attribute_count;
@@ -16,6 +19,7 @@ use crate::grammar::{Constraint, Mask, MaskError};
 use crate::models::{ImageRows, LogitsFor, SequenceChunk};
 use crate::output::{Matched, OutputPipeline, TextSegment, TokenOutput, push_segment};
 use crate::request::PreparedRequest;
+use crate::sampling::device::{DeviceSampler, Slot};
 use crate::sampling::{Logprobs, Sampler};
 
 /// Maximum number of prompt tokens per step if the logits of all of them are computed. These logits
@@ -53,10 +57,27 @@ pub(super) struct Sequence {
     /// no log-probability.
     reported: usize,
     /// The logits of the next token, while the tokens that its grammar allows are not known yet.
-    unsampled: Option<Vec<f32>>,
+    unsampled: Option<Row>,
+    /// The counts of its tokens on the device, if its request has penalties.
+    slot: Option<Slot>,
     /// Created when the sequence first leaves the queue, so that a queued sequence needs little
     /// memory.
     writer: Option<Writer>,
+}
+
+/// How an output ends without a further token.
+#[derive(Debug)]
+enum Ending {
+    Finished(FinishReason),
+    Failed(Error),
+}
+
+/// A row of logits.
+#[derive(Debug)]
+enum Row {
+    Host(Vec<f32>),
+    /// `[1, vocabulary]`
+    Device(Tensor),
 }
 
 /// Turns logits into the tokens of an output, and the tokens into text.
@@ -109,6 +130,7 @@ impl Sequence {
             last_step: 0,
             reported: 1,
             unsampled: None,
+            slot: None,
             writer: None,
         };
         outputs.map(sequence).collect()
@@ -267,6 +289,7 @@ impl Sequence {
         pool.release(&mut self.table);
         self.computed = 0;
         self.unsampled = None;
+        self.slot = None;
     }
 
     /// Releases the blocks, before the sequence returns to the queue with the priority of its request.
@@ -326,27 +349,31 @@ impl Sequence {
         if self.reports_prompt(state) {
             self.report_prompt(state, rows);
         }
-        self.computed += count;
-        if self.is_first {
-            state.progress.set_computed(self.computed.min(state.request.prompt_tokens));
-        }
-        pool.copied(&mut self.table);
-        pool.commit(&mut self.table, state.request.content(&self.ids), self.computed);
+        self.record_computed(state, count, pool);
         match rows.last_mut() {
             Some(last) if self.computed == self.ids.len() => {
                 if self.writer(&state.request).is_mask_known_by(masks_by) {
                     return self.sample(state, last);
                 }
-                self.unsampled = Some(last.to_vec());
+                self.unsampled = Some(Row::Host(last.to_vec()));
                 false
             }
             _ => false,
         }
     }
 
+    fn record_computed(&mut self, state: &RequestState, count: usize, pool: &mut BlockPool) {
+        self.computed += count;
+        if self.is_first {
+            state.progress.set_computed(self.computed.min(state.request.prompt_tokens));
+        }
+        pool.copied(&mut self.table);
+        pool.commit(&mut self.table, state.request.content(&self.ids), self.computed);
+    }
+
     /// Samples the token whose mask was not known at the end of its step, if the mask is known now.
     /// Returns true if that ends the output.
-    pub(super) fn sample_late(&mut self, state: &mut RequestState) -> bool {
+    pub(super) fn sample_late(&mut self, state: &mut RequestState, sampler: &mut Option<DeviceSampler>) -> bool {
         if self.unsampled.is_none() || state.sink.is_full() {
             return false;
         }
@@ -354,7 +381,11 @@ impl Sequence {
         if !self.writer(&state.request).is_mask_known_by(now) {
             return false;
         }
-        let ended = self.unsampled.take().is_some_and(|mut logits| self.sample(state, &mut logits));
+        let ended = match (self.unsampled.take(), sampler) {
+            (Some(Row::Host(mut logits)), _) => self.sample(state, &mut logits),
+            (Some(Row::Device(row)), Some(sampler)) => self.sample_late_on_device(state, &row, sampler),
+            _ => false,
+        };
         state.measure_back_pressure(now);
         ended
     }
@@ -368,6 +399,11 @@ impl Sequence {
             .filter(|(at, _)| *at >= self.reported)
             .map(|(at, row)| token(request, self.ids[at], &Logprobs::new(row, self.ids[at], count)))
             .collect();
+        self.send_prompt(state, tokens);
+    }
+
+    /// Sends the log-probabilities of the next prompt tokens.
+    fn send_prompt(&mut self, state: &RequestState, tokens: Vec<Token>) {
         self.reported += tokens.len();
         if !tokens.is_empty() {
             state.sink.send(Event::PromptLogprobs(tokens));
@@ -377,30 +413,48 @@ impl Sequence {
     /// Samples the next token. Returns true if that ends the output.
     fn sample(&mut self, state: &mut RequestState, logits: &mut [f32]) -> bool {
         let raw = state.request.returns.logprobs.map(|count| (logits.to_vec(), count));
-        match self.writer(&state.request).mask() {
-            Ok(Some(Mask::Ended)) => {
-                let rest = self.flush();
-                self.end(state, FinishReason::Stop, None, rest, Delta::default());
-                return true;
-            }
+        match self.allowed(state) {
             Ok(mask) => mask.iter().for_each(|mask| mask.apply(logits)),
-            Err(MaskError::Limit(problem)) => {
-                state.span.in_scope(|| tracing::info!(problem, "output ended: the grammar exceeds a limit"));
-                let rest = self.flush();
-                self.end(state, FinishReason::GrammarLimit, None, rest, Delta::default());
-                return true;
-            }
-            Err(MaskError::Failed(problem)) => return self.fail(state, &Error::Grammar { problem }),
+            Err(ending) => return self.conclude(state, ending),
         }
-        let (position, limits) = (self.ids.len() as u64, &state.request.limits);
-        let is_early = self.generated(&state.request) < limits.min_new_tokens;
-        let forbidden = if is_early { &*limits.stop_token_ids } else { &[] };
+        let (position, forbidden) = (self.ids.len() as u64, self.forbidden(&state.request));
         match self.writer(&state.request).sampler.next(logits, position, forbidden) {
             Ok(id) => {
                 let logprobs = raw.map(|(logits, count)| Logprobs::new(&logits, id, count as usize));
                 self.push(state, id, logprobs)
             }
             Err(error) => self.fail(state, &error),
+        }
+    }
+
+    /// Returns the tokens that the grammar allows next, once they are known. None: all.
+    fn allowed(&mut self, state: &RequestState) -> Result<Option<Mask>, Ending> {
+        match self.writer(&state.request).mask() {
+            Ok(Some(Mask::Ended)) => Err(Ending::Finished(FinishReason::Stop)),
+            Ok(mask) => Ok(mask),
+            Err(MaskError::Limit(problem)) => {
+                state.span.in_scope(|| tracing::info!(problem, "output ended: the grammar exceeds a limit"));
+                Err(Ending::Finished(FinishReason::GrammarLimit))
+            }
+            Err(MaskError::Failed(problem)) => Err(Ending::Failed(Error::Grammar { problem })),
+        }
+    }
+
+    /// Returns the tokens that must not be next: stop tokens of an output that is too short.
+    fn forbidden<'a>(&self, request: &'a PreparedRequest) -> &'a [u32] {
+        let is_early = self.generated(request) < request.limits.min_new_tokens;
+        if is_early { &request.limits.stop_token_ids } else { &[] }
+    }
+
+    /// Ends the output without a further token. Returns true.
+    fn conclude(&mut self, state: &mut RequestState, ending: Ending) -> bool {
+        match ending {
+            Ending::Finished(reason) => {
+                let rest = self.flush();
+                self.end(state, reason, None, rest, Delta::default());
+                true
+            }
+            Ending::Failed(error) => self.fail(state, &error),
         }
     }
 

@@ -6,16 +6,22 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use tch::Tensor;
+
 use super::command::Command;
 use super::images::ImageEncoder;
 use super::metrics::Gauges;
 use super::pace::Pace;
+use super::requests::RequestState;
 use super::schedule::Scheduler;
+use super::sequence::Sequence;
+use super::sequence::on_device::Turn;
 use super::shared::Shared;
 use crate::cache::BlockPool;
 use crate::error::{DeviceFault, Error};
 use crate::models::vision::TorchTower;
 use crate::models::{Logits, Model};
+use crate::sampling::device::{Chosen, DeviceSampler, RowPlan};
 
 /// The interval at which an idle thread checks for a requested stop.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -43,6 +49,8 @@ pub(super) struct EngineThread {
     images: ImageEncoder,
     /// Reused by all steps.
     logits: Logits,
+    /// Created with the first rows that stay on the device.
+    sampler: Option<DeviceSampler>,
     scheduler: Scheduler,
     shared: Arc<Shared>,
     commands: Receiver<Command>,
@@ -66,7 +74,8 @@ impl EngineThread {
         let thread = Self {
             model,
             images: ImageEncoder::new(tower),
-            logits: Logits::default(),
+            logits: Logits::staying(),
+            sampler: None,
             scheduler,
             shared,
             commands,
@@ -89,7 +98,7 @@ impl EngineThread {
         self.shared.step_clock.end();
     }
 
-    /// Runs steps until no work is left, or none can be computed any more.
+    /// Runs steps until no work is left, or the engine has failed.
     fn steps(&mut self) -> Outcome {
         let run = || {
             while self.step()? {}
@@ -179,10 +188,10 @@ impl EngineThread {
 
     /// Samples the tokens whose masks were not known at the end of their step.
     fn sample_late(&mut self) {
-        let Self { scheduler, sampled, .. } = self;
+        let Self { scheduler, sampler, sampled, .. } = self;
         scheduler.remove(|sequence, state| {
             let before = sequence.length();
-            let ended = sequence.sample_late(state);
+            let ended = sequence.sample_late(state, sampler);
             *sampled += (sequence.length() - before) as u64;
             ended
         });
@@ -198,19 +207,19 @@ impl EngineThread {
         if counts.iter().all(|count| *count == 0) {
             return Ok(false);
         }
+        let start = Instant::now();
         let computed = self.forward(&mut counts);
-        if let Err(error) = &computed
-            && error.device_fault() == Some(DeviceFault::Lost)
-        {
-            return computed.map(|_| true);
+        match computed {
+            Err(error) if is_lost(&error) => return Err(error),
+            Ok(rows) if self.logits.on_device().is_some() => self.advance_on_device(counts, &rows, start)?,
+            computed => self.advance(counts, computed),
         }
-        self.advance(counts, computed);
         Ok(true)
     }
 
     /// Computes a step, and returns the number of rows of each chunk. If the device has too little
-    /// memory, frees what libtorch keeps, preempts half of the step's sequences and tries again, until
-    /// one sequence is left. That one is tried once more.
+    /// memory, frees libtorch's unused memory, preempts half of the step's sequences and tries again,
+    /// until one sequence is left. That one is tried a second time.
     fn forward(&mut self, counts: &mut Vec<usize>) -> Result<Vec<usize>, Error> {
         let mut is_last = false;
         loop {
@@ -248,36 +257,66 @@ impl EngineThread {
             .collect();
         let start = Instant::now();
         model.forward(&chunks, logits)?;
-        pace.observe(chunks.iter().map(|chunk| chunk.tokens.len()).sum(), start.elapsed());
+        if logits.on_device().is_none() {
+            pace.observe(counts.iter().sum(), start.elapsed());
+        }
         Ok(chunks.iter().map(|chunk| chunk.logit_rows().len()).collect())
     }
 
     /// Gives the sequences of a step their rows. If the step failed, they end.
     fn advance(&mut self, counts: Vec<usize>, computed: Result<Vec<usize>, Error>) {
-        let Self { logits, scheduler, sampled, .. } = self;
-        let Scheduler { running, pool, requests, .. } = scheduler;
+        let Self { logits, scheduler, sampled, shared, .. } = self;
         let masks_by = Instant::now() + MASK_WAIT;
-        let mut rows = logits.rows();
-        let (mut counts, mut row_counts) = (counts.into_iter(), computed.iter().flatten());
-        running.retain_mut(|sequence| {
-            let count = counts.next().unwrap_or(0);
-            if count == 0 {
-                return true;
-            }
+        shared.metrics.rows_sampled("host", computed.iter().flatten().sum());
+        let (mut rows, mut row_counts) = (logits.rows(), computed.iter().flatten());
+        *sampled += advance_each(scheduler, counts, |sequence, state, count, pool| {
             let mut rows: Vec<_> = rows.by_ref().take(row_counts.next().copied().unwrap_or(0)).collect();
-            let before = sequence.length();
-            let state = requests.get_mut(sequence.request);
-            let ended = match &computed {
+            match &computed {
                 Ok(_) => sequence.advance(state, count, &mut rows, masks_by, pool),
                 Err(error) => sequence.fail(state, error),
-            };
-            *sampled += (sequence.length() - before) as u64;
-            if ended {
-                sequence.release(pool);
-                requests.release_sequence(sequence.request);
             }
-            !ended
         });
+    }
+
+    /// Gives the sequences of a step the tokens that the device chooses of their rows. The device may
+    /// compute the step until then, so the time of the step ends here.
+    ///
+    /// # Errors
+    /// The device has failed for good.
+    fn advance_on_device(&mut self, counts: Vec<usize>, row_counts: &[usize], start: Instant) -> Result<(), Error> {
+        let Self { model, logits, sampler, scheduler, shared, sampled, pace, .. } = self;
+        let Some(rows) = logits.on_device() else { return Ok(()) };
+        let sampler = sampler.get_or_insert_with(|| DeviceSampler::new(rows.size()[1] as usize, rows.device()));
+        let turns = turns(scheduler, &counts, row_counts, sampler);
+        let (chosen, sizes) = {
+            let plans = plans(scheduler, &counts, &turns);
+            let sizes: Vec<usize> = plans.iter().map(Vec::len).collect();
+            (choose(model.as_mut(), sampler, rows, &plans.into_iter().flatten().collect::<Vec<_>>()), sizes)
+        };
+        pace.observe(counts.iter().sum(), start.elapsed());
+        shared.metrics.rows_sampled("host", turns.iter().filter(|turn| turn.is_fetched()).count());
+        shared.metrics.rows_sampled("device", sizes.iter().sum());
+        let (mut chosen, error) = match chosen {
+            Err(error) if is_lost(&error) => return Err(error),
+            Err(error) => (Vec::new().into_iter(), Some(error)),
+            Ok(chosen) => (chosen.into_iter(), None),
+        };
+        let (mut turns, mut lost) = (turns.into_iter().zip(sizes), Ok(()));
+        *sampled += advance_each(scheduler, counts, |sequence, state, _, pool| {
+            let (Some((turn, size)), None) = (turns.next(), &error) else {
+                return error.as_ref().is_some_and(|error| sequence.fail(state, error));
+            };
+            let chosen: Vec<_> = chosen.by_ref().take(size).collect();
+            match sequence.advance_on_device(state, turn, chosen.into_iter(), rows, pool) {
+                Ok(ended) => ended,
+                Err(error) if is_lost(&error) => {
+                    lost = Err(error);
+                    false
+                }
+                Err(error) => sequence.fail(state, &error),
+            }
+        });
+        lost
     }
 
     /// Fails all requests until a stop is requested or all handles are dropped.
@@ -306,5 +345,75 @@ impl EngineThread {
             preemptions: self.scheduler.preemptions,
             kv_blocks: self.scheduler.pool.usage(),
         });
+    }
+}
+
+/// Returns true if the device has failed for good.
+fn is_lost(error: &Error) -> bool {
+    error.device_fault() == Some(DeviceFault::Lost)
+}
+
+/// Advances the sequences with a count above zero, and removes the ended ones. Returns the number of
+/// sampled tokens.
+fn advance_each(
+    scheduler: &mut Scheduler,
+    counts: Vec<usize>,
+    mut advance: impl FnMut(&mut Sequence, &mut RequestState, usize, &mut BlockPool) -> bool,
+) -> u64 {
+    let Scheduler { running, pool, requests, .. } = scheduler;
+    let (mut counts, mut sampled) = (counts.into_iter(), 0);
+    running.retain_mut(|sequence| {
+        let count = counts.next().unwrap_or(0);
+        if count == 0 {
+            return true;
+        }
+        let before = sequence.length();
+        let ended = advance(sequence, requests.get_mut(sequence.request), count, pool);
+        sampled += (sequence.length() - before) as u64;
+        if ended {
+            sequence.release(pool);
+            requests.release_sequence(sequence.request);
+        }
+        !ended
+    });
+    sampled
+}
+
+/// Decides the use of the rows of a step.
+fn turns(scheduler: &mut Scheduler, counts: &[usize], row_counts: &[usize], sampler: &mut DeviceSampler) -> Vec<Turn> {
+    let Scheduler { running, requests, .. } = scheduler;
+    let masks_by = Instant::now() + MASK_WAIT;
+    let mut end = 0;
+    let taking_part = running.iter_mut().zip(counts).filter(|(_, count)| **count > 0);
+    let turn = |((sequence, &count), &rows): ((&mut Sequence, &usize), &usize)| {
+        let rows = end..end + rows;
+        end = rows.end;
+        let state = requests.get(sequence.request);
+        sequence.turn(state, count, rows, masks_by, sampler)
+    };
+    taking_part.zip(row_counts).map(turn).collect()
+}
+
+/// Returns the plans of the rows of each sequence.
+fn plans<'a>(scheduler: &'a Scheduler, counts: &[usize], turns: &'a [Turn]) -> Vec<Vec<RowPlan<'a>>> {
+    let Scheduler { running, requests, .. } = scheduler;
+    let taking_part = running.iter().zip(counts).filter(|(_, count)| **count > 0).zip(turns);
+    taking_part.map(|((sequence, _), turn)| sequence.plans(requests.get(sequence.request), turn)).collect()
+}
+
+/// Chooses tokens on the device. If it has too little memory, frees libtorch's unused memory and tries a
+/// second time.
+fn choose(
+    model: &mut dyn Model,
+    sampler: &mut DeviceSampler,
+    rows: &Tensor,
+    plans: &[RowPlan<'_>],
+) -> Result<Vec<Result<Chosen, Error>>, Error> {
+    match sampler.run(rows, plans) {
+        Err(error) if error.device_fault() == Some(DeviceFault::OutOfMemory) => {
+            model.free_cache();
+            sampler.run(rows, plans)
+        }
+        chosen => chosen,
     }
 }

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use tch::Tensor;
+
 use crate::cache::{BlockCopy, BlockId};
 use crate::error::Error;
 
@@ -10,14 +12,15 @@ pub trait Model: std::fmt::Debug + Send {
     /// Returns the model's sizes.
     fn shape(&self) -> ModelShape;
 
-    /// Allocates `blocks` blocks of the KV cache. Called once, before the first step.
+    /// Allocates `blocks` blocks of the KV cache, in place of earlier ones. Called before the first step.
     ///
     /// # Errors
     /// There is not that much memory.
     fn allocate(&mut self, blocks: u32) -> Result<(), Error>;
 
     /// Computes the chunks independently of each other. Writes their keys and values into their
-    /// blocks, and the requested rows into `logits`, in order.
+    /// blocks, and the requested rows into `logits`, in order. Where libtorch computes and `logits`
+    /// allows it, the rows stay on the device.
     ///
     /// Preconditions: every token is below the vocabulary's size, and a chunk's blocks have room
     /// for all its positions. The rows of an image have the model's hidden size, and end within the
@@ -135,17 +138,45 @@ impl ImageRows<'_> {
 pub struct Logits {
     values: Vec<f32>,
     vocabulary: usize,
+    may_stay: bool,
+    /// `[rows, vocabulary]`, while the rows are on the device. There are no values then.
+    on_device: Option<Tensor>,
 }
 
 impl Logits {
+    /// Creates logits that may stay on the device.
+    #[must_use]
+    pub fn staying() -> Self {
+        Self { may_stay: true, ..Self::default() }
+    }
+
+    /// Returns true if the rows may stay on the device.
+    #[must_use]
+    pub fn may_stay(&self) -> bool {
+        self.may_stay
+    }
+
+    /// Sets the rows, which stay on the device: `[rows, vocabulary]`, 32-bit floats.
+    pub fn keep(&mut self, rows: Tensor) {
+        self.values.clear();
+        self.on_device = Some(rows);
+    }
+
+    /// Returns the rows if they are on the device.
+    #[must_use]
+    pub fn on_device(&self) -> Option<&Tensor> {
+        self.on_device.as_ref()
+    }
+
     /// Resizes to `rows` rows, and returns them to be written.
     pub fn resize(&mut self, rows: usize, vocabulary: usize) -> &mut [f32] {
+        self.on_device = None;
         self.vocabulary = vocabulary;
         self.values.resize(rows * vocabulary, 0.0);
         &mut self.values
     }
 
-    /// Returns the rows in order.
+    /// Returns the rows in order, unless they are on the device.
     pub fn rows(&mut self) -> impl Iterator<Item = &mut [f32]> {
         self.values.chunks_exact_mut(self.vocabulary.max(1))
     }

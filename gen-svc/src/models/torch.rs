@@ -232,12 +232,18 @@ impl Model for TorchDecoder {
         let rows =
             |(chunk, first): (&SequenceChunk<'_>, usize)| chunk.logit_rows().map(move |row| (first + row) as i64);
         let wanted: Vec<i64> = chunks.iter().zip(first_rows).flat_map(rows).collect();
-        let values = logits.resize(wanted.len(), self.description.vocabulary);
+        let vocabulary = self.description.vocabulary;
         if wanted.is_empty() {
+            logits.resize(0, vocabulary);
             return Ok(());
         }
-        let wanted = Tensor::f_from_slice(&wanted)?.f_to_device(self.target.device)?;
-        let rows = self.logits(&hidden.f_index_select(0, &wanted)?)?.f_to_device(Device::Cpu)?;
-        Ok(rows.f_copy_data(values, values.len())?)
+        let indexes = Tensor::f_from_slice(&wanted)?.f_to_device(self.target.device)?;
+        let rows = self.logits(&hidden.f_index_select(0, &indexes)?)?;
+        if logits.may_stay() {
+            logits.keep(rows);
+            return Ok(());
+        }
+        let values = logits.resize(wanted.len(), vocabulary);
+        Ok(rows.f_to_device(Device::Cpu)?.f_copy_data(values, values.len())?)
     }
 }

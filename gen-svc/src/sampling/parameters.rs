@@ -125,6 +125,13 @@ impl Sampling {
     };
 }
 
+impl Sampling {
+    /// Returns true if logits depend on the tokens before.
+    pub(super) fn has_penalties(&self) -> bool {
+        self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
+    }
+}
+
 impl SamplingOptions {
     /// Returns the defaults in a model's files.
     ///

@@ -9,7 +9,7 @@ use gen_svc::error::Error;
 use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
 use gen_svc::request::ServedModel;
 use tandem_tests::scramble;
-use tch::TchError;
+use tch::{TchError, Tensor};
 
 use crate::served_model::{CONTEXT, served_model};
 
@@ -28,9 +28,17 @@ pub struct FaultyModel {
     vocabulary: usize,
     fault: Fault,
     freed: Arc<AtomicUsize>,
+    rows_stay: bool,
 }
 
 impl FaultyModel {
+    /// Creates a model without failures whose rows stay where libtorch keeps them, or do not.
+    #[must_use]
+    pub fn sound(served: &ServedModel, rows_stay: bool) -> Box<dyn Model> {
+        let vocabulary = served.vocabulary_size;
+        Box::new(Self { vocabulary, fault: Box::new(|_| None), freed: Arc::default(), rows_stay })
+    }
+
     /// Creates a model for a served model's vocabulary. The number is how often its cache was freed.
     #[must_use]
     pub fn new(
@@ -38,8 +46,8 @@ impl FaultyModel {
         fault: impl FnMut(&[SequenceChunk<'_>]) -> Option<&'static str> + Send + 'static,
     ) -> (Box<dyn Model>, Arc<AtomicUsize>) {
         let freed = Arc::<AtomicUsize>::default();
-        let model = Self { vocabulary: served.vocabulary_size, fault: Box::new(fault), freed: Arc::clone(&freed) };
-        (Box::new(model), freed)
+        let (vocabulary, fault) = (served.vocabulary_size, Box::new(fault));
+        (Box::new(Self { vocabulary, fault, freed: Arc::clone(&freed), rows_stay: false }), freed)
     }
 }
 
@@ -69,7 +77,7 @@ impl Model for FaultyModel {
         if let Some(text) = (self.fault)(chunks) {
             return Err(Error::Torch(TchError::Torch(text.to_owned())));
         }
-        let rows = chunks.iter().map(|chunk| chunk.logit_rows().len()).sum();
+        let rows: usize = chunks.iter().map(|chunk| chunk.logit_rows().len()).sum();
         logits.resize(rows, self.vocabulary);
         let wanted = chunks.iter().flat_map(|chunk| chunk.logit_rows().map(|i| (chunk.tokens[i], chunk.past + i)));
         for (row, (token, position)) in logits.rows().zip(wanted) {
@@ -77,6 +85,10 @@ impl Model for FaultyModel {
             for (id, logit) in (0..).zip(row) {
                 *logit = (scramble(hash ^ id) % 4096) as f32 / 1024.0;
             }
+        }
+        if self.rows_stay && logits.may_stay() && rows > 0 {
+            let numbers: Vec<f32> = logits.rows().flat_map(|row| row.to_vec()).collect();
+            logits.keep(Tensor::f_from_slice(&numbers)?.f_view([rows as i64, -1])?);
         }
         Ok(())
     }

@@ -20,8 +20,9 @@ const STEPS_BEFORE_FAILURE: usize = 25;
 /// Starts a replica whose device fails in the step of this number, counted over all replicas.
 async fn replica(steps: &Arc<AtomicUsize>, failing_step: usize) -> Generation {
     let (served, steps) = (served_with_all_tokens(), Arc::clone(steps));
-    let fault = move |_: &[_]| (steps.fetch_add(1, Ordering::SeqCst) == failing_step).then_some(DEVICE_LOST);
-    let (model, _) = FaultyModel::new(&served, fault);
+    let (model, _) = FaultyModel::new(&served, move |_| {
+        (steps.fetch_add(1, Ordering::SeqCst) == failing_step).then_some(DEVICE_LOST)
+    });
     let config = Config { kv_memory: Some(1 << 20), ..Config::new(default_model()) };
     let (engine, _thread) = Engine::start_with(config, move |_| Ok((served, model))).expect("starts");
     Generation::serving(engine, ServeArgs::default()).await

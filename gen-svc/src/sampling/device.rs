@@ -1,0 +1,271 @@
+//! Samples the rows of a step at once, on the device where libtorch keeps them.
+//!
+//! The steps, their order and their meaning are those of the host. Weights are 32-bit floats and their
+//! sums 64-bit floats on both, but exponentials and the order of sums differ, so that a draw near the
+//! boundary of two tokens may choose the other one.
+//!
+//! Nothing but the tokens and their log-probabilities travels to the host, in one copy. Top-p needs the
+//! likeliest tokens in order: a limited number is ranked at first. A row that needs more is drawn again
+//! with all ranked.
+//!
+//! Shapes: R rows that are planned, D that are drawn, S of them at random, V vocabulary, N likeliest
+//! tokens.
+
+use tch::{Device, Kind, Tensor};
+
+mod change;
+mod cumulative;
+mod filter;
+mod likeliest;
+mod plan;
+mod slots;
+
+pub use plan::{Chosen, Draw, RowPlan, TokenPlan};
+pub use slots::{History, Slot};
+
+use super::logprobs::Logprobs;
+use super::parameters::Sampling;
+use crate::device::upload::{Part, Sent, Upload};
+use crate::error::Error;
+use change::Changes;
+use filter::{Drawn, Filters};
+use likeliest::likeliest;
+use slots::{OCCURRENCE, Slots};
+
+/// The likeliest tokens of a row that are ranked for top-p at first.
+const RANKED: usize = 1024;
+
+/// The columns of a row's result before the likeliest tokens: the id, whether the logits are finite,
+/// whether the token is final, and the log-probability.
+const COLUMNS: usize = 4;
+
+/// Samples rows on a device.
+#[derive(Debug)]
+pub struct DeviceSampler {
+    device: Device,
+    slots: Slots,
+    ranked: usize,
+}
+
+/// The parts of an upload for one pass.
+#[derive(Debug)]
+struct Pass {
+    /// R indexes among the rows of the step. None: all rows, in order.
+    rows: Option<Part>,
+    /// R tokens; zero if a token is drawn.
+    given: Part,
+    /// D indexes among the R rows.
+    drawn: Part,
+    /// S indexes among the D rows.
+    random: Part,
+    changes: Changes,
+    filters: Option<Filters>,
+    /// Draws with penalties: indexes among the D rows, and the places of token 0 in the counts.
+    counted: (Part, Part),
+    /// N, or None if no row needs log-probabilities.
+    likeliest: Option<usize>,
+}
+
+/// The draws of a pass.
+#[derive(Debug)]
+struct Draws {
+    /// `[D, 1]`
+    ids: Tensor,
+    /// `[D, 1]`, the largest logit.
+    best: Tensor,
+    /// `[D, 1]`, true if the token is final.
+    is_final: Tensor,
+}
+
+impl DeviceSampler {
+    /// Creates a sampler of rows of `vocabulary` logits.
+    #[must_use]
+    pub fn new(vocabulary: usize, device: Device) -> Self {
+        Self { device, slots: Slots::new(vocabulary, device), ranked: RANKED }
+    }
+
+    /// Returns a sampler that ranks this many tokens at first.
+    #[must_use]
+    pub fn ranking(mut self, tokens: usize) -> Self {
+        self.ranked = tokens.max(1);
+        self
+    }
+
+    /// Returns true if tokens can be drawn with these parameters.
+    #[must_use]
+    pub fn supports(sampling: &Sampling) -> bool {
+        sampling.typical_p >= 1.0
+    }
+
+    /// Returns a place for the counts of one output's tokens, if the parameters need it.
+    #[must_use]
+    pub fn slot(&mut self, sampling: &Sampling) -> Option<Slot> {
+        sampling.has_penalties().then(|| self.slots.take())
+    }
+
+    /// Chooses the tokens of planned rows of `logits`, `[rows, V]`. A row without finite logits has the
+    /// error [`Error::NotFinite`].
+    ///
+    /// # Errors
+    /// libtorch failed.
+    pub fn run(&mut self, logits: &Tensor, plans: &[RowPlan<'_>]) -> Result<Vec<Result<Chosen, Error>>, Error> {
+        let mut results = vec![None; plans.len()];
+        let mut left: Vec<usize> = (0..plans.len()).collect();
+        let mut ranked = self.ranked;
+        while !left.is_empty() {
+            let these: Vec<&RowPlan<'_>> = left.iter().map(|&i| &plans[i]).collect();
+            let chosen = self.pass(logits, &these, ranked)?;
+            left.iter().zip(chosen).for_each(|(&i, chosen)| results[i] = chosen);
+            left.retain(|&i| results[i].is_none());
+            ranked = usize::MAX;
+        }
+        let results = results.into_iter().zip(plans).map(|(chosen, plan)| {
+            let Chosen { id, logprobs } = chosen.flatten().ok_or(Error::NotFinite)?;
+            if let Some(history) = plan.draw().and_then(|draw| draw.history) {
+                self.slots.advance(history);
+            }
+            Ok(Chosen { id, logprobs })
+        });
+        Ok(results.collect())
+    }
+
+    /// Chooses tokens with this many ranked. A row has no result if more must be ranked, and an empty
+    /// one if its logits are not finite.
+    fn pass(
+        &mut self,
+        logits: &Tensor,
+        plans: &[&RowPlan<'_>],
+        ranked: usize,
+    ) -> Result<Vec<Option<Option<Chosen>>>, Error> {
+        let (count, vocabulary) = logits.size2()?;
+        self.slots.update(plans.iter().filter_map(|plan| plan.draw()?.history))?;
+        let mut upload = Upload::default();
+        let pass = Pass::new(plans, [count as usize, vocabulary as usize], ranked, &mut upload);
+        let sent = upload.send(self.device)?;
+        let rows = match pass.rows {
+            None => logits.shallow_clone(),
+            Some(rows) => logits.f_index_select(0, &sent.get(rows)?)?,
+        };
+        let draws = pass.draw(&rows, &sent, &self.slots)?;
+        pass.count(&draws, &sent, &mut self.slots)?;
+        let results = pass.results(&rows, &draws, &sent)?.f_to_device(Device::Cpu)?.f_contiguous()?;
+        let mut numbers = vec![0.0_f64; results.numel()];
+        results.f_copy_data(&mut numbers, results.numel())?;
+        let width = COLUMNS + 2 * pass.likeliest.unwrap_or(0);
+        Ok(plans.iter().zip(numbers.chunks_exact(width)).map(|(plan, row)| chosen(plan, row)).collect())
+    }
+}
+
+impl Pass {
+    fn new(plans: &[&RowPlan<'_>], [count, vocabulary]: [usize; 2], ranked: usize, upload: &mut Upload) -> Self {
+        let is_whole = plans.iter().map(|plan| plan.row).eq(0..count);
+        let drawn: Vec<(usize, &Draw<'_>)> =
+            plans.iter().enumerate().filter_map(|(i, plan)| Some((i, plan.draw()?))).collect();
+        let draws: Vec<&Draw<'_>> = drawn.iter().map(|(_, draw)| *draw).collect();
+        let is_random = |i: &usize| draws[*i].sampling.temperature > 0.0;
+        let random: Vec<usize> = (0..draws.len()).filter(is_random).collect();
+        let filtered: Vec<&Draw<'_>> = random.iter().map(|&i| draws[i]).collect();
+        let counted: Vec<(usize, &Slot)> =
+            draws.iter().enumerate().filter_map(|(i, draw)| Some((i, draw.history?.slot))).collect();
+        let given = |plan: &&RowPlan<'_>| match plan.token {
+            TokenPlan::Given(id) => i64::from(id),
+            TokenPlan::Drawn(_) => 0,
+        };
+        Self {
+            rows: (!is_whole).then(|| upload.add(plans.iter().map(|plan| plan.row as i64))),
+            given: upload.add(plans.iter().map(given)),
+            drawn: upload.add(drawn.iter().map(|(i, _)| *i as i64)),
+            random: upload.add(random.iter().map(|&i| i as i64)),
+            counted: (
+                upload.add(counted.iter().map(|(i, _)| *i as i64)),
+                upload.add(counted.iter().map(|(_, slot)| slot.index() * vocabulary as i64)),
+            ),
+            changes: Changes::new(&draws, vocabulary, upload),
+            filters: (!filtered.is_empty()).then(|| Filters::new(&filtered, vocabulary, ranked, upload)),
+            likeliest: plans.iter().filter_map(|plan| plan.logprobs).max().map(|count| count.min(vocabulary)),
+        }
+    }
+
+    /// Draws tokens from the rows `[R, V]`.
+    fn draw(&self, rows: &Tensor, sent: &Sent, slots: &Slots) -> Result<Draws, Error> {
+        let drawn = sent.get(self.drawn)?;
+        let logits =
+            if drawn.size()[0] == rows.size()[0] { rows.shallow_clone() } else { rows.f_index_select(0, &drawn)? };
+        let logits = self.changes.apply(&logits, sent, slots)?;
+        if logits.size()[0] == 0 {
+            let none = |kind| Tensor::f_zeros([0, 1], (kind, rows.device()));
+            return Ok(Draws { ids: none(Kind::Int64)?, best: none(Kind::Float)?, is_final: none(Kind::Bool)? });
+        }
+        let (best, mut ids) = logits.f_max_dim(1, true)?;
+        let mut is_final = ids.f_ge(0_i64)?;
+        if let Some(filters) = &self.filters {
+            let random = sent.get(self.random)?;
+            let of = |all: &Tensor| all.f_index_select(0, &random);
+            let Drawn { ids: drawn, is_final: finals } = filters.draw(&of(&logits)?, &of(&best)?, sent)?;
+            drop(ids.f_index_copy_(0, &random, &drawn)?);
+            if let Some(finals) = finals {
+                drop(is_final.f_index_copy_(0, &random, &finals)?);
+            }
+        }
+        Ok(Draws { ids, best, is_final })
+    }
+
+    /// Counts the tokens of draws with penalties, if they are final.
+    fn count(&self, draws: &Draws, sent: &Sent, slots: &mut Slots) -> Result<(), Error> {
+        let (rows, places) = (sent.get(self.counted.0)?, sent.get(self.counted.1)?);
+        if rows.size()[0] == 0 {
+            return Ok(());
+        }
+        let of = |column: &Tensor| column.f_index_select(0, &rows)?.f_squeeze_dim(1);
+        let counted = of(&draws.is_final)?.f_to_kind(Kind::Int)?.f_mul_scalar(OCCURRENCE)?;
+        let places = places.f_add(&of(&draws.ids)?)?;
+        drop(slots.counts.f_view([-1])?.f_index_add_(0, &places, &counted)?);
+        Ok(())
+    }
+
+    /// Returns the results, `[R, COLUMNS + 2 N]` 64-bit floats, which represent every id.
+    fn results(&self, rows: &Tensor, draws: &Draws, sent: &Sent) -> Result<Tensor, Error> {
+        let drawn = sent.get(self.drawn)?;
+        let mut ids = sent.column(self.given)?;
+        drop(ids.f_index_copy_(0, &drawn, &draws.ids)?);
+        let (mut is_finite, mut is_final) = (ids.f_ones_like()?, ids.f_ones_like()?);
+        drop(is_finite.f_index_copy_(0, &drawn, &draws.best.f_isfinite()?.f_to_kind(Kind::Int64)?)?);
+        drop(is_final.f_index_copy_(0, &drawn, &draws.is_final.f_to_kind(Kind::Int64)?)?);
+        let mut columns = vec![ids.shallow_clone(), is_finite, is_final];
+        match self.likeliest {
+            None => columns.push(ids.f_zeros_like()?),
+            Some(count) => columns.extend(logprobs(rows, &ids, count as i64)?),
+        }
+        let columns: Vec<Tensor> = columns.iter().map(|it| it.f_to_kind(Kind::Double)).collect::<Result<_, _>>()?;
+        Ok(Tensor::f_cat(&columns, 1)?)
+    }
+}
+
+/// Returns the log-probabilities of tokens, `[R, 1]`, and the N likeliest tokens with theirs, `[R, N]`
+/// each: `[R, V], [R, 1]`
+fn logprobs(rows: &Tensor, ids: &Tensor, count: i64) -> Result<Vec<Tensor>, Error> {
+    let totals = rows.f_logsumexp([1], true)?;
+    let of = |ids: &Tensor| rows.f_gather(1, ids, false)?.f_sub(&totals);
+    if count == 0 {
+        return Ok(vec![of(ids)?]);
+    }
+    let top = likeliest(rows, count)?;
+    let top_logprobs = of(&top)?;
+    Ok(vec![of(ids)?, top, top_logprobs])
+}
+
+/// Reads a row's result.
+fn chosen(plan: &RowPlan<'_>, row: &[f64]) -> Option<Option<Chosen>> {
+    let (first, rest) = row.split_at(COLUMNS);
+    let [id, is_finite, is_final, logprob] = first else { return None };
+    if *is_finite == 0.0 {
+        return Some(None);
+    }
+    if *is_final == 0.0 {
+        return None;
+    }
+    let (ids, logprobs) = rest.split_at(rest.len() / 2);
+    let top = ids.iter().zip(logprobs).map(|(&id, &logprob)| (id as u32, logprob as f32));
+    let logprobs = plan.logprobs.map(|count| Logprobs { logprob: *logprob as f32, top: top.take(count).collect() });
+    Some(Some(Chosen { id: *id as u32, logprobs }))
+}

@@ -1,0 +1,88 @@
+//! The division of a GPU's memory. The numbers of a GPU are made up here.
+
+use std::sync::{Arc, Mutex};
+
+use clap::Parser as _;
+use gen_svc::args::{Args, Command};
+use gen_svc::device::DeviceMemory;
+use gen_svc::engine::{Config, EngineLimits, GpuMemory, warm_up};
+use gen_svc::error::Error;
+use gen_svc::models::{LogitsFor, Model, SequenceChunk};
+use tandem_tests::{default_model, error_texts};
+use tandem_tests_full::faulty_model::{FaultyModel, OUT_OF_MEMORY};
+use tandem_tests_full::served_model::served_model;
+
+const GIB: u64 = 1 << 30;
+
+fn gpu(free: u64, total: u64, share: f64) -> GpuMemory {
+    GpuMemory { device: "cuda:0".to_owned(), share, memory: DeviceMemory { free: free * GIB, total: total * GIB } }
+}
+
+#[test]
+fn used_memory_counts_against_the_share() {
+    assert_eq!(gpu(80, 80, 0.5).left(), 40 * GIB);
+    assert_eq!(gpu(60, 80, 0.5).left(), 20 * GIB);
+    assert_eq!(gpu(80, 80, 1.0).left(), 80 * GIB);
+    assert_eq!(gpu(30, 80, 0.5).left(), 0, "other processes use more than the share");
+}
+
+#[test]
+fn weights_that_do_not_fit_are_refused_with_the_numbers() {
+    let gpu = gpu(70, 80, 0.75);
+    gpu.require(50 * GIB).expect("the weights fit");
+    let error = gpu.require(50 * GIB + 1).expect_err("the weights do not fit");
+    let (expected_needed, expected_available) = (50 * GIB + 1, 50 * GIB);
+    assert!(
+        matches!(error, Error::GpuMemory { needed, available, .. } if (needed, available) == (expected_needed, expected_available)),
+        "{error:?}"
+    );
+    error_texts::check("load/gpu-memory", error);
+}
+
+#[test]
+fn the_share_is_above_zero_and_at_most_one() {
+    let parse = |share: &str| Args::try_parse_from(["gen-svc", "serve", "--model", "m", "--gpu-memory", share]);
+    for share in ["0", "-0.1", "1.01", "NaN", "inf", "many"] {
+        assert!(parse(share).is_err(), "{share}");
+    }
+    let config = |share| match parse(share).expect("a share").command {
+        Command::Serve(serve) => Config::from(serve.engine),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((config("0.35").gpu_memory, config("1").gpu_memory), (0.35, 1.0));
+    assert_eq!(Config::new(default_model()).gpu_memory, 0.9);
+}
+
+const LIMITS: EngineLimits = EngineLimits {
+    max_queue: 1,
+    max_running: 5,
+    prefill_chunk: 40,
+    max_decodes: usize::MAX,
+    max_shared_decodes: usize::MAX,
+    max_priority: 0,
+};
+
+#[test]
+fn the_memory_is_measured_after_a_step_of_the_largest_shapes() {
+    let steps = Arc::<Mutex<Vec<Vec<usize>>>>::default();
+    let log = Arc::clone(&steps);
+    let (mut model, _) = FaultyModel::new(&served_model(), move |chunks: &[SequenceChunk<'_>]| {
+        assert!(chunks.iter().all(|chunk| chunk.logits == LogitsFor::Last));
+        let has_room = |chunk: &SequenceChunk<'_>| chunk.tokens.len() <= chunk.blocks.len() * gen_svc::cache::BLOCK;
+        assert!(chunks.iter().all(has_room));
+        log.lock().expect("no panic").push(chunks.iter().map(|chunk| chunk.tokens.len()).collect());
+        None
+    });
+    warm_up(model.as_mut(), LIMITS).expect("it computes");
+    assert_eq!(*steps.lock().expect("no panic"), [[1, 1, 1, 1, 40]]);
+    // The sampler's workspace is part of it.
+    let mut on_device: Box<dyn Model> = FaultyModel::sound(&served_model(), true);
+    warm_up(on_device.as_mut(), LIMITS).expect("it computes");
+}
+
+#[test]
+fn a_largest_step_without_memory_is_an_error() {
+    let (mut model, _) = FaultyModel::new(&served_model(), |_| Some(OUT_OF_MEMORY));
+    let error = warm_up(model.as_mut(), LIMITS).expect_err("it does not fit");
+    assert!(error.chain().contains("Tried to allocate 2.00 GiB"), "{}", error.chain());
+}
