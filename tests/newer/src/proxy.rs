@@ -132,7 +132,7 @@ impl Answers {
     }
 }
 
-/// Returns an event of a kind that this version does not define.
+/// Returns an event that this version does not define.
 fn event(method: &MethodDescriptor) -> DynamicMessage {
     let mut event = DynamicMessage::new(method.output());
     contract::set_new_fields(&mut event);

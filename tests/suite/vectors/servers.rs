@@ -55,7 +55,7 @@ enum Content {
         copy: String,
         size: Option<u64>,
     },
-    /// A named pipe, which nobody writes.
+    /// A named pipe without a writer.
     Pipe {
         #[serde(rename = "pipe")]
         _pipe: bool,
