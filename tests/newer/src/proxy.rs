@@ -22,6 +22,9 @@ const UNAVAILABLE: &str = "14";
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Forwards the connections of a socket to the service at an address. Does not end.
+///
+/// # Panics
+/// If the descriptors of the contract are invalid.
 pub async fn serve(listener: TcpListener, service: String) {
     let contract = DescriptorPool::decode(contract::evolved(pb::DESCRIPTORS).as_slice()).expect("descriptors");
     loop {
