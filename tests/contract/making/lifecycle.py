@@ -66,7 +66,7 @@ def loading() -> Area:
 
 
 def rendering(area: Area, refused: dict, not_serving: dict, health: str) -> None:
-    """render-svc, which reads its configuration from a pipe that nobody writes."""
+    """render-svc, which reads its configuration from a pipe without a writer."""
     hi = {"conversation": talk(user("hi"))}
     rule = "proto/ERRORS.md LOADING: any method"
     for name, method, request in (

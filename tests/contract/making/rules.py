@@ -304,7 +304,7 @@ def one_candidate(area: Area, oracle: Oracle) -> None:
     run = Run(oracle, "hello world", 8)
     for name, sampling in (
         ("top_k", {"temperature": 1, "topK": 1}),
-        ("top_p", {"temperature": 1, "topP": 1e-6}),
+        ("top_p", {"temperature": 1, "topP": 0.001}),
         ("min_p", {"temperature": 1, "minP": 1}),
         ("hot", {"temperature": 100, "topK": 1}),
     ):

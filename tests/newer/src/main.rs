@@ -6,6 +6,7 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,7 +28,7 @@ async fn main() -> Result<()> {
     let mut command = Command::new(Path::new(&folder).join(&name));
     command.args(["serve", "--listen", "127.0.0.1:0"]).args(rest);
     let mut service = tokio::task::spawn_blocking(move || Service::start(&name, &mut command)).await??;
-    println!("{} listening on {}", service.name(), listener.local_addr()?);
+    writeln!(std::io::stdout(), "{} listening on {}", service.name(), listener.local_addr()?)?;
     tokio::select! {
         () = proxy::serve(listener, service.address().to_owned()) => {}
         _ = terminated.recv() => {}

@@ -22,6 +22,9 @@ const UNAVAILABLE: &str = "14";
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Forwards the connections of a socket to the service at an address. Does not end.
+///
+/// # Panics
+/// If the descriptors of the contract are invalid.
 pub async fn serve(listener: TcpListener, service: String) {
     let contract = DescriptorPool::decode(contract::evolved(pb::DESCRIPTORS).as_slice()).expect("descriptors");
     loop {
@@ -132,7 +135,7 @@ impl Answers {
     }
 }
 
-/// Returns an event of a kind that this version does not define.
+/// Returns an event that this version does not define.
 fn event(method: &MethodDescriptor) -> DynamicMessage {
     let mut event = DynamicMessage::new(method.output());
     contract::set_new_fields(&mut event);

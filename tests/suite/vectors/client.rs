@@ -20,8 +20,8 @@ use tonic::metadata::{KeyAndValueRef, MetadataKey, MetadataMap};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt as _;
 
-use super::servers::Server;
 use super::Vector;
+use super::servers::Server;
 
 /// A call's messages as proto3 JSON, its failure, and the metadata of its response.
 #[derive(Debug, Default)]

@@ -55,7 +55,7 @@ enum Content {
         copy: String,
         size: Option<u64>,
     },
-    /// A named pipe, which nobody writes.
+    /// A named pipe without a writer.
     Pipe {
         #[serde(rename = "pipe")]
         _pipe: bool,
@@ -223,13 +223,14 @@ impl Server {
     /// Returns true if health reports SERVING.
     pub(super) async fn is_serving(&self, client: &Client) -> bool {
         let health = call("grpc.health.v1.Health/Check", json!({}));
-        client.call(self, &health).await.messages == [json!({"status": "SERVING"})]
+        // In a box, because a call can wait for the health of its server.
+        Box::pin(client.call(self, &health)).await.messages == [json!({"status": "SERVING"})]
     }
 
     /// Sends SIGTERM, and waits until health is not SERVING.
     pub(super) async fn terminate(&self, client: &Client) {
         self.service.lock().expect("not poisoned").signal(Signal::TERM).expect("it is signalled");
-        while Box::pin(self.is_serving(client)).await {
+        while self.is_serving(client).await {
             tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
