@@ -145,7 +145,7 @@ impl Bucket {
     fn average(&self, scores: &Tensor, v: &Tensor) -> Result<Tensor, Error> {
         let (sequences, heads, tokens, positions) = scores.size4()?;
         let (_, groups, _, size) = v.size4()?;
-        let weights = scores.f_softmax(-1, Kind::Float)?.f_to_kind(v.f_kind()?)?;
+        let weights = scores.f_softmax(-1, v.f_kind()?)?;
         let attended = weights.f_view([sequences, groups, -1, positions])?.f_matmul(v)?;
         Ok(attended.f_view([sequences, heads, tokens, size])?.f_transpose(1, 2)?)
     }

@@ -115,7 +115,7 @@ impl Experts {
 
     /// Returns the shares and the indexes of each token's experts: `[T, E] -> [T, k], [T, k]`
     fn choose(&self, x: &Tensor) -> Result<(Tensor, Tensor), Error> {
-        let scores = self.router.forward(x)?.f_to_kind(Kind::Float)?; // [T, X]
+        let scores = self.router.forward(x)?; // [T, X]
         let largest = |numbers: &Tensor| numbers.f_topk(self.per_token, -1, true, true);
         let (shares, chosen) = if self.normalize {
             // Shares that are scaled to a sum of 1 are those of a softmax over the chosen experts.
