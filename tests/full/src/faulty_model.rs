@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gen_svc::cache::BLOCK;
 use gen_svc::error::Error;
+use gen_svc::grammar::Grammars;
 use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
 use gen_svc::request::ServedModel;
 use tandem_tests::scramble;
@@ -19,6 +20,9 @@ pub const OUT_OF_MEMORY: &str = "CUDA out of memory. Tried to allocate 2.00 GiB.
 /// The text of libtorch for a kernel that failed.
 pub const DEVICE_LOST: &str = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be \
                                asynchronously reported at some other API call.";
+
+/// The token that ends outputs, in models with all tokens.
+const EOS: u32 = 2;
 
 /// Returns the text of a step's error, or None if the step succeeds.
 type Fault = Box<dyn FnMut(&[SequenceChunk<'_>]) -> Option<&'static str> + Send>;
@@ -51,11 +55,13 @@ impl FaultyModel {
     }
 }
 
-/// Returns the facts of a model with every token of the default model.
+/// Returns the facts of a model with every token of the default model, one of which ends outputs.
 #[must_use]
 pub fn served_with_all_tokens() -> ServedModel {
     let served = served_model();
-    ServedModel { vocabulary_size: served.tokenizer.vocab_size(), ..served }
+    let (vocabulary_size, eos_token_ids) = (served.tokenizer.vocab_size(), vec![EOS]);
+    let grammars = Grammars::new(served.tokenizer.clone(), vocabulary_size, eos_token_ids.clone());
+    ServedModel { vocabulary_size, eos_token_ids, grammars, ..served }
 }
 
 impl fmt::Debug for FaultyModel {
