@@ -40,12 +40,14 @@ pub(super) fn in_turns(running: &[Sequence], mut chosen: Vec<usize>, most: usize
     let priority = |at: usize| Reverse(running[at].priority());
     chosen.sort_by_key(|&at| (priority(at), running[at].last_step, at));
     let mut turns: HashMap<&str, usize> = HashMap::new();
-    chosen.sort_by_cached_key(|&at| {
+    let with_turn = |at: usize| {
         let turn = turns.entry(&*running[at].caller).or_default();
         *turn += 1;
         ((*turn > 1).then(|| (priority(at), *turn)), running[at].last_step, at)
-    });
-    chosen.truncate(most);
+    };
+    let mut turns: Vec<_> = chosen.into_iter().map(with_turn).collect();
+    turns.sort_unstable();
+    let mut chosen: Vec<usize> = turns.into_iter().take(most).map(|(.., at)| at).collect();
     chosen.sort_unstable();
     chosen
 }

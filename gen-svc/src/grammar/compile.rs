@@ -20,7 +20,7 @@ use super::trial::Trial;
 use super::{library, vocabulary};
 use crate::error::Error;
 
-/// The most grammars that are compiled at the same time.
+/// The most grammars that are compiled at the same time: of the costly ones, and of the others.
 const MAX_COMPILING: usize = 2;
 /// The most grammars that wait to be compiled.
 const MAX_QUEUED: usize = 32;
@@ -54,8 +54,9 @@ struct Compiler {
     /// Created for the first grammar. `None`: the model has no eos token.
     factory: OnceLock<Option<ParserFactory>>,
     cache: Cache<Grammar, Cached, ByBytes>,
-    slots: Mutex<Slots>,
-    freed: Condvar,
+    /// For costly grammars, which others do not wait for.
+    costly: Slots,
+    usual: Slots,
 }
 
 /// A compiled grammar, before the first token.
@@ -78,8 +79,11 @@ impl Weighter<Grammar, Cached> for ByBytes {
     }
 }
 
+/// Slots to compile in.
+type Slots = Arc<(Mutex<Counts>, Condvar)>;
+
 #[derive(Debug, Default)]
-struct Slots {
+struct Counts {
     taken: usize,
     waiting: usize,
 }
@@ -103,8 +107,8 @@ impl Grammars {
             trials,
             factory: OnceLock::new(),
             cache: Cache::with_weighter(CACHED_GRAMMARS, MAX_CACHED_BYTES, ByBytes),
-            slots: Mutex::default(),
-            freed: Condvar::new(),
+            costly: Slots::default(),
+            usual: Slots::default(),
         };
         Self { compiler: Arc::new(compiler), workers: OnceLock::new() }
     }
@@ -139,7 +143,7 @@ impl Grammars {
         if generated.is_empty() {
             return Ok(grammar);
         }
-        let _slot = Slot::take(&self.compiler)?;
+        let _slot = Slot::take(&self.compiler.usual)?;
         grammar.after(generated)
     }
 }
@@ -147,16 +151,17 @@ impl Grammars {
 impl Compiler {
     fn compile(self: &Arc<Self>, grammar: &Grammar) -> Result<SharedParser, Error> {
         let text = library::read(grammar)?;
-        let slot = Slot::take(self)?;
-        if let Some(program) = self.trials.as_ref().filter(|_| grammar.may_be_costly()) {
+        let is_costly = grammar.may_be_costly();
+        let slot = Slot::take(if is_costly { &self.costly } else { &self.usual })?;
+        if let Some(program) = self.trials.as_ref().filter(|_| is_costly) {
             Trial::new(grammar, &self.tokenizer, self.vocabulary, &self.eos).run(program)?;
         }
         let (sender, parser) = mpsc::channel();
-        let (own, caller) = (grammar.clone(), CancelScope::token());
+        let (compiler, own, caller) = (Arc::clone(self), grammar.clone(), CancelScope::token());
         let main = move || {
-            let _scope = caller.map(CancelScope::start);
+            let (_slot, _scope) = (slot, caller.map(CancelScope::start));
             // The caller may have gone.
-            let _ = sender.send(slot.0.parser(&own, text));
+            let _ = sender.send(compiler.parser(&own, text));
         };
         // The library may recurse deeply, and panics on tokenizers that it does not support.
         let thread = thread::Builder::new().name("grammar".into()).stack_size(library::STACK_BYTES);
@@ -191,32 +196,34 @@ impl Compiler {
 }
 
 /// A slot to compile in, released when dropped.
-struct Slot(Arc<Compiler>);
+struct Slot(Slots);
 
 impl Slot {
     /// Waits for a slot.
-    fn take(compiler: &Arc<Compiler>) -> Result<Self, Error> {
-        let mut slots = compiler.slots.lock();
-        if slots.taken >= MAX_COMPILING && slots.waiting >= MAX_QUEUED {
+    fn take(slots: &Slots) -> Result<Self, Error> {
+        let (counts, freed) = &**slots;
+        let mut counts = counts.lock();
+        if counts.taken >= MAX_COMPILING && counts.waiting >= MAX_QUEUED {
             return Err(Error::GrammarQueueFull { limit: MAX_QUEUED });
         }
-        slots.waiting += 1;
+        counts.waiting += 1;
         let mut caller = CancelScope::check();
-        while slots.taken >= MAX_COMPILING && caller.is_ok() {
-            compiler.freed.wait_for(&mut slots, CALLER_CHECK_INTERVAL);
+        while counts.taken >= MAX_COMPILING && caller.is_ok() {
+            freed.wait_for(&mut counts, CALLER_CHECK_INTERVAL);
             caller = CancelScope::check();
         }
-        slots.waiting -= 1;
+        counts.waiting -= 1;
         caller.map_err(Error::Tokenize)?;
-        slots.taken += 1;
-        Ok(Self(Arc::clone(compiler)))
+        counts.taken += 1;
+        Ok(Self(Arc::clone(slots)))
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        self.0.slots.lock().taken -= 1;
-        self.0.freed.notify_one();
+        let (counts, freed) = &*self.0;
+        counts.lock().taken -= 1;
+        freed.notify_one();
     }
 }
 
