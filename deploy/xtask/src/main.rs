@@ -14,6 +14,7 @@ mod errors;
 mod files;
 mod images;
 mod layout;
+mod output;
 mod release;
 mod sbom;
 mod setup;
