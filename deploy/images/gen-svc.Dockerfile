@@ -3,7 +3,7 @@
 #   cargo xtask images gen-svc
 #   docker build --file deploy/images/gen-svc.Dockerfile --tag localhost/tandem/gen-svc:0.1.0 target/images/gen-svc
 #
-# With CUDA: cargo xtask setup --cuda, then the same.
+# With CUDA: cargo xtask setup --cuda, then the same with the tag 0.1.0-cuda.
 #
 # The tag names an exact version. Use its digest in your registry, so that it cannot change.
 # No shell, no package manager. Certificates of authorities are given by flags, so none is needed.

@@ -143,6 +143,11 @@ pub struct GenerationArgs {
     #[arg(long, env = "TANDEM_GENERATE_PATIENCE_SECONDS", default_value_t = DEFAULT_PATIENCE_SECONDS, value_name = "SECONDS")]
     pub generate_patience_seconds: u64,
 
+    /// Be ready only while a healthy replica serves one of the models: `/readyz` and the health of the
+    /// process then follow the replicas. The health of RenderService does not.
+    #[arg(long, env = "TANDEM_READY_WITH_REPLICA", requires = "generate")]
+    pub ready_with_replica: bool,
+
     /// PEM file of the authorities that sign the generation service's certificate. Required for
     /// https.
     #[arg(long, env = "TANDEM_GENERATE_CA", value_name = "FILE", requires = "generate")]
@@ -167,6 +172,7 @@ impl Default for GenerationArgs {
         Self {
             generate: Vec::new(),
             generate_patience_seconds: DEFAULT_PATIENCE_SECONDS,
+            ready_with_replica: false,
             generate_ca: None,
             generate_cert: None,
             generate_key: None,
@@ -179,8 +185,15 @@ impl GenerationArgs {
     /// Returns the configuration of the generation client, or None without an address.
     #[must_use]
     pub fn config(&self) -> Option<generation::Config> {
-        let Self { generate, generate_patience_seconds, generate_ca, generate_cert, generate_key, generate_token_file } =
-            self.clone();
+        let Self {
+            generate,
+            generate_patience_seconds,
+            ready_with_replica: _,
+            generate_ca,
+            generate_cert,
+            generate_key,
+            generate_token_file,
+        } = self.clone();
         let identity = generate_cert.zip(generate_key).map(Into::into);
         let config = generation::Config {
             targets: generate,

@@ -17,7 +17,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tonic::service::Routes;
 
 use crate::adapters::Registry;
-use crate::args::Serve;
+use crate::args::{GenerationArgs, Serve};
 use crate::catalog::{ModelCatalog, ReloadOutcome, ServedModel};
 use crate::command::CommandError;
 use crate::executor::Executor;
@@ -48,7 +48,7 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
     let generation = args.generation.config().map(|config| GenerationClient::connect(&config)).transpose()?;
     let availability = generation.as_ref().map(GenerationClient::availability);
     let runner = TaskRunner::new(generation);
-    let health = Health::new(SERVICE_NAMES);
+    let health = health(&args.generation);
     let (sources, deferred) = (args.sources.clone().into(), DeferredRoutes::default());
     let loading = tokio::task::spawn_blocking(|| ModelCatalog::open(sources, Registry::default()));
     let listener = SecureListener { listener, security };
@@ -70,6 +70,11 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
     reloads.abort();
     reports.abort();
     Ok(())
+}
+
+fn health(args: &GenerationArgs) -> Health {
+    let health = Health::new(SERVICE_NAMES);
+    if args.ready_with_replica { health.requiring(task_service_server::SERVICE_NAME) } else { health }
 }
 
 /// Logs the settings in force, defaults included.

@@ -24,9 +24,11 @@ pub struct Health {
     reporter: HealthReporter,
     /// Services that report NOT_SERVING even while the process serves.
     unavailable: Arc<Mutex<HashSet<&'static str>>>,
+    /// The service without which the process as a whole is not ready.
+    required: Option<&'static str>,
     /// Held while a status is computed and reported, so that no older status replaces a newer one.
     reporting: Arc<tokio::sync::Mutex<()>>,
-    is_ready: Arc<AtomicBool>,
+    is_serving: Arc<AtomicBool>,
     is_live: Arc<AtomicBool>,
     is_closed: Arc<AtomicBool>,
     /// Set once every service has reported SERVING for the first time.
@@ -41,22 +43,31 @@ impl Health {
             names: names.into_iter().collect(),
             reporter: HealthReporter::new(),
             unavailable: Arc::default(),
+            required: None,
             reporting: Arc::default(),
-            is_ready: Arc::default(),
+            is_serving: Arc::default(),
             is_live: Arc::new(AtomicBool::new(true)),
             is_closed: Arc::default(),
             first_ready: Arc::default(),
         }
     }
 
+    /// Makes the process ready only while this service is available, which it is not at first. The
+    /// other services report SERVING without it.
+    #[must_use]
+    pub fn requiring(self, name: &'static str) -> Self {
+        self.unavailable.lock().insert(name);
+        Self { required: Some(name), ..self }
+    }
+
     /// Reports SERVING or NOT_SERVING, for the process as a whole and for every service that is
     /// available. After [`close`](Self::close) it reports NOT_SERVING only.
     pub async fn set(&self, serving: bool) {
-        self.is_ready.store(serving && !self.is_closed.load(Ordering::Relaxed), Ordering::Relaxed);
+        self.is_serving.store(serving && !self.is_closed.load(Ordering::Relaxed), Ordering::Relaxed);
         for name in self.names.iter().copied().chain([""]) {
             self.report(name).await;
         }
-        if self.is_ready() {
+        if self.is_serving() {
             let _ = self.first_ready.set(()); // fails after the first time
         }
     }
@@ -79,12 +90,14 @@ impl Health {
         } else {
             self.unavailable.lock().insert(name);
         }
-        self.report(name).await;
+        for name in [name, ""] {
+            self.report(name).await;
+        }
     }
 
     async fn report(&self, name: &'static str) {
         let _reporting = self.reporting.lock().await;
-        let is_serving = self.is_ready() && !self.unavailable.lock().contains(name);
+        let is_serving = if name.is_empty() { self.is_ready() } else { self.is_serving() && self.is_available(name) };
         let status = if is_serving { ServingStatus::Serving } else { ServingStatus::NotServing };
         self.reporter.set_service_status(name, status).await;
     }
@@ -94,8 +107,17 @@ impl Health {
         self.is_live.store(is_live, Ordering::Relaxed);
     }
 
+    /// Returns true while the process as a whole can be used.
     pub(super) fn is_ready(&self) -> bool {
-        self.is_ready.load(Ordering::Relaxed)
+        self.is_serving() && self.required.is_none_or(|name| self.is_available(name))
+    }
+
+    fn is_serving(&self) -> bool {
+        self.is_serving.load(Ordering::Relaxed)
+    }
+
+    fn is_available(&self, name: &str) -> bool {
+        !self.unavailable.lock().contains(name)
     }
 
     pub(super) fn is_live(&self) -> bool {

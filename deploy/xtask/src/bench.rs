@@ -74,6 +74,20 @@ Examples:
   cargo xtask bench gateway --clients 16 --tokens 64     one number of clients, longer answers
   cargo xtask bench gateway --rate 20 --step-ms 20       a lower rate, and a model of 50 tokens per second")]
     Gateway(Forwarded),
+    /// Sizing: tokens per second and memory of gen-svc by model size, and how many of its cores one
+    /// core of render-svc serves.
+    ///
+    /// Tasks run through render-svc. The models are that of chat, and three with random weights, of 0.4
+    /// to 3 billion parameters; the largest needs 6 GB of disk and 10 GB of memory. The first run
+    /// builds both services in release (ten minutes on two cores). The measurement takes about ten
+    /// minutes on two idle cores.
+    #[command(after_help = "\
+Examples:
+  cargo xtask bench sizing                                    everything
+  cargo xtask bench sizing --shapes 0.4b --tasks 8            a quick look
+  cargo xtask bench sizing --models MODEL.gguf --quantize keep --shapes=
+                                                              your model only, in the format of its file")]
+    Sizing(Forwarded),
 }
 
 /// Arguments for the benchmark.
@@ -103,6 +117,7 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
         What::Render(args) => render(layout, args)?,
         What::Generate(args) => generate(layout, args)?,
         What::Gateway(args) => gateway(layout, args)?,
+        What::Sizing(args) => sizing(layout, args)?,
     };
     let status = command.status().context("cannot run cargo")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -142,6 +157,16 @@ fn gateway(layout: &Layout, args: &Forwarded) -> Result<Command> {
     command.arg("--render-svc").arg(built.executable("render-svc")?);
     command.arg("--gen-svc-mock").arg(built.executable("gen-svc-mock")?);
     command.args(&args.arguments);
+    Ok(command)
+}
+
+fn sizing(layout: &Layout, args: &Forwarded) -> Result<Command> {
+    setup::ensure(layout)?;
+    let built = cargo::build(layout, Profile::Release, &["render-svc", "gen-svc"])?;
+    let mut command = benchmark(layout, "sizing");
+    command.arg("--render-svc").arg(built.executable("render-svc")?);
+    command.arg("--gen-svc").arg(built.executable("gen-svc")?);
+    command.arg("--models").arg(model::path(layout)).args(&args.arguments);
     Ok(command)
 }
 

@@ -1,10 +1,10 @@
 //! `cargo xtask chart`: checks the Helm chart.
 
-mod cases;
-mod definitions;
+pub(crate) mod cases;
+pub(crate) mod definitions;
 mod golden;
 mod helm;
-mod validation;
+pub(crate) mod validation;
 
 use std::process::ExitCode;
 
@@ -15,24 +15,19 @@ use crate::layout::Layout;
 use cases::{stem, yaml_files};
 use helm::Helm;
 
-/// Check the Helm chart: lint it, render it with each file of values, compare, and try wrong values.
+/// Check the Helm chart: lint it, render it with each file of values, compare the manifests with their
+/// schemas and with the expected ones, and try wrong values.
 ///
 /// `deploy/chart/ci` has the files of values, and `deploy/chart/golden` the expected manifests. A file
-/// in `deploy/chart/ci/refused` must be refused, with the message of its first line. Needs Go, which
-/// builds Helm once into `.tandem/helm`. TANDEM_HELM names another Helm.
+/// in `deploy/chart/ci/refused` must be refused, with the message of its first line. The schemas come
+/// from a Python package and from Go modules. Needs Go, which builds Helm once into the user's cache.
+/// TANDEM_HELM names another Helm. `cargo xtask test --cluster` also lets a real API server validate
+/// the manifests.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Write the rendered manifests as the expected ones, instead of comparing them.
     #[arg(long)]
     accept: bool,
-
-    /// Validate every manifest with a real API server and its Pod Security Standards too.
-    ///
-    /// Go builds the API server and etcd once into `.tandem/apiserver`. This takes about a quarter of
-    /// an hour on two cores, 5 GB of disk while it runs, and 0.1 GB after it. The definitions of other
-    /// projects' objects come from their Go modules. TANDEM_APISERVER names a program that is built.
-    #[arg(long)]
-    server: bool,
 }
 
 pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
@@ -48,15 +43,13 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
         let manifest = folder.join(format!("{name}.yaml"));
         write(&manifest, &helm.template(file)?)?;
         failures.extend(golden::check(&helm.chart().join("golden"), &name, &manifest, args.accept)?);
-        manifests.push((file.clone(), manifest));
+        manifests.push(manifest);
     }
+    validation::run(layout, &manifests)?;
     failures.extend(golden::unused(&helm.chart().join("golden"), &values)?);
     let refused = yaml_files(&helm.chart().join("ci/refused"))?;
     for file in &refused {
         failures.extend(helm.refuses(file)?);
-    }
-    if args.server {
-        validation::run(layout, &manifests)?;
     }
     if !failures.is_empty() {
         bail!("{}", failures.join("\n"));

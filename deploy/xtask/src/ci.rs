@@ -10,7 +10,7 @@ use crate::cargo;
 use crate::files;
 use crate::layout::Layout;
 use crate::setup;
-use crate::setup::go_tool::HELM;
+use crate::setup::programs;
 use crate::setup::venv::{self, Venv};
 use crate::steps::{self, Step};
 use crate::test::{self, clients};
@@ -113,7 +113,7 @@ fn benchmarks(layout: &Layout) -> Command {
 
 /// Checks the Helm chart. Go builds Helm once. A machine that cannot do that checks the rest.
 fn chart(layout: &Layout) -> Result<Step> {
-    if let Err(error) = HELM.ensure(layout) {
+    if let Err(error) = programs::helm(layout) {
         return Ok(Step::skipped("chart", format!("{error:#}")));
     }
     let mut command = Command::new(env::current_exe().context("cannot find this program")?);

@@ -19,8 +19,8 @@ use oci::{Archive, Image};
 /// no shell, no package manager. It runs as user 65532, also with a read-only root file system. Each
 /// image is an OCI archive, which `docker load`, `podman load` and `ctr images import` read, and a
 /// folder `root`, from which the Dockerfiles in deploy/images build. Equal inputs give equal images.
-/// The machine's architecture is the image's. With LIBTORCH set to a libtorch that has CUDA,
-/// gen-svc's image has it too.
+/// The machine's architecture is the image's. If libtorch has CUDA (`cargo xtask setup --cuda`),
+/// gen-svc's image has it too, and a tag that ends with -cuda.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -60,8 +60,8 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
         remove_folder(&folder)?;
         make_folder(&folder)?;
         eprintln!("Packing {service}");
-        let version = root::fill(layout, service, &program, &folder.join("root"))?;
-        let name = format!("{}/{service}:{version}", args.registry);
+        let tag = root::fill(layout, service, &program, &folder.join("root"))?;
+        let name = format!("{}/{service}:{tag}", args.registry);
         let archive = pack(&folder, &out, service, &name, &commit)?;
         println!("{}  {name}  {:.1} MB", archive.path.display(), archive.bytes as f64 / 1e6);
     }

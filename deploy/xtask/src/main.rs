@@ -15,6 +15,7 @@ mod files;
 mod gpu_kit;
 mod images;
 mod layout;
+mod output;
 mod release;
 mod sbom;
 mod setup;

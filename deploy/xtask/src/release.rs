@@ -1,7 +1,6 @@
 //! The optimized programs of a commit, as tarballs and images have them.
 
 pub(crate) mod binary;
-pub(crate) mod output;
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 
 pub(crate) mod cyclonedx;
 pub(crate) mod envoy;
-pub(crate) mod go_tool;
+pub(crate) mod go;
 mod libtorch;
 mod lock;
 pub(crate) mod model;
@@ -12,6 +12,7 @@ mod npm;
 mod package;
 mod pins;
 mod pip;
+pub(crate) mod programs;
 mod progress;
 pub(crate) mod python;
 pub(crate) mod tokenizers;

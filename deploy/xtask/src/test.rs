@@ -57,7 +57,7 @@ pub(crate) struct Args {
     /// Needs root, Linux, Go, and some packages of Debian. If one is missing, the command names it and
     /// skips the test. Go builds Kubernetes once into the user's cache, which takes about a quarter of an hour
     /// on two cores. The cluster has its own namespaces and no connection to any network. The steps
-    /// take about 20 minutes, and leave nothing behind. With a text, only the steps whose names
+    /// take 20 to 40 minutes, and leave nothing behind. With a text, only the steps whose names
     /// contain it run, after the installation.
     #[arg(long, value_name = "STEP", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["clients", "differential", "stress"])]
     cluster: Option<String>,

@@ -8,6 +8,7 @@ mod machine;
 mod numbers;
 mod progress;
 mod render;
+mod sizing;
 mod stats;
 
 use clap::{Parser, Subcommand};
@@ -31,6 +32,7 @@ enum Command {
     Render(render::Render),
     Generate(generate::Generate),
     Gateway(gateway::Gateway),
+    Sizing(sizing::Sizing),
     /// The measured service, as a child process.
     #[command(hide = true)]
     Serve(Box<args::Serve>),
@@ -42,6 +44,7 @@ fn main() -> anyhow::Result<()> {
         Command::Render(args) => runtime.block_on(render::measure(&args)),
         Command::Generate(args) => runtime.block_on(generate::measure(&args)),
         Command::Gateway(args) => runtime.block_on(gateway::measure(&args)),
+        Command::Sizing(args) => runtime.block_on(sizing::measure(&args)),
         Command::Serve(args) => runtime.block_on(async {
             let build = Build { name: "render-svc", commit: None, components: Vec::new() };
             let telemetry = Telemetry::start(&build, &args.telemetry)?;

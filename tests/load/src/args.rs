@@ -29,7 +29,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NUMBER", default_value_t = 24)]
     pub(crate) tokens: u32,
     /// Seconds after which a task has failed.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
     pub(crate) patience_seconds: u64,
     /// PEM file of the authorities that sign the service's certificate.
     #[arg(long, value_name = "FILE")]

@@ -36,6 +36,11 @@ impl Figures {
         self.answers.extend(other.answers);
     }
 
+    /// Returns the number of tasks that succeeded.
+    pub(crate) fn done(&self) -> usize {
+        self.times.len()
+    }
+
     fn kinds(&self) -> usize {
         self.answers.iter().map(|(kind, _)| kind).collect::<BTreeSet<_>>().len()
     }

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Instant;
 
 use anyhow::{Context as _, Result};
 use clap::Parser;
@@ -37,6 +38,7 @@ async fn run(args: Args) -> Result<ExitCode> {
     if args.until_end_of_input {
         end_with_input(Arc::clone(&has_ended));
     }
+    let (began, parallel) = (Instant::now(), args.parallel);
     let plan = Arc::new(Plan::new(args, has_ended));
     let mut workers = JoinSet::new();
     for number in 0..plan.parallel() {
@@ -46,7 +48,10 @@ async fn run(args: Args) -> Result<ExitCode> {
     while let Some(found) = workers.join_next().await {
         figures.add(found.context("a worker ended early")?);
     }
-    println!("{figures}");
+    println!(
+        "{figures}, {parallel} at a time, {:.1} per second",
+        figures.done() as f64 / began.elapsed().as_secs_f64()
+    );
     Ok(if figures.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -51,6 +51,16 @@ fn alerts_and_dashboard_match_the_table_of_reasons() {
 }
 
 #[test]
+fn runbook_has_a_row_for_each_alert() {
+    let read = |file: &str| std::fs::read_to_string(repository().join("deploy").join(file)).expect("a file");
+    let (alerts, runbook) = (read("monitoring/alerts.yaml"), read("README.md"));
+    let alerts: Vec<_> = alerts.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
+    assert!(!alerts.is_empty());
+    let missing: Vec<_> = alerts.iter().filter(|alert| !runbook.contains(&format!("\n| {alert} | "))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+#[test]
 fn retryable_reasons_have_the_expected_retry_class() {
     let of = |class| Reason::ALL.iter().copied().filter(|reason| reason.retry_class() == class).collect::<Vec<_>>();
     let later = [

@@ -259,6 +259,31 @@ fn probes_are_readable_without_tls_and_token() {
     assert_eq!(service.terminate(), Some(0));
 }
 
+/// Waits until a probe's page has this status.
+fn wait_for(address: &str, page: &str, wanted: u16) {
+    let limit = Instant::now() + Duration::from_secs(120);
+    while get(address, page) != wanted {
+        assert!(Instant::now() < limit, "{page} is not {wanted}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn ready_with_replica_follows_the_replicas() {
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let (model, probes, replica) = (default_model(), free().to_string(), free().to_string());
+    let generate = format!("http://{replica}");
+    let arguments = ["--models", path(&model), "--generate", &generate, "--ready-with-replica"];
+    let mut render = start("render-svc", &[&arguments[..], &["--health-listen", &probes]].concat());
+    assert_eq!(["/livez", "/readyz"].map(|page| get(&probes, page)), [200, 503]);
+    let mut generation = Process::start(&replica, &["gen-svc", "--model", path(&model)]);
+    wait_for(&probes, "/readyz", 200);
+    assert_eq!(generation.terminate(), Some(0));
+    wait_for(&probes, "/readyz", 503);
+    assert_eq!(get(&probes, "/livez"), 200);
+    assert_eq!(render.terminate(), Some(0));
+}
+
 #[test]
 fn probes_tell_loading_from_ready() {
     let (model, free) = (default_model(), std::net::TcpListener::bind("127.0.0.1:0").expect("a port"));

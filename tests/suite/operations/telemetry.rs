@@ -418,8 +418,9 @@ async fn telemetry_contains_trace_ids_and_no_caller_text() {
     for name in gauges.into_iter().chain(["process_resident_memory_bytes", "process_cpu_seconds_total"]) {
         assert!(exposed.contains(&format!("\n{name}")), "{name} is not exported");
     }
-    for file in ["dashboard.json", "alerts.yaml"] {
-        let text = fs::read_to_string(repository().join("deploy/monitoring").join(file)).expect("a file");
+    let autoscaling = "chart/templates/autoscaling-generation.yaml";
+    for file in ["monitoring/dashboard.json", "monitoring/alerts.yaml", autoscaling, "README.md"] {
+        let text = fs::read_to_string(repository().join("deploy").join(file)).expect("a file");
         let unknown: Vec<_> = metric_names(&text).filter(|name| !exposed.contains(&format!("\n{name}"))).collect();
         assert!(unknown.is_empty(), "{file} shows unknown metrics: {unknown:?}");
     }
@@ -448,7 +449,8 @@ fn metric_names(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let is_metric = |word: &&str| {
         let is_ours = ["tandem_", "gen_ai_", "rpc_"].iter().any(|start| word.starts_with(start));
-        is_ours && ["_total", "_bucket", "_count", "_sum", "_running", "_queued"].iter().any(|end| word.ends_with(end))
+        let ends = ["_total", "_bucket", "_count", "_sum", "_running", "_queued", "_ratio", "_block_size"];
+        is_ours && ends.iter().any(|end| word.ends_with(end))
     };
     words.filter(is_metric)
 }

@@ -501,7 +501,7 @@ fn mutual_tls_args(generation: &Generation, theirs: &Files, ours: &Files) -> Gen
         generate_ca: Some(theirs.path("ca")),
         generate_cert: Some(ours.path("certificate")),
         generate_key: Some(ours.path("key")),
-        generate_token_file: None,
+        ..GenerationArgs::default()
     }
 }
 

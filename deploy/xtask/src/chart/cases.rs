@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 ///
 /// # Errors
 /// The folder cannot be read, or has none.
-pub(super) fn yaml_files(folder: &Path) -> Result<Vec<PathBuf>> {
+pub(crate) fn yaml_files(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))?;
     let mut files = entries.map(|entry| Ok(entry?.path())).collect::<Result<Vec<_>>>()?;
     files.retain(|file| file.extension().is_some_and(|extension| extension == "yaml"));
@@ -21,6 +21,6 @@ pub(super) fn yaml_files(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Returns the name of a case.
-pub(super) fn stem(file: &Path) -> String {
+pub(crate) fn stem(file: &Path) -> String {
     file.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }

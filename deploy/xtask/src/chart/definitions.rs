@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::layout::Layout;
-use crate::setup::go_tool;
+use crate::setup::go;
 
 /// A module: its version, its digest, and its files of definitions.
 struct Definitions {
@@ -41,10 +41,10 @@ const ALL: [Definitions; 4] = [
 ];
 
 /// Downloads the definitions, and returns their paths.
-pub(super) fn ensure(layout: &Layout) -> Result<Vec<PathBuf>> {
+pub(crate) fn ensure(layout: &Layout) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for definitions in &ALL {
-        let folder = go_tool::module(layout, definitions.module, definitions.digest)?;
+        let folder = go::module(layout, definitions.module, definitions.digest)?;
         files.extend(definitions.files.iter().map(|file| folder.join(file)));
     }
     Ok(files)

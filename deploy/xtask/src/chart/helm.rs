@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::files::read;
 use crate::layout::Layout;
-use crate::setup::go_tool::HELM;
+use crate::setup::programs;
 
 /// Helm, and the chart.
 #[derive(Debug)]
@@ -18,7 +18,7 @@ pub(super) struct Helm {
 
 impl Helm {
     pub(super) fn ensure(layout: &Layout) -> Result<Self> {
-        Ok(Self { program: HELM.ensure(layout)?, chart: layout.root().join("deploy/chart") })
+        Ok(Self { program: programs::helm(layout)?, chart: layout.root().join("deploy/chart") })
     }
 
     pub(super) fn chart(&self) -> &Path {

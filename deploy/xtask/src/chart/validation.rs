@@ -1,4 +1,4 @@
-//! Validation of the manifests by a real API server.
+//! Comparison of the manifests with the schemas of their kinds.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,35 +8,32 @@ use anyhow::{Context, Result, bail};
 use super::definitions;
 use crate::files::{read, write};
 use crate::layout::Layout;
-use crate::setup::go_tool::API_SERVER;
+use crate::setup::programs::KUBERNETES;
+use crate::setup::venv;
 
-/// Objects whose definition no Go module has.
+/// Objects whose definition no package has.
 const UNDEFINED: &str = "kind: InferencePool\n";
 
-/// Lets the API server create every object as a dry run. `manifests` has the file of values and the
-/// manifests of each case. A case with a folder of the node must break the restricted standard.
-pub(super) fn run(layout: &Layout, manifests: &[(PathBuf, PathBuf)]) -> Result<()> {
-    let mut server = Command::new(API_SERVER.ensure(layout)?);
+/// # Errors
+/// An object differs from its schema, or has none.
+pub(super) fn run(layout: &Layout, manifests: &[PathBuf]) -> Result<()> {
+    let mut validate = Command::new(venv::schemas(layout)?);
+    validate.arg(layout.root().join("deploy/chart-tools/validate.py")).arg(KUBERNETES);
     for file in definitions::ensure(layout)? {
-        server.arg("--crd").arg(file);
+        validate.arg("--definition").arg(file);
     }
-    let (privileged, restricted): (Vec<_>, Vec<_>) =
-        manifests.iter().partition(|(values, _)| read(values).is_ok_and(|text| text.contains("host://")));
-    for (_, manifest) in privileged {
-        server.arg("--privileged").arg(defined(manifest)?);
+    for manifest in manifests {
+        validate.arg(defined(manifest)?);
     }
-    for (_, manifest) in restricted {
-        server.arg(defined(manifest)?);
-    }
-    let status = server.status().context("cannot run the API server")?;
+    let status = validate.status().context("cannot run Python")?;
     if !status.success() {
-        bail!("the API server refuses manifests; see its messages above");
+        bail!("manifests differ from their schemas; see the lines above");
     }
     Ok(())
 }
 
 /// Writes the manifests without the undefined objects, and returns the file.
-fn defined(manifest: &Path) -> Result<PathBuf> {
+pub(crate) fn defined(manifest: &Path) -> Result<PathBuf> {
     let text = read(manifest)?;
     let kept: Vec<_> = text.split("\n---\n").filter(|part| !format!("{part}\n").contains(UNDEFINED)).collect();
     let file = manifest.with_extension("defined");

@@ -7,7 +7,7 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::files::write;
-use crate::release::output::output_of;
+use crate::output::output_of;
 
 /// The file of the tarballs' digests.
 pub(super) const DIGESTS: &str = "SHA256SUMS";

@@ -8,9 +8,9 @@ use anyhow::{Context, Result, bail};
 
 use crate::files::{copy, make_folder, write};
 use crate::layout::Layout;
+use crate::output::output_of;
 use crate::release::binary::{self, Library};
 use crate::release::libtorch;
-use crate::release::output::output_of;
 
 /// The completion scripts: the shell, and the file's name before and after the service's.
 const SHELLS: [(&str, &str, &str); 3] = [("bash", "", ".bash"), ("zsh", "_", ""), ("fish", "", ".fish")];

@@ -10,8 +10,8 @@ use std::process::Command;
 use anyhow::{Context, Result};
 
 use crate::files::{make_folder, remove_folder, rename, write};
+use crate::output::output_of;
 use crate::release::Commit;
-use crate::release::output::output_of;
 
 /// The user of the process: not root, as Kubernetes' restricted standard demands.
 const USER: &str = "65532:65532";

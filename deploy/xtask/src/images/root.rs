@@ -8,19 +8,21 @@ use anyhow::{Context, Result};
 
 use crate::files::{copy, make_folder};
 use crate::layout::Layout;
+use crate::output::output_of;
 use crate::release::binary::{Library, libraries};
 use crate::release::libtorch;
-use crate::release::output::output_of;
 
 /// Fills `root`: the program in `bin/`, its libraries in `lib/`, those of glibc at their own paths,
-/// where the loader searches them. Returns the program's version.
+/// where the loader searches them. Returns the image's tag: the program's version, with `-cuda` if the
+/// image has CUDA, as the chart expects.
 pub(super) fn fill(layout: &Layout, service: &str, program: &Path, root: &Path) -> Result<String> {
     let libtorch = libtorch(layout);
     let staged = root.join("bin").join(service);
     make_folder(&root.join("bin"))?;
     output_of(Command::new("strip").arg("-o").arg(&staged).arg(program))?;
     let mut found = libraries(program, &libtorch)?;
-    if found.iter().any(|library| is_cuda(&library.path)) {
+    let has_cuda = found.iter().any(|library| is_cuda(&library.path));
+    if has_cuda {
         found.extend(all_of(&libtorch)?);
     }
     for Library { path, is_system } in &found {
@@ -32,7 +34,8 @@ pub(super) fn fill(layout: &Layout, service: &str, program: &Path, root: &Path) 
     }
     copy(&layout.root().join("LICENSE"), &root.join("LICENSE"))?;
     let version = output_of(Command::new(program).arg("-V").env("LD_LIBRARY_PATH", &libtorch))?;
-    Ok(version.split_whitespace().last().context("the program has a version")?.to_owned())
+    let version = version.split_whitespace().last().context("the program has a version")?;
+    Ok(format!("{version}{}", if has_cuda { "-cuda" } else { "" }))
 }
 
 fn is_cuda(library: &Path) -> bool {

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use super::output::output_of;
+use crate::output::output_of;
 
 /// The libraries of glibc, which a machine of the same kind has.
 const SYSTEM: [&str; 10] =

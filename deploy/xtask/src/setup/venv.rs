@@ -92,6 +92,12 @@ pub(crate) fn buf(layout: &Layout) -> Result<PathBuf> {
     Venv::ensure(layout, "buf", BUF)?.program("buf")
 }
 
+/// Returns the Python with schemas of Kubernetes' objects.
+pub(crate) fn schemas(layout: &Layout) -> Result<PathBuf> {
+    let list = layout.root().join("deploy/chart-tools/requirements.txt");
+    Ok(Venv::ensure(layout, "schemas", &read(&list)?)?.python())
+}
+
 /// Returns the environment with transformers, the reference for rendering.
 pub(crate) fn transformers(layout: &Layout) -> Result<Venv> {
     let list = layout.root().join("tests/differential/requirements.txt");

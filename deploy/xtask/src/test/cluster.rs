@@ -3,7 +3,6 @@
 mod images;
 mod load;
 mod node;
-mod programs;
 mod requirements;
 mod scene;
 mod steps;
@@ -14,7 +13,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 use crate::layout::Layout;
-use crate::setup;
+use crate::setup::{self, programs};
 use node::Node;
 use scene::Scene;
 
@@ -29,7 +28,7 @@ pub(super) fn run(layout: &Layout, filter: &str) -> Result<ExitCode> {
     setup::ensure(layout)?;
     let cache = programs::cache(layout)?;
     let _only = only_one(&cache)?;
-    let programs = programs::ensure(layout, &cache)?;
+    let programs = programs::cluster(layout)?;
     let archives = images::make(layout, &programs, &cache)?;
     let load = load::build(layout)?;
     let node = Node::start(layout, &programs, &cache.join("run"))?;

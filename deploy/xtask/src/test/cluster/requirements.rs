@@ -7,7 +7,7 @@ use std::process::Command;
 use crate::tools::is_installed;
 
 /// Programs, each with its package in Debian.
-const PROGRAMS: [(&str, &str); 12] = [
+const PROGRAMS: [(&str, &str); 13] = [
     ("containerd", "containerd"),
     ("runc", "runc"),
     ("nft", "nftables"),
@@ -20,6 +20,7 @@ const PROGRAMS: [(&str, &str); 12] = [
     ("pidof", "sysvinit-utils"),
     ("go", "golang, version 1.26 or newer"),
     ("gcc", "gcc"),
+    ("prometheus", "prometheus"),
 ];
 
 /// The plugin of containernetworking-plugins that connects the pods.

@@ -19,7 +19,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// The cluster, and the time that the current step has.
 #[derive(Debug)]
 pub(super) struct Scene {
-    root: PathBuf,
+    layout: Layout,
     node: Node,
     /// The program that runs tasks.
     load: PathBuf,
@@ -28,7 +28,7 @@ pub(super) struct Scene {
 
 impl Scene {
     pub(super) fn new(layout: &Layout, node: Node, load: PathBuf) -> Self {
-        Self { root: layout.root().to_path_buf(), node, load, deadline: Cell::new(Instant::now()) }
+        Self { layout: layout.clone(), node, load, deadline: Cell::new(Instant::now()) }
     }
 
     /// Starts the time of a step.
@@ -46,7 +46,7 @@ impl Scene {
     /// Waits for the node, loads the images, and makes the objects that the chart needs.
     pub(super) fn prepare(&self, archives: &[PathBuf]) -> Result<()> {
         let began = Instant::now();
-        self.begin(Duration::from_secs(180));
+        self.begin(Duration::from_secs(900));
         let prepared = self.prepare_objects(archives);
         prepared
             .with_context(|| format!("the cluster does not start\n{}\n{}", self.log("node"), self.log("kubelet")))?;
@@ -66,13 +66,17 @@ impl Scene {
         self.run("kubectl", &["apply", "-f", &objects]).map(drop)
     }
 
+    pub(super) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
     /// Returns a file of `deploy/cluster`.
     pub(super) fn file(&self, name: &str) -> String {
-        self.root.join("deploy/cluster").join(name).display().to_string()
+        self.layout.root().join("deploy/cluster").join(name).display().to_string()
     }
 
     pub(super) fn chart(&self) -> String {
-        self.root.join("deploy/chart").display().to_string()
+        self.layout.root().join("deploy/chart").display().to_string()
     }
 
     pub(super) fn load_program(&self) -> &Path {
@@ -121,7 +125,7 @@ impl Scene {
     /// Changes values of the release, as the options state, and waits until its pods are ready.
     pub(super) fn upgrade(&self, options: &[&str]) -> Result<String> {
         let chart = self.chart();
-        let arguments = ["upgrade", "tandem", &chart, "--reuse-values", "--wait", "--timeout=150s"];
+        let arguments = ["upgrade", "tandem", &chart, "--reuse-values", "--wait", "--timeout=800s"];
         self.helm(&[&arguments[..], options].concat())
     }
 

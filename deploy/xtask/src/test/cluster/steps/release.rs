@@ -22,7 +22,7 @@ pub(super) fn wrong_value(scene: &Scene) -> Result<String> {
 
 pub(super) fn install(scene: &Scene) -> Result<String> {
     let (chart, values) = (scene.chart(), scene.file("values.yaml"));
-    scene.helm(&["install", "tandem", &chart, "--values", &values, "--wait", "--timeout=200s"])?;
+    scene.helm(&["install", "tandem", &chart, "--values", &values, "--wait", "--timeout=800s"])?;
     scene.helm(&["test", "tandem", "--timeout=60s"])?;
     let pods = scene.ready_pods("render-svc")?.len() + scene.ready_pods("gen-svc")?.len();
     let policies = scene.kubectl(&["get", "networkpolicy", "-o", "name"])?;

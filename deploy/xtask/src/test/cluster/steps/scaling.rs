@@ -1,31 +1,55 @@
 //! Replicas that are added and removed while tasks run.
 
-use anyhow::{Context, Result};
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
 
 use crate::test::cluster::load::{Load, SERVICE, under_load};
 use crate::test::cluster::scene::{NAMESPACE, Scene};
 
 /// By hand: 1, 3, 1, and then the number of before.
 pub(super) fn generation(scene: &Scene) -> Result<String> {
-    let replicas = |number: usize| {
-        scene.upgrade(&[&format!("--set=generation.replicas={number}")])?;
-        scene.until_ready("gen-svc", number)
-    };
-    replicas(1)?;
+    scale(scene, 1)?;
     let measured = under_load(scene, || {
-        replicas(3)?;
-        replicas(1)?;
-        Ok("1, 3 and 1 replicas".to_owned())
+        let (up, down) = (scale(scene, 3)?, scale(scene, 1)?);
+        Ok(format!("1, 3 and 1 replicas, found by each pod of render-svc {up:.1} s and {down:.1} s later"))
     });
-    replicas(2)?;
+    scene.upgrade(&["--set=generation.replicas=2", "--force-conflicts"])?;
     measured
 }
 
-/// By the HorizontalPodAutoscaler on CPU: up under load, and down after it.
+/// Sets the number of replicas. Returns the seconds from their readiness until render-svc has found them.
+fn scale(scene: &Scene, number: usize) -> Result<f64> {
+    scene.kubectl(&["scale", "deployment/tandem-gen", &format!("--replicas={number}")])?;
+    scene.until_ready("gen-svc", number)?;
+    let ready = Instant::now();
+    scene.until(&format!("render-svc has found {number} replicas"), || {
+        let pods = scene.ready_pods("render-svc")?;
+        let found = pods.iter().map(|pod| healthy_replicas(scene, pod)).collect::<Result<Vec<_>>>()?;
+        Ok(found.iter().all(|&found| found == number))
+    })?;
+    Ok(ready.elapsed().as_secs_f64())
+}
+
+/// Returns the number of healthy replicas of gen-svc in the metrics of a pod of render-svc.
+fn healthy_replicas(scene: &Scene, pod: &str) -> Result<usize> {
+    let page = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}:9464/proxy/metrics");
+    let page = scene.run("kubectl", &["get", "--raw", &page])?;
+    let is_wanted = |line: &&str| line.starts_with("tandem_generation_replicas{") && line.contains("\"healthy\"");
+    let value = page.lines().find(is_wanted).and_then(|line| line.rsplit(' ').next());
+    Ok(value.with_context(|| format!("{pod} does not export its replicas"))?.parse()?)
+}
+
+/// By the HorizontalPodAutoscaler on CPU: no pod is lost when it is turned on; up under load, and down
+/// after it.
 pub(super) fn render(scene: &Scene) -> Result<String> {
-    let scaling = ["enabled=true", "minReplicas=1", "maxReplicas=3", "targetCPU=20"];
-    let values = scaling.map(|value| format!("--set=render.autoscaling.{value}"));
-    scene.upgrade(&values.each_ref().map(String::as_str))?;
+    let before = scene.ready_pods("render-svc")?;
+    autoscale(scene, before.len())?;
+    let after = scene.ready_pods("render-svc")?;
+    if after != before {
+        bail!("turning autoscaling on replaced pods: {before:?}, {after:?}");
+    }
+    autoscale(scene, 1)?;
     let name = ["get", "hpa", "tandem-render", "-o"];
     let status = |path: &str| scene.kubectl(&[&name[..], &[&format!("jsonpath={{.status.{path}}}")]].concat());
     scene.until("the autoscaler has removed idle replicas", || Ok(status("desiredReplicas")? == "1"))?;
@@ -40,48 +64,11 @@ pub(super) fn render(scene: &Scene) -> Result<String> {
     scene
         .upgrade(&["--set=render.autoscaling.enabled=false", "--force-conflicts"])
         .context("cannot turn autoscaling off")?;
-    Ok(format!("1, 3 and 1 replicas, {use_of_cpu} % of the request at 3; {figures}"))
+    Ok(format!("the {} pods remain; 1, 3 and 1 replicas, {use_of_cpu} % of the request at 3; {figures}", before.len()))
 }
 
-/// The targets of the chart's autoscaling per replica: requests in the queue, and the share of the KV
-/// cache that running requests hold.
-const QUEUED: (&str, f64) = ("tandem_engine_queued", 4.0);
-const KV_USE: (&str, f64) = ("tandem_engine_kv_use_ratio", 0.8);
-const MOST_REPLICAS: usize = 3;
-
-/// By the rule of the chart's autoscaling. This test scrapes the replicas and evaluates the rule, in
-/// place of Prometheus with KEDA or its adapter.
-pub(super) fn queue(scene: &Scene) -> Result<String> {
-    scene.upgrade(&["--set=generation.replicas=1", "--set=generation.flags.max-running=1"])?;
-    let load = Load::start(scene, SERVICE, &["--tasks=200", "--parallel=16", "--tokens=32"])?;
-    scene.until("the rule wants the most replicas", || Ok(wanted(scene)? == MOST_REPLICAS))?;
-    let before = total(scene, QUEUED.0)?;
-    scene.kubectl(&["scale", "deployment/tandem-gen", &format!("--replicas={MOST_REPLICAS}")])?;
-    scene.until_ready("gen-svc", MOST_REPLICAS)?;
-    scene.until("the queue is shorter", || Ok(total(scene, QUEUED.0)? < before))?;
-    let after = total(scene, QUEUED.0)?;
-    let figures = load.finish()?;
-    scene.until("the rule wants one replica", || Ok(wanted(scene)? == 1))?;
-    scene.upgrade(&["--set=generation.replicas=2", "--set=generation.flags.max-running=null", "--force-conflicts"])?;
-    Ok(format!("{before} queued at 1 replica, {after} at {MOST_REPLICAS}, then 1 is enough; {figures}"))
-}
-
-/// Returns the number of replicas that the rule wants: as an autoscaler does, the most of both metrics.
-fn wanted(scene: &Scene) -> Result<usize> {
-    let wanted = [QUEUED, KV_USE].map(|(metric, target)| Ok((total(scene, metric)? / target).ceil() as usize));
-    let wanted = wanted.into_iter().collect::<Result<Vec<_>>>()?;
-    Ok(wanted.into_iter().max().unwrap_or_default().clamp(1, MOST_REPLICAS))
-}
-
-/// Returns the sum of a metric over the ready replicas.
-fn total(scene: &Scene, metric: &str) -> Result<f64> {
-    let mut total = 0.0;
-    for pod in scene.ready_pods("gen-svc")? {
-        let page = format!("/api/v1/namespaces/{NAMESPACE}/pods/{pod}:9464/proxy/metrics");
-        let page = scene.run("kubectl", &["get", "--raw", &page])?;
-        let value = page.lines().find(|line| line.split(['{', ' ']).next() == Some(metric));
-        let value = value.and_then(|line| line.rsplit(' ').next());
-        total += value.with_context(|| format!("{pod} does not export {metric}"))?.parse::<f64>()?;
-    }
-    Ok(total)
+fn autoscale(scene: &Scene, fewest: usize) -> Result<()> {
+    let values = ["enabled=true", &format!("minReplicas={fewest}"), "maxReplicas=3", "targetCPU=20"];
+    let options = values.map(|value| format!("--set=render.autoscaling.{value}"));
+    scene.upgrade(&options.each_ref().map(String::as_str)).map(drop)
 }

@@ -16,11 +16,11 @@ const TIERS: [(&str, &str, u16); 2] = [("render-svc", "render", 50_051), ("gen-s
 
 /// Installs the release again, with TLS on both tiers, mTLS between them, and tokens.
 pub(super) fn install(scene: &Scene) -> Result<String> {
-    scene.helm(&["uninstall", "tandem", "--wait", "--timeout=120s"])?;
+    scene.helm(&["uninstall", "tandem", "--wait", "--timeout=600s"])?;
     scene.run(&scene.file("secrets.sh"), &[FOLDER])?;
     let (chart, values, secure) = (scene.chart(), scene.file("values.yaml"), scene.file("secure.yaml"));
     let values = ["--values", &values, "--values", &secure];
-    scene.helm(&[&["install", "tandem", &chart, "--wait", "--timeout=200s"][..], &values].concat())?;
+    scene.helm(&[&["install", "tandem", &chart, "--wait", "--timeout=800s"][..], &values].concat())?;
     scene.helm(&["test", "tandem", "--timeout=60s"])?;
     let figures = client(scene, &[SERVICE, CA, TOKENS, "--tasks=20"])?;
     for (missing, wanted, options) in
