@@ -191,7 +191,7 @@ fn without_an_allowed_host_nothing_is_fetched() {
     for_each(|_, folder| {
         let engine = start(folder, |_| {});
         let status = Status::from(fetched(&engine, at(&web.url("image"))).expect_err("no host"));
-        assert_eq!(failed(&status).reason, "INVALID_REQUEST");
+        assert_eq!(failed(&status).reason, "IMAGE_NOT_FETCHED");
         let mut request: GenerateRequest = request(at(&web.url("image")));
         assert!(!request.must_fetch(engine.model()));
     });
