@@ -60,7 +60,7 @@ impl FaultyModel {
 pub fn served_with_all_tokens() -> ServedModel {
     let served = served_model();
     let (vocabulary_size, eos_token_ids) = (served.tokenizer.vocab_size(), vec![EOS]);
-    let grammars = Grammars::new(served.tokenizer.clone(), vocabulary_size, eos_token_ids.clone());
+    let grammars = Grammars::new(served.tokenizer.clone(), vocabulary_size, eos_token_ids.clone(), None);
     ServedModel { vocabulary_size, eos_token_ids, grammars, ..served }
 }
 

@@ -59,6 +59,7 @@ const LIMITS: EngineLimits = EngineLimits {
     prefill_chunk: 40,
     max_decodes: usize::MAX,
     max_shared_decodes: usize::MAX,
+    max_shared_prompt_tokens: usize::MAX,
     max_priority: 0,
 };
 
