@@ -12,8 +12,8 @@ use anyhow::{Context, Result};
 use crate::cargo::{self, Profile};
 use crate::files::{copy, make_folder, remove_folder};
 use crate::layout::Layout;
+use crate::output::output_of;
 use crate::release::Commit;
-use crate::release::output::output_of;
 use crate::setup;
 use crate::setup::venv;
 

@@ -135,7 +135,7 @@ impl BlockPool {
         }
     }
 
-    /// Gives up the positions that are not copied yet. Returns the number of positions that the table
+    /// Removes the positions that are not copied yet. Returns the number of positions that the table
     /// still has, or `None` if nothing had to be copied.
     pub fn cancel_copy(&mut self, table: &mut BlockTable) -> Option<usize> {
         let at = table.source?.at;

@@ -1,5 +1,5 @@
 //! An emulation of libtorch's flash attention over blocks, which runs on CUDA devices only. It checks
-//! what the operation requires of its arguments, and computes the result by its definition.
+//! the requirements for arguments, and computes the result by its definition.
 
 use std::cell::Cell;
 

@@ -44,7 +44,7 @@ impl Drop for Counted {
     }
 }
 
-/// Returns the words of the cache of an encoder, if there are so many others: a power of two.
+/// Returns the words of the cache of an encoder beside `others` encoders: a power of two.
 fn cached_words(others: usize) -> usize {
     let share = CACHED_WORDS * ENCODERS_WITH_ALL / (others + 1);
     let words = share.clamp(MIN_CACHED_WORDS, CACHED_WORDS);

@@ -10,7 +10,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::release::output::output_of;
+use crate::output::output_of;
 
 const SECTION: &str = ".nv_fatbin";
 const MAGIC: [u8; 4] = [0x50, 0xed, 0x55, 0xba];
