@@ -7,7 +7,8 @@ files and odd settings.
 
 torch may be a CPU build. Nothing is downloaded. A file has the digest of its decoded bytes, by row,
 column and channel, or null if the loader refuses it. Bitmaps are read by Pillow, because the default
-loader refuses them all.
+loader refuses them all. libjpeg-turbo decodes some damaged files differently without vector
+instructions; such a file has that result too, as "portable".
 
 A processor has its settings and, for images of several sides, the shape and the digest of the pixel
 values as 32-bit floats, or null if it refuses the image. This script and the suite compute the images
@@ -21,7 +22,10 @@ import base64
 import hashlib
 import io
 import json
+import os
 import random
+import subprocess
+import sys
 import tempfile
 import warnings
 from pathlib import Path
@@ -36,6 +40,8 @@ from transformers.image_utils import load_image, load_image_as_tensor
 from image_architecture_cases import FAMILIES
 
 HERE = Path(__file__).parent
+# The argument of the process that prints results without vector instructions.
+PORTABLE = "--portable"
 
 # ---- files ----
 
@@ -230,13 +236,31 @@ def templates():
             yield {"name": name, "files": files, "default": loaded.apply_chat_template([{"role": "user", "content": "x"}])}
 
 
-def main():
-    warnings.filterwarnings("ignore")
-    transformers.logging.set_verbosity_error()
-    files = [
+def odd_files():
+    """Returns the rows of all files, with the results of this process."""
+    return [
         {"name": name, "data": base64.b64encode(data).decode(), "result": decoded(data, name)}
         for name, data in [*turned_files(), *damaged_jpegs(), *bitmaps()]
     ]
+
+
+def portable_results():
+    """Returns the results of all files by a process whose libjpeg-turbo uses no vector instructions."""
+    command = [sys.executable, __file__, PORTABLE]
+    done = subprocess.run(command, env={**os.environ, "JSIMD_FORCENONE": "1"}, stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main():
+    warnings.filterwarnings("ignore")
+    transformers.logging.set_verbosity_error()
+    files = odd_files()
+    if PORTABLE in sys.argv:
+        print(json.dumps([file["result"] for file in files]))
+        return
+    for file, portable in zip(files, portable_results()):
+        if portable != file["result"]:
+            file["portable"] = portable
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     lines = lambda rows: ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
     text = f'{{"made_with":{json.dumps(versions)},\n"files":[\n{lines(files)}\n],\n"templates":[\n{lines(templates())}\n],\n"processors":[\n{lines(processors())}\n]}}\n'

@@ -132,8 +132,11 @@ pub struct Processor {
 }
 
 /// Returns why a tower cannot take an image of a plan, if it cannot.
+type Problem = dyn Fn(&ImagePlan) -> Option<String> + Send + Sync;
+
+/// The rule of a tower.
 #[derive(Clone)]
-struct Fit(Arc<dyn Fn(&ImagePlan) -> Option<String> + Send + Sync>);
+struct Fit(Arc<Problem>);
 
 impl fmt::Debug for Fit {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -33,7 +33,10 @@ fn odd_files_are_decoded_or_refused_as_by_the_default_loader() {
             Err(ImageError::Damaged { .. }) => Value::Null,
             Err(error) => panic!("{}: {error}", file["name"]),
         };
-        assert_eq!(found, file["result"], "{}", file["name"]);
+        // libjpeg-turbo decodes some damaged files differently without vector instructions.
+        if file.get("portable") != Some(&found) {
+            assert_eq!(found, file["result"], "{}", file["name"]);
+        }
     }
     assert_eq!(files.len(), 78);
 }

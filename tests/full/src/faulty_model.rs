@@ -45,7 +45,7 @@ impl FaultyModel {
 
     /// Creates a model for a served model's vocabulary. The number is how often its cache was freed.
     #[must_use]
-    pub fn new(
+    pub fn boxed(
         served: &ServedModel,
         fault: impl FnMut(&[SequenceChunk<'_>]) -> Option<&'static str> + Send + 'static,
     ) -> (Box<dyn Model>, Arc<AtomicUsize>) {

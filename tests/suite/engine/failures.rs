@@ -23,7 +23,7 @@ fn start(
 ) -> (Engine, mpsc::Sender<()>, Arc<std::sync::atomic::AtomicUsize>) {
     let (go, first) = mpsc::channel();
     let mut fault = fault;
-    let (model, freed) = FaultyModel::new(&served_model(), move |chunks| {
+    let (model, freed) = FaultyModel::boxed(&served_model(), move |chunks| {
         // An error means that the test has dropped the sender: later steps do not wait.
         let _ = first.recv();
         fault(chunks)

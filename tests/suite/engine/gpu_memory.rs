@@ -67,7 +67,7 @@ const LIMITS: EngineLimits = EngineLimits {
 fn the_memory_is_measured_after_a_step_of_the_largest_shapes() {
     let steps = Arc::<Mutex<Vec<Vec<usize>>>>::default();
     let log = Arc::clone(&steps);
-    let (mut model, _) = FaultyModel::new(&served_model(), move |chunks: &[SequenceChunk<'_>]| {
+    let (mut model, _) = FaultyModel::boxed(&served_model(), move |chunks: &[SequenceChunk<'_>]| {
         assert!(chunks.iter().all(|chunk| chunk.logits == LogitsFor::Last));
         let has_room = |chunk: &SequenceChunk<'_>| chunk.tokens.len() <= chunk.blocks.len() * gen_svc::cache::BLOCK;
         assert!(chunks.iter().all(has_room));
@@ -83,7 +83,7 @@ fn the_memory_is_measured_after_a_step_of_the_largest_shapes() {
 
 #[test]
 fn a_largest_step_without_memory_is_an_error() {
-    let (mut model, _) = FaultyModel::new(&served_model(), |_| Some(OUT_OF_MEMORY));
+    let (mut model, _) = FaultyModel::boxed(&served_model(), |_| Some(OUT_OF_MEMORY));
     let error = warm_up(model.as_mut(), LIMITS).expect_err("it does not fit");
     assert!(error.chain().contains("Tried to allocate 2.00 GiB"), "{}", error.chain());
 }

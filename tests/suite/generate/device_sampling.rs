@@ -154,7 +154,7 @@ fn the_device_draws_the_tokens_of_the_host() {
             assert!(own == host || row.is_near(own), "{own} is not {host}: {row:?}");
         }
     }
-    println!("{equal} of {draws} tokens are equal, the others are within {TOLERANCE} of a boundary");
+    eprintln!("{equal} of {draws} tokens are equal, the others are within {TOLERANCE} of a boundary");
     assert!(draws == 100_000 && equal * 10_000 >= draws * 9_999, "{equal} of {draws}");
 }
 

@@ -176,7 +176,7 @@ async fn probe(address: SocketAddr, path: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn server_whose_device_failed_reports_it_and_ends_with_an_error() {
     let mut steps = 0;
-    let (model, _) = FaultyModel::new(&served_model(), move |_| {
+    let (model, _) = FaultyModel::boxed(&served_model(), move |_| {
         steps += 1;
         (steps > 4).then_some(DEVICE_LOST)
     });
@@ -214,7 +214,7 @@ async fn server_whose_device_failed_reports_it_and_ends_with_an_error() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn server_whose_device_failed_ends_by_itself() {
-    let (model, _) = FaultyModel::new(&served_model(), |_| Some(DEVICE_LOST));
+    let (model, _) = FaultyModel::boxed(&served_model(), |_| Some(DEVICE_LOST));
     let load = |_: &Config| Ok((served_model(), model));
     let (engine, _thread) = Engine::start_with(Config::new(default_model()), load).expect("starts");
     let (service, control, mut generate) = clients_of(Generation::serving(engine, ServeArgs::default()).await).await;

@@ -20,7 +20,7 @@ const STEPS_BEFORE_FAILURE: usize = 25;
 /// Starts a replica whose device fails in the step of this number, counted over all replicas.
 async fn replica(steps: &Arc<AtomicUsize>, failing_step: usize) -> Generation {
     let (served, steps) = (served_with_all_tokens(), Arc::clone(steps));
-    let (model, _) = FaultyModel::new(&served, move |_| {
+    let (model, _) = FaultyModel::boxed(&served, move |_| {
         (steps.fetch_add(1, Ordering::SeqCst) == failing_step).then_some(DEVICE_LOST)
     });
     let config = Config { kv_memory: Some(1 << 20), ..Config::new(default_model()) };
