@@ -280,7 +280,7 @@ fn preempted_request_resumes_with_the_same_tokens() {
             assert_eq!(finish(events).outputs, alone(request.clone()), "blocks of {block}");
         }
         assert!(engine.gauges().preemptions > 0, "blocks of {block}: memory never ran out");
-        assert_eq!(engine.gauges().kv_blocks.held, 0);
+        wait_until("all memory is free again", || engine.gauges().kv_blocks.held == 0);
     }
 }
 
@@ -330,7 +330,7 @@ fn prompts_that_share_parts_of_a_block_keep_their_outputs() {
             let answer = finish(events);
             assert_eq!((answer.cached, &answer.outputs), (parts, &alone(with(which))), "{shared} shared, {which}");
         }
-        assert_eq!(engine.gauges().kv_blocks.held, 0);
+        wait_until("all memory is free again", || engine.gauges().kv_blocks.held == 0);
     }
     assert!(steps.lock().expect("no panic").len() > 3 * 30);
 }

@@ -77,8 +77,11 @@ async fn get_server_and_get_load_report_the_engine_state() {
     let idle = control.get_load(pb::GetLoadRequest {}).await.expect("an answer").into_inner();
     assert_eq!((idle.queued, idle.running, idle.generated_tokens), (0, 0, 0));
     let mut answer = generate.generate(request(4_000)).await.expect("accepted").into_inner();
-    for _ in 0..3 {
-        answer.message().await.expect("no error").expect("more");
+    // The first step is counted before the second one begins.
+    let mut deltas = 0;
+    while deltas < 2 {
+        let event = answer.message().await.expect("no error").expect("more").event;
+        deltas += usize::from(matches!(event, Some(pb::generate_response::Event::Delta(_))));
     }
     let busy = control.get_load(pb::GetLoadRequest {}).await.expect("an answer").into_inner();
     let (idle, cache) = (idle.kv_cache.expect("a cache"), busy.kv_cache.expect("a cache"));
