@@ -458,6 +458,8 @@ def health() -> Area:
         ("task", ["", "tandem.task.v1.TaskService"]),
     ):
         for service in services:
+            # It depends on the replicas, which are checked each second.
+            options = {"eventually": True} if service.endswith("TaskService") else {}
             area.add(
                 f"{server}/{service.rpartition('.')[2] or 'server'}",
                 server,
@@ -465,6 +467,7 @@ def health() -> Area:
                 {"service": service},
                 serving,
                 "proto/README.md: both services serve grpc.health.v1",
+                **options,
             )
     area.add(
         "no_task_can_run",
