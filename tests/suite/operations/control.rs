@@ -167,9 +167,20 @@ async fn server_reports_a_failed_engine_and_still_drains() {
     tokio::time::timeout(Duration::from_secs(20), service.running.ended()).await.expect("it ends");
 }
 
+/// Connects once the address listens.
+async fn connected(address: SocketAddr) -> TcpStream {
+    loop {
+        match TcpStream::connect(address).await {
+            Ok(stream) => return stream,
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
 /// Returns the status line of a probe.
 async fn probe(address: SocketAddr, path: &str) -> String {
-    let mut stream = TcpStream::connect(address).await.expect("it listens");
+    let connected = tokio::time::timeout(Duration::from_secs(20), connected(address));
+    let mut stream = connected.await.expect("it listens");
     stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await.expect("it is sent");
     let mut response = String::new();
     stream.read_to_string(&mut response).await.expect("it answers");
