@@ -18,6 +18,7 @@ mod long_word;
 mod pending;
 mod pipeline;
 mod pre;
+mod turn;
 mod unicode;
 
 use std::collections::HashSet;

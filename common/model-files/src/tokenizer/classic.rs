@@ -11,6 +11,7 @@ use tokenizers::{
 use super::cancel;
 use super::error::{TokenizerError, encode_error};
 use super::literal::{Forbidden, Piece, Tokens};
+use super::turn::Turn;
 
 /// The maximum size of a text. The library needs 150 times this size in memory.
 const MAX_BYTES: usize = 1 << 20;
@@ -29,18 +30,22 @@ impl Classic {
 
     /// Encodes the pieces of a text, in order.
     pub(super) fn ids(&self, pieces: &[Piece<'_>], forbidden: &Forbidden) -> Result<Vec<u32>, TokenizerError> {
-        check(pieces.iter().map(|piece| piece.text.len()).sum())?;
+        let _turn = turn(pieces.iter().map(|piece| piece.text.len()).sum())?;
         match pieces {
             [piece] if piece.is_first => {
                 Ok(guarded(|| self.encoder.encode_fast(piece.text, false))?.get_ids().to_vec())
             }
-            _ => Ok(self.tokens(pieces, forbidden)?.ids),
+            _ => Ok(self.tokens_of(pieces, forbidden)?.ids),
         }
     }
 
     /// Encodes the pieces of a text, with the byte range of each id.
     pub(super) fn tokens(&self, pieces: &[Piece<'_>], forbidden: &Forbidden) -> Result<Tokens, TokenizerError> {
-        check(pieces.iter().map(|piece| piece.text.len()).sum())?;
+        let _turn = turn(pieces.iter().map(|piece| piece.text.len()).sum())?;
+        self.tokens_of(pieces, forbidden)
+    }
+
+    fn tokens_of(&self, pieces: &[Piece<'_>], forbidden: &Forbidden) -> Result<Tokens, TokenizerError> {
         let mut all = Tokens::default();
         for piece in pieces {
             cancel::check()?;
@@ -102,6 +107,12 @@ impl Classic {
 
 fn check(bytes: usize) -> Result<(), TokenizerError> {
     if bytes > MAX_BYTES { Err(TokenizerError::TooLong { bytes, limit: MAX_BYTES }) } else { Ok(()) }
+}
+
+/// Waits for the turn of a text of this size.
+fn turn(bytes: usize) -> Result<Turn, TokenizerError> {
+    check(bytes)?;
+    Turn::of(bytes)
 }
 
 /// Turns a panic of the library into an error. Its regex engine panics on long searches, such as in
