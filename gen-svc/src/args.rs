@@ -183,8 +183,8 @@ pub struct EngineArgs {
     /// Dtype of weights and activations.
     #[arg(long, env = "TANDEM_DTYPE", default_value_t = Config::default().dtype, value_name = "DTYPE", value_enum)]
     pub dtype: DtypeChoice,
-    /// Quantization of the weights, on the CPU [default: keep for a GGUF unless --dtype is set,
-    /// else none]
+    /// Quantization of the weights [default: on the CPU, keep for a GGUF unless --dtype is set; else
+    /// none]
     #[arg(long, env = "TANDEM_QUANTIZE", value_name = "HOW", value_enum)]
     pub quantize: Option<Quantize>,
     /// Compute threads. 0: one per core.
@@ -386,7 +386,7 @@ impl ValueEnum for Quantize {
             Self::None => "no quantization: all weights have the dtype",
             Self::Int8 => "8 bits",
             Self::Int4 => "4 bits; 8 bits for the first and the last matrix",
-            Self::Keep => "the blocks of a GGUF as stored",
+            Self::Keep => "the blocks of a GGUF as stored, on the CPU",
         };
         Some(PossibleValue::new(self.name()).help(help))
     }

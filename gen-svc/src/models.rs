@@ -9,7 +9,7 @@ use tch::{Device, Kind};
 
 use crate::error::Error;
 use crate::weights::gguf::header::GgufHeader;
-use crate::weights::{ModelFile, TorchTarget};
+use crate::weights::{ModelFile, TorchTarget, WeightBits};
 
 mod architecture;
 pub mod architectures;
@@ -121,8 +121,10 @@ pub fn describe(file: &ModelFile) -> Result<Decoder, Error> {
 /// As [`describe`].
 pub fn weight_bytes(file: &ModelFile, decoder: &Decoder, backend: Backend) -> Result<u64, Error> {
     let bits = match backend {
-        Backend::Torch(target) => target_bits(target),
-        Backend::Cpu { precision, .. } if !CpuDecoder::can_compute(decoder) => target_bits(substitute(precision)),
+        Backend::Torch(target) => return Ok(target_bytes(decoder, target)),
+        Backend::Cpu { precision, .. } if !CpuDecoder::can_compute(decoder) => {
+            return Ok(target_bytes(decoder, substitute(precision)));
+        }
         Backend::Cpu { precision: Precision::F32, .. } => 32,
         Backend::Cpu { precision: Precision::Bf16, .. } => 16,
         Backend::Cpu { precision: Precision::Int8, .. } => 9,
@@ -132,8 +134,17 @@ pub fn weight_bytes(file: &ModelFile, decoder: &Decoder, backend: Backend) -> Re
     Ok(decoder.parameter_count().saturating_mul(bits) / 8)
 }
 
-fn target_bits(target: TorchTarget) -> u64 {
-    8 * target.dtype.elt_size_in_bytes() as u64
+/// Returns the bytes of the weights that libtorch computes. The embedding table has the dtype.
+fn target_bytes(decoder: &Decoder, target: TorchTarget) -> u64 {
+    let table = (decoder.vocabulary as u64).saturating_mul(decoder.hidden as u64);
+    let full = 8 * target.dtype.elt_size_in_bytes() as u64;
+    let bits = match target.bits {
+        WeightBits::Full => full,
+        WeightBits::Int8 => 8,
+        WeightBits::Int4 => 4 + full / 16, // a scale and an offset for every 32
+    };
+    let others = decoder.parameter_count().saturating_sub(table);
+    (table.saturating_mul(full).saturating_add(others.saturating_mul(bits))) / 8
 }
 
 /// Returns the target of libtorch for a model that the kernels do not support. Quantized weights

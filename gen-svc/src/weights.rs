@@ -12,6 +12,7 @@ use crate::error::Error;
 mod folder;
 pub mod gguf;
 mod pair;
+mod progress;
 pub mod quant;
 mod stored;
 
@@ -22,6 +23,7 @@ use gguf::header::GgufHeader;
 use gguf::mmproj::MmprojModel;
 use gguf::projector::{GgufProjector, ProjectorConfig};
 use pair::GgufPair;
+use progress::Progress;
 use stored::TensorSource;
 pub use stored::{RowOrder, Stored};
 
@@ -30,13 +32,26 @@ pub use stored::{RowOrder, Stored};
 pub struct TorchTarget {
     /// The device of all tensors.
     pub device: Device,
-    /// The dtype of weights and activations.
+    /// The dtype of activations, and of the weights unless they have fewer bits.
     pub dtype: Kind,
+    /// The size of the numbers of a layer's matrices.
+    pub bits: WeightBits,
+}
+
+/// The size of the numbers of matrices.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WeightBits {
+    /// That of the dtype.
+    Full,
+    /// 8 bits, with a scale for every row.
+    Int8,
+    /// 4 bits, with a scale and an offset for every 32.
+    Int4,
 }
 
 impl TorchTarget {
     /// The CPU, in 32-bit floats.
-    pub const REFERENCE: Self = Self { device: Device::Cpu, dtype: Kind::Float };
+    pub const REFERENCE: Self = Self { device: Device::Cpu, dtype: Kind::Float, bits: WeightBits::Full };
 }
 
 /// A model's config, under the names of `config.json`, and its tensors, under the names of
@@ -48,6 +63,8 @@ pub struct ModelFile {
     /// The files of the processor of images. `None`: they are in the folder, or there are none.
     processor: Option<Files>,
     cancelled: CancellationToken,
+    /// The load that is reported, once it has started.
+    progress: Option<Progress>,
 }
 
 impl ModelFile {
@@ -90,7 +107,7 @@ impl ModelFile {
     }
 
     fn new(source: Box<dyn TensorSource>, config: Value) -> Self {
-        Self { source, config, processor: None, cancelled: CancellationToken::new() }
+        Self { source, config, processor: None, cancelled: CancellationToken::new(), progress: None }
     }
 
     /// Returns the files of the processor of images, if they are not in a folder.
@@ -103,6 +120,12 @@ impl ModelFile {
     #[must_use]
     pub fn cancelled_by(self, cancelled: CancellationToken) -> Self {
         Self { cancelled, ..self }
+    }
+
+    /// Returns the same file. From now on, the log says every few seconds how much of it is read.
+    #[must_use]
+    pub fn with_progress(self) -> Self {
+        Self { progress: Some(Progress::start(self.source.bytes())), ..self }
     }
 
     /// Returns the architecture's name in transformers, such as `llama`.
@@ -134,6 +157,6 @@ impl ModelFile {
         }
         let stored = self.source.stored(name)?;
         stored.check(shape)?;
-        Ok(stored)
+        Ok(Stored { progress: self.progress.as_ref(), ..stored })
     }
 }

@@ -7,7 +7,7 @@ use tch::{Cuda, Device, Kind};
 use super::config::{Config, DeviceChoice, DtypeChoice, Quantize, RuntimeChoice};
 use crate::error::Error;
 use crate::models::{Backend, Precision};
-use crate::weights::TorchTarget;
+use crate::weights::{TorchTarget, WeightBits};
 
 /// The names of a backend's settings, as spelled on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,9 +30,7 @@ pub(super) fn resolve(config: &Config) -> Result<Backend, Error> {
         }
         DeviceChoice::Cuda(index) => cuda(index)?,
     };
-    if let Some(quantize) = config.quantize.filter(|quantize| *quantize != Quantize::None) {
-        return Err(Error::QuantizeDevice { quantize: quantize.name() });
-    }
+    let bits = bits(config.quantize)?;
     let dtype = match config.dtype {
         DtypeChoice::F32 => Kind::Float,
         DtypeChoice::Bf16 => Kind::BFloat16,
@@ -40,7 +38,20 @@ pub(super) fn resolve(config: &Config) -> Result<Backend, Error> {
         DtypeChoice::Auto if device == Device::Cpu => Kind::Float,
         DtypeChoice::Auto => Kind::BFloat16,
     };
-    Ok(Backend::Torch(TorchTarget { device, dtype }))
+    if device.is_cuda() && bits == WeightBits::Int4 && dtype != Kind::BFloat16 {
+        return Err(Error::QuantizeGpuDtype);
+    }
+    Ok(Backend::Torch(TorchTarget { device, dtype, bits }))
+}
+
+/// Returns the bits of weights that libtorch computes.
+fn bits(quantize: Option<Quantize>) -> Result<WeightBits, Error> {
+    match quantize {
+        None | Some(Quantize::None) => Ok(WeightBits::Full),
+        Some(Quantize::Int8) => Ok(WeightBits::Int8),
+        Some(Quantize::Int4) => Ok(WeightBits::Int4),
+        Some(keep @ Quantize::Keep) => Err(Error::QuantizeDevice { quantize: keep.name() }),
+    }
 }
 
 fn precision(dtype: DtypeChoice, quantize: Option<Quantize>) -> Result<Precision, Error> {
@@ -83,10 +94,15 @@ pub(super) fn names(backend: Backend) -> BackendNames {
                 Kind::Half => DtypeChoice::F16,
                 _ => DtypeChoice::F32,
             };
+            let quantization = match target.bits {
+                WeightBits::Full => Quantize::None,
+                WeightBits::Int8 => Quantize::Int8,
+                WeightBits::Int4 => Quantize::Int4,
+            };
             BackendNames {
                 device: device(target.device).to_string(),
                 dtype: dtype.name(),
-                quantization: Quantize::None.name(),
+                quantization: quantization.name(),
             }
         }
         Backend::Cpu { precision, .. } => {

@@ -205,7 +205,7 @@ pub enum RuntimeChoice {
     Torch,
 }
 
-/// A configured quantization of the weights, on the CPU.
+/// A configured quantization of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantize {
     /// No quantization: all weights have the dtype.
@@ -214,7 +214,7 @@ pub enum Quantize {
     Int8,
     /// 4 bits; 8 bits for the first and the last matrix.
     Int4,
-    /// The blocks of a GGUF as stored.
+    /// The blocks of a GGUF as stored, on the CPU.
     Keep,
 }
 

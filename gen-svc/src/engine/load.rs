@@ -38,7 +38,7 @@ pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(Ser
     memory::require(models::weight_bytes(&file, &decoder, backend)?, config)?;
     let has_tower = models::vision::has_tower(&file);
     let vision = if has_tower { vision(&artifacts, &file, &decoder, config)? } else { None };
-    let loaded = models::load(&file, decoder, backend)?;
+    let loaded = models::load(&file.with_progress(), decoder, backend)?;
     let model = loaded.model.as_ref();
     memory::require_context(config, &model.shape())?;
     let served = ServedModel { vision, ..served_model(&artifacts, config, sampling, model, backend)? };

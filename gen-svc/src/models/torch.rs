@@ -25,6 +25,7 @@ mod inputs;
 mod layers;
 pub(super) mod load;
 mod methods;
+mod packed;
 mod paged;
 mod reach;
 mod runs;
@@ -86,7 +87,7 @@ impl TorchDecoder {
         let methods = Methods::choose(&description.layers, flash, target);
         let embeddings = loader.weight(&description.embeddings)?;
         let head = match &description.head {
-            Some(head) => Linear::load(&loader, std::slice::from_ref(head))?,
+            Some(head) => Linear::head(&loader, head)?,
             None => Linear::tied(&embeddings),
         };
         let layer =

@@ -66,6 +66,11 @@ impl TensorSource for FolderModel {
         let known = DTYPES.iter().find(|(known, _)| *known == dtype);
         let unreadable = || Error::TensorType { name: name.to_owned(), found: dtype.to_owned() };
         let (_, dtype) = known.ok_or_else(unreadable)?;
-        Ok(Stored { name: name.to_owned(), dtype: *dtype, shape: shape.to_vec(), bytes: data, order: RowOrder::AsIs })
+        Ok(Stored::new(name.to_owned(), *dtype, shape, data, RowOrder::AsIs))
+    }
+
+    fn bytes(&self) -> u64 {
+        let tensors = self.checkpoint.names().filter_map(|name| self.checkpoint.tensor(name));
+        tensors.map(|tensor| tensor.data.len() as u64).sum()
     }
 }

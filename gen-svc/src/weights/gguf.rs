@@ -62,6 +62,10 @@ impl TensorSource for GgufModel {
             (Some(_), _) => return Err(missing()),
         };
         let order = self.order(name)?;
-        Ok(Stored { name: stored, dtype: info.dtype, shape: shape.to_vec(), bytes, order })
+        Ok(Stored::new(stored, info.dtype, shape, bytes, order))
+    }
+
+    fn bytes(&self) -> u64 {
+        self.header.tensor_bytes()
     }
 }

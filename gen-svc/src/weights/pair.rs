@@ -16,4 +16,8 @@ impl TensorSource for GgufPair {
     fn stored(&self, name: &str) -> Result<Stored<'_>, Error> {
         self.tower.stored(name).unwrap_or_else(|| self.text.stored(name))
     }
+
+    fn bytes(&self) -> u64 {
+        self.tower.bytes() + self.text.bytes()
+    }
 }

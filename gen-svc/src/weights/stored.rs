@@ -5,6 +5,7 @@ use std::ops::Range;
 use tandem_model_files::FileBytes;
 use tandem_model_files::gguf::GgmlType;
 
+use super::progress::Progress;
 use super::quant;
 use crate::error::Error;
 
@@ -12,6 +13,9 @@ use crate::error::Error;
 pub(super) trait TensorSource: std::fmt::Debug + Send + Sync {
     /// Returns a tensor by its name in transformers.
     fn stored(&self, name: &str) -> Result<Stored<'_>, Error>;
+
+    /// Returns the bytes of all tensors.
+    fn bytes(&self) -> u64;
 }
 
 /// A tensor in its file.
@@ -27,6 +31,8 @@ pub struct Stored<'a> {
     pub bytes: FileBytes<'a>,
     /// The order of the rows.
     pub order: RowOrder,
+    /// What is told of the bytes that are read.
+    pub(super) progress: Option<&'a Progress>,
 }
 
 /// The order in which a tensor's rows are stored.
@@ -42,7 +48,12 @@ pub enum RowOrder {
     },
 }
 
-impl Stored<'_> {
+impl<'a> Stored<'a> {
+    /// Returns a tensor whose reads are not reported.
+    #[must_use]
+    pub fn new(name: String, dtype: GgmlType, shape: &[usize], bytes: FileBytes<'a>, order: RowOrder) -> Self {
+        Self { name, dtype, shape: shape.to_vec(), bytes, order, progress: None }
+    }
     /// Returns true if the elements are floats, not quantized blocks.
     #[must_use]
     pub fn is_float(&self) -> bool {
@@ -54,23 +65,27 @@ impl Stored<'_> {
     /// # Errors
     /// The file cannot be read, or was changed.
     pub fn rows(&self, rows: Range<usize>) -> Result<Vec<u8>, Error> {
-        let count = self.row_count();
-        let size = self.bytes.len() / count;
-        if self.order == RowOrder::AsIs {
-            return self.read(&self.bytes.part(rows.start * size..rows.end * size));
+        let (count, size) = (self.row_count(), self.bytes.len() / self.row_count());
+        if self.order == RowOrder::AsIs && rows == (0..count) {
+            return self.read(&self.bytes); // also blocks that contain several rows
         }
-        let whole = self.read(&self.bytes)?;
+        let group = self.order.group(count);
+        let stored = rows.start / group * group..rows.end.next_multiple_of(group);
+        let bytes = self.read(&self.bytes.part(stored.start * size..stored.end * size))?;
+        if self.order == RowOrder::AsIs {
+            return Ok(bytes);
+        }
         let mut taken = Vec::with_capacity(rows.len() * size);
-        rows.for_each(|row| taken.extend(&whole[self.order.stored(row, count) * size..][..size]));
+        rows.for_each(|row| taken.extend(&bytes[(self.order.stored(row, count) - stored.start) * size..][..size]));
         Ok(taken)
     }
 
-    /// Reads the data, in the file's order.
+    /// Returns the values of a range of rows, row by row in the model's order.
     ///
     /// # Errors
-    /// The file cannot be read, or was changed.
-    pub fn to_bytes(&self) -> Result<Vec<u8>, Error> {
-        self.read(&self.bytes)
+    /// The type cannot be read; the file cannot be read, or was changed.
+    pub fn floats(&self, rows: Range<usize>) -> Result<Vec<f32>, Error> {
+        self.values(&self.rows(rows.clone())?, rows.len() * self.columns())
     }
 
     /// Returns all values, row by row in the model's order.
@@ -78,21 +93,33 @@ impl Stored<'_> {
     /// # Errors
     /// The type cannot be read; the file cannot be read, or was changed.
     pub fn to_f32(&self) -> Result<Vec<f32>, Error> {
-        let bytes = match self.order {
-            RowOrder::AsIs => self.to_bytes()?,
-            RowOrder::Interleaved { .. } => self.rows(0..self.row_count())?,
-        };
-        let mut values = vec![0.0; self.shape.iter().product()];
-        quant::dequantize_into(self.dtype, &bytes, &mut values).ok_or_else(|| self.unreadable())?;
+        self.values(&self.rows(0..self.row_count())?, self.shape.iter().product())
+    }
+
+    fn values(&self, bytes: &[u8], count: usize) -> Result<Vec<f32>, Error> {
+        let mut values = vec![0.0; count];
+        quant::dequantize_into(self.dtype, bytes, &mut values).ok_or_else(|| self.unreadable())?;
         Ok(values)
     }
 
-    fn row_count(&self) -> usize {
+    /// Returns the number of rows: the first dimension, or 1 for a single value.
+    #[must_use]
+    pub fn row_count(&self) -> usize {
         self.shape.first().copied().unwrap_or(1).max(1)
     }
 
+    /// Returns the number of values of a row.
+    #[must_use]
+    pub fn columns(&self) -> usize {
+        self.shape.iter().skip(1).product()
+    }
+
     fn read(&self, bytes: &FileBytes<'_>) -> Result<Vec<u8>, Error> {
-        bytes.read().map_err(|source| Error::TensorRead { name: self.name.clone(), source })
+        let read = bytes.read().map_err(|source| Error::TensorRead { name: self.name.clone(), source })?;
+        if let Some(progress) = self.progress {
+            progress.add(read.len());
+        }
+        Ok(read)
     }
 
     /// Checks the tensor against the shape that the model expects.
@@ -121,6 +148,14 @@ impl RowOrder {
             Self::Interleaved { heads } => {
                 heads > 0 && count.is_multiple_of(heads) && (count / heads).is_multiple_of(2)
             }
+        }
+    }
+
+    /// Returns the number of adjacent rows within which rows are in another order.
+    fn group(self, count: usize) -> usize {
+        match self {
+            Self::AsIs => 1,
+            Self::Interleaved { heads } => count / heads,
         }
     }
 

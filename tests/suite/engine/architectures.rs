@@ -26,6 +26,7 @@ mod flash;
 mod gguf;
 mod images;
 mod operations;
+mod quantized;
 
 use gguf::GgufFacts;
 
@@ -89,10 +90,21 @@ impl Case {
         dtype: &str,
         rename: impl Fn(&str) -> String,
     ) -> Vec<u8> {
+        self.file_of(names, dtype, rename, |name| self.weights(name))
+    }
+
+    /// As [`file`](Self::file), with other numbers.
+    fn file_of<'a>(
+        &self,
+        names: impl Iterator<Item = &'a String>,
+        dtype: &str,
+        rename: impl Fn(&str) -> String,
+        weights: impl Fn(&str) -> Vec<f32>,
+    ) -> Vec<u8> {
         let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
         for name in names {
             let begin = data.len();
-            self.weights(name).into_iter().for_each(|value| data.extend(encode(value, dtype)));
+            weights(name).into_iter().for_each(|value| data.extend(encode(value, dtype)));
             let entry = json!({"dtype": dtype, "shape": self.tensors[name], "data_offsets": [begin, data.len()]});
             header.insert(rename(name), entry);
         }

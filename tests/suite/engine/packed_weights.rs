@@ -61,9 +61,8 @@ fn numbers(rows: u64) -> Gguf {
 
 fn interleaved(file: &Gguf, heads: usize) -> Stored<'_> {
     let tensor = file.tensor("q").expect("the tensor");
-    let shape = tensor.dims.to_vec();
     let order = RowOrder::Interleaved { heads };
-    Stored { name: "q".to_owned(), dtype: GgmlType::F32, shape, bytes: tensor.data, order }
+    Stored::new("q".to_owned(), GgmlType::F32, tensor.dims, tensor.data, order)
 }
 
 #[test]
@@ -81,5 +80,18 @@ fn heads_that_do_not_divide_the_rows_into_pairs_are_refused() {
     for heads in [0, 2, 4, usize::MAX] {
         let error = interleaved(&file, heads).check(&[6, 1]).expect_err("no whole pairs");
         assert!(matches!(error, Error::TensorShape { .. }), "{heads}: {error}");
+    }
+}
+
+#[test]
+fn parts_of_interleaved_rows_are_the_rows_of_the_whole() {
+    let file = numbers(24);
+    let stored = interleaved(&file, 3);
+    let whole = stored.to_f32().expect("floats");
+    for start in 0..24 {
+        for end in start + 1..=24 {
+            let part = stored.floats(start..end).expect("floats");
+            assert_eq!(part, whole[start..end], "rows {start} to {end}");
+        }
     }
 }

@@ -20,7 +20,7 @@ use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::digest::hex_sha256;
 use tandem_model_files::gguf::GgmlType;
 use tandem_tests::{default_model, error_texts, goldens, scramble};
-use tch::{Device, Kind};
+use tch::Kind;
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
@@ -214,7 +214,7 @@ fn write_vocabulary(out: &mut Vec<u8>) {
 fn load(path: &Path, dtype: Kind) -> Result<Box<dyn Model>, Error> {
     let artifacts = Artifacts::load(path)?;
     let file = models::open(&artifacts)?;
-    let target = TorchTarget { device: Device::Cpu, dtype };
+    let target = TorchTarget { dtype, ..TorchTarget::REFERENCE };
     Ok(models::load(&file, models::describe(&file)?, Backend::Torch(target))?.model)
 }
 

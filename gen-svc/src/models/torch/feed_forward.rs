@@ -8,6 +8,7 @@ use super::layers::{Linear, activate};
 use super::load::Loader;
 use crate::error::Error;
 use crate::models::decoder::{self, Activation, Matrix};
+use crate::weights::WeightBits;
 
 #[derive(Debug)]
 pub(super) enum FeedForward {
@@ -79,11 +80,13 @@ fn gated(both: &Tensor, activation: Activation, size: i64) -> Result<Tensor, Err
 
 impl Experts {
     fn load(experts: &decoder::Experts, loader: &Loader<'_>) -> Result<Self, Error> {
+        if loader.target().bits != WeightBits::Full {
+            return Err(Error::QuantizeExperts);
+        }
         let parts: Vec<decoder::Gated> = (0..experts.count).map(|i| experts.expert(i)).collect();
         let stack = |matrices: &dyn Fn(&decoder::Gated) -> Vec<Matrix>| {
-            let weight = |part| Ok(Linear::load(loader, &matrices(part))?.unbiased());
-            let weights: Vec<Tensor> = parts.iter().map(weight).collect::<Result<_, Error>>()?;
-            Ok::<_, Error>(Tensor::f_stack(&weights, 0)?.f_transpose(1, 2)?)
+            let groups: Vec<Vec<Matrix>> = parts.iter().map(matrices).collect();
+            Ok::<_, Error>(loader.groups(&groups)?.f_transpose(1, 2)?)
         };
         Ok(Self {
             router: Linear::load(loader, std::slice::from_ref(&experts.router))?,

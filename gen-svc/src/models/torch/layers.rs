@@ -5,45 +5,47 @@
 use tch::{Kind, Tensor};
 
 use super::load::Loader;
+use super::packed::Weight;
 use crate::error::Error;
 use crate::models::decoder::{self, Activation, Matrix, Norm};
-use crate::weights::TorchTarget;
+use crate::weights::{TorchTarget, WeightBits};
 
 /// A matrix product, with or without bias.
 #[derive(Debug)]
 pub(super) struct Linear {
-    weight: Tensor,
+    weight: Weight,
     bias: Option<Tensor>,
 }
 
 impl Linear {
     /// Stacks matrices with the same input into one matrix. Their outputs are adjacent.
     pub(super) fn load(loader: &Loader<'_>, parts: &[Matrix]) -> Result<Self, Error> {
-        let stack = |load: &dyn Fn(&Matrix) -> Result<Tensor, Error>| match parts {
-            [part] => load(part),
-            parts => Ok(Tensor::f_cat(&parts.iter().map(load).collect::<Result<Vec<_>, _>>()?, 0)?),
+        Self::load_in(loader, parts, loader.target().bits)
+    }
+
+    /// Loads the head. It affects the output most, so it has at least 8 bits.
+    pub(super) fn head(loader: &Loader<'_>, head: &Matrix) -> Result<Self, Error> {
+        let bits = match loader.target().bits {
+            WeightBits::Int4 => WeightBits::Int8,
+            bits => bits,
         };
+        Self::load_in(loader, std::slice::from_ref(head), bits)
+    }
+
+    fn load_in(loader: &Loader<'_>, parts: &[Matrix], bits: WeightBits) -> Result<Self, Error> {
         let biased = parts.iter().any(|part| part.bias);
-        Ok(Self {
-            weight: stack(&|part| loader.weight(part))?,
-            bias: biased.then(|| stack(&|part| loader.bias(part))).transpose()?,
-        })
+        let bias = biased.then(|| loader.biases(parts)).transpose()?;
+        Ok(Self { weight: Weight::pack(loader.stacked(parts)?, bits)?, bias })
     }
 
     /// Returns the head that shares the embedding table.
     pub(super) fn tied(table: &Tensor) -> Self {
-        Self { weight: table.shallow_clone(), bias: None }
-    }
-
-    /// Returns the matrix, `[out, in]`, which must have no bias.
-    pub(super) fn unbiased(self) -> Tensor {
-        debug_assert!(self.bias.is_none(), "the matrix has a bias");
-        self.weight
+        Self { weight: Weight::Full(table.shallow_clone()), bias: None }
     }
 
     /// `[T, in] -> [T, out]`
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
-        Ok(x.f_linear(&self.weight, self.bias.as_ref())?)
+        self.weight.product(x, self.bias.as_ref())
     }
 }
 
@@ -59,7 +61,7 @@ impl RmsNorm {
     pub(super) fn load(loader: &Loader<'_>, norm: &Norm) -> Result<Self, Error> {
         let weight = loader.vector(&format!("{}.weight", norm.name), norm.size)?;
         let weight = weight.f_add_scalar(f64::from(norm.offset))?;
-        let TorchTarget { device, dtype } = loader.target();
+        let TorchTarget { device, dtype, .. } = loader.target();
         Ok(Self {
             weight: weight.f_to_device(device)?.f_to_kind(dtype)?,
             size: norm.size as i64,

@@ -35,6 +35,12 @@ impl GgufHeader {
         &self.gguf
     }
 
+    /// Returns the bytes of all tensors.
+    #[must_use]
+    pub fn tensor_bytes(&self) -> u64 {
+        self.gguf.tensors().map(|tensor| tensor.data.len() as u64).sum()
+    }
+
     /// Returns an optional setting. `key` is the part of its key after the architecture's name.
     ///
     /// # Errors

@@ -34,8 +34,12 @@ impl MmprojModel {
     pub(in crate::weights) fn stored(&self, name: &str) -> Option<Result<Stored<'_>, Error>> {
         let name = self.place(name)?;
         let Some(info) = self.header.file().tensor(&name) else { return Some(Err(Error::TensorMissing { name })) };
-        let (shape, bytes) = (info.dims.to_vec(), info.data);
-        Some(Ok(Stored { name, dtype: info.dtype, shape, bytes, order: RowOrder::AsIs }))
+        Some(Ok(Stored::new(name, info.dtype, info.dims, info.data, RowOrder::AsIs)))
+    }
+
+    /// Returns the bytes of all tensors.
+    pub(in crate::weights) fn bytes(&self) -> u64 {
+        self.header.tensor_bytes()
     }
 
     /// Returns the name in the file.
