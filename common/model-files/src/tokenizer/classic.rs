@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokenizers::{
-    Encoding, Model, NormalizedString, Normalizer, OffsetType, PostProcessor, PreTokenizedString, PreTokenizer,
+    Encoding, Model, ModelWrapper, NormalizedString, Normalizer, OffsetType, PostProcessor, PreTokenizedString, PreTokenizer,
 };
 
 use super::cancel;
@@ -23,7 +23,8 @@ pub(super) struct Classic {
 }
 
 impl Classic {
-    pub(super) fn new(encoder: tokenizers::Tokenizer) -> Result<Self, TokenizerError> {
+    pub(super) fn new(mut encoder: tokenizers::Tokenizer) -> Result<Self, TokenizerError> {
+        without_cache(&mut encoder);
         let newline = guarded(|| encoder.encode_fast("\n", false))?.get_ids().to_vec();
         Ok(Self { encoder, newline })
     }
@@ -103,6 +104,18 @@ impl Classic {
             None => Ok(encoding),
         }
     }
+}
+
+/// Makes a BPE model keep no words. The library keeps them on every thread that encodes, for the life of
+/// the thread, so that a reloaded model would leave its words behind.
+fn without_cache(encoder: &mut tokenizers::Tokenizer) {
+    let bpe = match encoder.get_model() {
+        ModelWrapper::BPE(bpe) => bpe.clone(),
+        _ => return,
+    };
+    let mut model = ModelWrapper::BPE(bpe);
+    model.resize_cache(0);
+    encoder.with_model(model);
 }
 
 fn check(bytes: usize) -> Result<(), TokenizerError> {
