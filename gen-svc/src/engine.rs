@@ -39,5 +39,5 @@ pub use handle::Engine;
 pub use memory::{GpuMemory, left_in_control_groups};
 pub use metrics::Gauges;
 pub use progress::RequestProgress;
-pub use shared::QueueSlot;
+pub use shared::{GpuState, QueueSlot};
 pub use warm_up::run as warm_up;

@@ -77,7 +77,9 @@ impl GenerateService for Service {
         let pb::GetLoadedModelRequest { model } = request.into_inner();
         let served = self.engine.model();
         served.check_id(&model)?;
-        Ok(Response::new(pb::GetLoadedModelResponse { model: Some(served.into()) }))
+        let gpu = self.engine.gpu().map(pb::Gpu::from);
+        let model = pb::LoadedModel { gpu, ..served.into() };
+        Ok(Response::new(pb::GetLoadedModelResponse { model: Some(model) }))
     }
 }
 

@@ -98,10 +98,12 @@ def line(name, result):
 
 
 def one_token(proof):
-    """Loads the model and generates."""
+    """Loads the model and generates. The service names its GPU."""
     with proof.serve("qwen3-1.7b") as address:
         answer = service.answers(address, [service.request([1, 2, 3], 4)])[0]
-    return {"ok": len(answer.ids) == 4, "tokens": answer.ids}
+        gpu = service.gpu(address)
+    is_named = proof.device == "cpu" or (gpu is not None and gpu.memory_bytes > 0 and gpu.kv_blocks > 0)
+    return {"ok": len(answer.ids) == 4 and is_named, "tokens": answer.ids, "gpu": gpu and str(gpu)}
 
 
 def attentions(proof):

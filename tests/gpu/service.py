@@ -61,10 +61,22 @@ def wait_until_loaded(process, address, log):
             raise RuntimeError(f"gen-svc ended with {process.returncode}: {pathlib.Path(log).read_text()[-2000:]}")
         with grpc.insecure_channel(address) as channel:
             try:
-                return method(channel, "GetLoadedModel")(message("GetLoadedModelRequest")(), timeout=5).model
+                return loaded_model(channel)
             except grpc.RpcError:
                 time.sleep(0.5)
     raise RuntimeError(f"the model was not loaded within {START_SECONDS} s")
+
+
+def loaded_model(channel):
+    """Returns the service's description of its model."""
+    return method(channel, "GetLoadedModel")(message("GetLoadedModelRequest")(), timeout=5).model
+
+
+def gpu(address):
+    """Returns the GPU of a service, or None on a CPU."""
+    with grpc.insecure_channel(address) as channel:
+        model = loaded_model(channel)
+    return model.gpu if model.HasField("gpu") else None
 
 
 def request(ids, tokens, *, logprobs=None, prompt_logprobs=None, priority=0, salt=""):

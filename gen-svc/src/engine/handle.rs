@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use opentelemetry::KeyValue;
 use tandem_common::telemetry::Span;
 use tandem_common::thread_priority;
+use tch::Device;
 use tokio::sync::{mpsc as events, oneshot};
 
 use super::command::{Command, Job};
@@ -15,10 +16,11 @@ use super::config::{Config, DeviceChoice, EngineLimits};
 use super::event::Event;
 use super::metrics::{self, Gauges, attribute_count};
 use super::progress::RequestProgress;
-use super::shared::{QueueSlot, Shared};
+use super::shared::{GpuState, QueueSlot, Shared};
 use super::thread::EngineThread;
 use super::{load, memory};
 use crate::cache::BlockPool;
+use crate::device;
 use crate::error::Error;
 use crate::lifecycle::{Lifecycle, ServerState};
 use crate::models::LoadedModel;
@@ -116,6 +118,15 @@ impl Engine {
     #[must_use]
     pub fn gauges(&self) -> Gauges {
         self.shared.gauges()
+    }
+
+    /// Returns the state of the GPU. None on a CPU.
+    #[must_use]
+    pub fn gpu(&self) -> Option<GpuState> {
+        let DeviceChoice::Cuda(index) = self.shared.device else { return None };
+        let device = Device::Cuda(index);
+        let name = device::name(device).unwrap_or_default();
+        Some(GpuState { name, memory: device::memory(device)?, kv_blocks: self.gauges().kv_blocks })
     }
 
     /// Returns the limits.

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tandem_common::permits::{Exhausted, Permit, Permits};
 
-use super::config::{Config, EngineLimits};
+use super::config::{Config, DeviceChoice, EngineLimits};
 use super::metrics::{EngineMetrics, Gauges};
 use super::step_clock::StepClock;
+use crate::cache::Usage;
+use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::lifecycle::Lifecycle;
 use crate::request::ServedModel;
@@ -16,6 +18,7 @@ use crate::request::ServedModel;
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) model: ServedModel,
+    pub(super) device: DeviceChoice,
     pub(super) limits: EngineLimits,
     /// The capacity of a request's event channel, without the slots for the last events.
     pub(super) event_capacity: usize,
@@ -26,6 +29,17 @@ pub(super) struct Shared {
     queue: Permits,
     /// The last report of the thread. It has no `queued`.
     activity: Mutex<Gauges>,
+}
+
+/// A GPU, its memory, and the blocks of the KV cache there.
+#[derive(Debug, Clone)]
+pub struct GpuState {
+    /// The name. Empty if the driver does not report it.
+    pub name: String,
+    /// The memory.
+    pub memory: DeviceMemory,
+    /// The blocks.
+    pub kv_blocks: Usage,
 }
 
 /// A slot in the queue. Dropping it frees the slot.
@@ -47,6 +61,7 @@ impl Shared {
         Self {
             metrics: Arc::new(EngineMetrics::new(&model.id)),
             model,
+            device: config.device,
             limits: config.limits(),
             event_capacity: config.event_capacity(),
             lifecycle,

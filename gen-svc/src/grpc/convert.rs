@@ -13,7 +13,7 @@ use tandem_common::pb::generate::v1::grammar::Kind as PbGrammar;
 use tandem_template::LocalTime;
 
 use crate::engine::{
-    Accepted, Delta, Event, FinishReason, Finished, RequestProgress, Summary, Timings, Token, TopToken,
+    Accepted, Delta, Event, FinishReason, Finished, GpuState, RequestProgress, Summary, Timings, Token, TopToken,
 };
 use crate::error::Error;
 use crate::grammar::Grammar;
@@ -426,6 +426,19 @@ impl From<&ServedModel> for pb::LoadedModel {
             default_sampling: Some(model.defaults.in_force().into()),
             media_kinds: model.vision.iter().map(|_| pb::MediaKind::Image.into()).collect(),
             media_limits: model.vision.as_ref().map(|vision| (*vision.limits()).into()),
+            gpu: None,
+        }
+    }
+}
+
+impl From<GpuState> for pb::Gpu {
+    fn from(GpuState { name, memory, kv_blocks }: GpuState) -> Self {
+        Self {
+            name,
+            memory_bytes: memory.total,
+            free_memory_bytes: memory.free,
+            kv_blocks: count(kv_blocks.total),
+            held_kv_blocks: count(kv_blocks.held),
         }
     }
 }
