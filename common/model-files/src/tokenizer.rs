@@ -15,6 +15,7 @@ mod literal;
 mod located;
 mod long;
 mod long_word;
+mod parts;
 mod pending;
 mod pipeline;
 mod pre;

@@ -12,10 +12,14 @@ use tokenizers::{
 use super::cancel;
 use super::error::{TokenizerError, encode_error};
 use super::literal::{Forbidden, Piece, Tokens};
+use super::parts::{PART_SIZES, PartSizes, Parts};
 use super::turn::Turn;
 
 /// The maximum size of a text. The library needs 150 times this size in memory.
 const MAX_BYTES: usize = 1 << 20;
+
+/// A way to encode a text that is not cut.
+type Encode = fn(&Classic, &str) -> Result<Tokens, TokenizerError>;
 
 pub(super) struct Classic {
     pub(super) encoder: tokenizers::Tokenizer,
@@ -34,7 +38,7 @@ impl Classic {
     pub(super) fn ids(&self, pieces: &[Piece<'_>], forbidden: &Forbidden) -> Result<Vec<u32>, TokenizerError> {
         let _turn = turn(pieces.iter().map(|piece| piece.text.len()).sum())?;
         match pieces {
-            [piece] if piece.is_first => {
+            [piece] if piece.is_first && piece.text.len() <= PART_SIZES.part => {
                 Ok(guarded(|| self.encoder.encode_fast(piece.text, false))?.get_ids().to_vec())
             }
             _ => Ok(self.tokens_of(pieces, forbidden)?.ids),
@@ -53,24 +57,53 @@ impl Classic {
             cancel::check()?;
             let tokens = match piece {
                 Piece { is_literal: true, .. } => {
-                    forbidden.avoid(piece.text, &|text: &str| self.inside(text, Self::without_added))?
+                    forbidden.avoid(piece.text, &|text: &str| self.long_inside(text, Self::without_added))?
                 }
-                Piece { is_first: true, .. } => self.with_added(piece.text)?,
-                _ => self.inside(piece.text, Self::with_added)?,
+                Piece { is_first: true, .. } => self.long(piece.text, PART_SIZES)?,
+                _ => self.long_inside(piece.text, Self::with_added)?,
             };
             all.append(tokens, piece.start);
         }
         Ok(all)
     }
 
+    /// Encodes the start of a text, in parts if it is long.
+    fn long(&self, text: &str, sizes: PartSizes) -> Result<Tokens, TokenizerError> {
+        let later = |text: &str| self.inside(text, Self::with_added);
+        match self.parts(text, sizes, |text| self.with_added(text), later)? {
+            Some(tokens) => Ok(tokens),
+            None => self.with_added(text),
+        }
+    }
+
+    /// As [`inside`](Self::inside), in parts if the span is long.
+    fn long_inside(&self, text: &str, encode: Encode) -> Result<Tokens, TokenizerError> {
+        let inside = |text: &str| self.inside(text, encode);
+        match self.parts(text, PART_SIZES, inside, inside)? {
+            Some(tokens) => Ok(tokens),
+            None => inside(text),
+        }
+    }
+
+    /// Returns None if the text is short, or must be encoded at once: without a pre-tokenizer it is one
+    /// word.
+    fn parts(
+        &self,
+        text: &str,
+        sizes: PartSizes,
+        first: impl FnOnce(&str) -> Result<Tokens, TokenizerError>,
+        later: impl Fn(&str) -> Result<Tokens, TokenizerError>,
+    ) -> Result<Option<Tokens>, TokenizerError> {
+        if text.len() <= sizes.part || self.encoder.get_pre_tokenizer().is_none() {
+            return Ok(None);
+        }
+        Parts { text, sizes }.encode(first, later)
+    }
+
     /// Encodes a span that is not the start of the whole text. A line break is added before the
     /// span, and its ids are removed from the result. A tokenizer with a space prefix therefore
     /// adds no space here, as in transformers.
-    fn inside(
-        &self,
-        text: &str,
-        encode: fn(&Self, &str) -> Result<Tokens, TokenizerError>,
-    ) -> Result<Tokens, TokenizerError> {
+    fn inside(&self, text: &str, encode: Encode) -> Result<Tokens, TokenizerError> {
         let Tokens { ids, offsets } = encode(self, &format!("\n{text}"))?;
         match ids.strip_prefix(self.newline.as_slice()) {
             Some(ids) => Ok(Tokens { ids: ids.to_vec(), offsets: shifted(&offsets[self.newline.len()..]) }),
@@ -147,4 +180,80 @@ fn shifted(offsets: &[Range<usize>]) -> Vec<Range<usize>> {
 fn tokens(text: &str, encoding: &Encoding) -> Tokens {
     let widen = |&(start, end): &(usize, usize)| text.floor_char_boundary(start)..text.ceil_char_boundary(end);
     Tokens { ids: encoding.get_ids().to_vec(), offsets: encoding.get_offsets().iter().map(widen).collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Map, Value, json};
+
+    use super::*;
+
+    /// Sizes with which short texts have several parts.
+    const SMALL: PartSizes = PartSizes { part: 96, context: 32 };
+
+    fn unigram() -> Value {
+        let tokens = ["<unk>", "▁", "a", "b", "c", "▁a", "▁ab", "bc", "▁bca", "\n", "é", "1"];
+        let vocabulary: Vec<_> = tokens.iter().zip(1..).map(|(token, rank)| json!([token, -f64::from(rank)])).collect();
+        json!({"type": "Unigram", "unk_id": 0, "vocab": vocabulary, "byte_fallback": false})
+    }
+
+    fn word_piece() -> Value {
+        let tokens = ["[UNK]", "a", "b", "c", "##a", "##b", "##c", "ab", "##bc", "bca", "1", "é", "##1"];
+        let vocabulary: Map<_, _> =
+            tokens.iter().zip(0..).map(|(token, id)| ((*token).to_owned(), json!(id))).collect();
+        json!({"type": "WordPiece", "unk_token": "[UNK]", "vocab": vocabulary, "continuing_subword_prefix": "##",
+            "max_input_chars_per_word": 100})
+    }
+
+    /// Returns encoders whose words depend on their surroundings in different ways.
+    fn encoders() -> Vec<Classic> {
+        let metaspace =
+            |scheme| json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": true});
+        let collapse = json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "});
+        let strip = json!({"type": "Strip", "strip_left": true, "strip_right": true});
+        let all = json!({"type": "Sequence", "normalizers": [{"type": "NFKC"}, strip, collapse]});
+        let (lower, bert) = (json!({"type": "Lowercase"}), json!({"type": "BertPreTokenizer"}));
+        let files = [
+            json!({"normalizer": all, "pre_tokenizer": metaspace("always"), "model": unigram()}),
+            json!({"pre_tokenizer": metaspace("first"), "model": unigram()}),
+            json!({"normalizer": lower, "pre_tokenizer": bert, "model": word_piece()}),
+            json!({"pre_tokenizer": {"type": "WhitespaceSplit"}, "model": word_piece()}),
+        ];
+        let added = json!([{"id": 40, "content": "<s>", "special": true, "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false}]);
+        let encoder = |mut file: Value| {
+            (file["version"], file["added_tokens"]) = (json!("1.0"), added.clone());
+            let encoder = tokenizers::Tokenizer::from_bytes(file.to_string()).expect("a tokenizer.json");
+            Classic::new(encoder).expect("an encoder")
+        };
+        files.into_iter().map(encoder).collect()
+    }
+
+    /// Returns a text of 300 parts that `state` selects.
+    fn text(state: &mut u64) -> String {
+        let parts = ["a", "ab", "abc", "bca", " ", " ", " ", "  ", "\n", "\n", "1", "é", "<s>", "x", "A", "\u{3000}"];
+        let part = |_| {
+            *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            parts[(*state >> 60) as usize]
+        };
+        (0..300).map(part).collect()
+    }
+
+    #[test]
+    fn parts_have_the_tokens_of_the_whole() {
+        for (i, encoder) in encoders().iter().enumerate() {
+            let (mut state, mut cut) = (i as u64, 0);
+            for _ in 0..300 {
+                let text = text(&mut state);
+                let later = |text: &str| encoder.inside(text, Classic::with_added);
+                let parts = encoder.parts(&text, SMALL, |text| encoder.with_added(text), later).expect("tokens");
+                let Some(parts) = parts else { continue };
+                let whole = encoder.with_added(&text).expect("tokens");
+                assert_eq!((parts.ids, parts.offsets), (whole.ids, whole.offsets), "encoder {i}: {text:?}");
+                cut += 1;
+            }
+            // The first encoder strips the space before a part, so that the word after it has other offsets.
+            assert!(cut > 30 || i == 0, "encoder {i}: only {cut} texts were cut");
+        }
+    }
 }

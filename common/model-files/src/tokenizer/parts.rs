@@ -1,0 +1,91 @@
+//! Long texts in the classic encoder, part by part. The library needs 150 times the size of what it
+//! encodes at one time.
+//!
+//! A text is cut between words. The text around a cut is encoded once more: if its tokens are those of
+//! both parts, the cut changes none, because what a pre-tokenizer makes of a word depends on its
+//! surroundings only. If they differ, the text is not cut.
+
+use super::cancel;
+use super::error::TokenizerError;
+use super::literal::Tokens;
+
+/// The sizes of parts.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct PartSizes {
+    /// The most bytes of a part.
+    pub(super) part: usize,
+    /// The bytes before and after a cut that are encoded once more. The tokens of the inner half are
+    /// compared.
+    pub(super) context: usize,
+}
+
+/// Those of all texts.
+pub(super) const PART_SIZES: PartSizes = PartSizes { part: 64 << 10, context: 2 << 10 };
+
+/// A text that is encoded in parts.
+pub(super) struct Parts<'a> {
+    pub(super) text: &'a str,
+    pub(super) sizes: PartSizes,
+}
+
+impl Parts<'_> {
+    /// Encodes the text. `first` encodes the start of the text, `later` a part after another one.
+    /// Returns None if the text cannot be cut.
+    pub(super) fn encode<F, L>(&self, first: F, later: L) -> Result<Option<Tokens>, TokenizerError>
+    where
+        F: FnOnce(&str) -> Result<Tokens, TokenizerError>,
+        L: Fn(&str) -> Result<Tokens, TokenizerError>,
+    {
+        let Some(mut end) = self.end(0) else { return Ok(None) };
+        let mut all = first(&self.text[..end])?;
+        while end < self.text.len() {
+            cancel::check()?;
+            let start = end;
+            let Some(next) = self.end(start) else { return Ok(None) };
+            end = next;
+            let tokens = all.ids.len();
+            all.append(later(&self.text[start..end])?, start);
+            if !self.agrees(start, &all, tokens, &later)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(all))
+    }
+
+    /// Returns the end of the part at `start`. None if there is no place to cut.
+    fn end(&self, start: usize) -> Option<usize> {
+        let most = start + self.sizes.part;
+        if most >= self.text.len() {
+            return Some(self.text.len());
+        }
+        let least = start + self.sizes.part / 2;
+        let cuts = || (least..most).rev();
+        cuts()
+            .find(|&at| self.is_before(at, b'\n'))
+            .map(|at| at + 1)
+            .or_else(|| cuts().find(|&at| self.is_before(at, b' ')))
+    }
+
+    /// Returns true if this white space is at `at`, between two letters or digits of ASCII.
+    fn is_before(&self, at: usize, space: u8) -> bool {
+        let bytes = self.text.as_bytes();
+        bytes[at] == space && bytes[at - 1].is_ascii_alphanumeric() && bytes[at + 1].is_ascii_alphanumeric()
+    }
+
+    /// Returns true if the text around a cut has the tokens of both parts.
+    fn agrees<L>(&self, cut: usize, all: &Tokens, tokens: usize, encode: L) -> Result<bool, TokenizerError>
+    where
+        L: Fn(&str) -> Result<Tokens, TokenizerError>,
+    {
+        let PartSizes { context, .. } = self.sizes;
+        let start = self.text.floor_char_boundary(cut - context);
+        let end = self.text.ceil_char_boundary((cut + context).min(self.text.len()));
+        let mut around = Tokens::default();
+        around.append(encode(&self.text[start..end])?, start);
+        let inner = cut - context / 2..cut + context / 2;
+        let near = all.offsets[..tokens].iter().rposition(|range| range.end < start).map_or(0, |last| last + 1);
+        let found = all.ids[near..].iter().zip(&all.offsets[near..]).filter(|(_, range)| inner.contains(&range.start));
+        let expected = around.ids.iter().zip(&around.offsets).filter(|(_, range)| inner.contains(&range.start));
+        Ok(found.eq(expected))
+    }
+}
