@@ -13,7 +13,7 @@ use std::borrow::Cow;
 use crate::image::{CHANNELS, RgbImage};
 pub use filter::Filter;
 use nearest::resize_nearest;
-use passes::{resize_columns, resize_rows};
+use passes::{resize_both, resize_columns, resize_rows};
 use weights::Weights;
 
 /// Returns `image` with the given sides. A side that keeps its length is not filtered. Neither
@@ -26,14 +26,12 @@ pub fn resize(image: &RgbImage, width: usize, height: usize, filter: Filter) -> 
     let Some(kernel) = filter.kernel() else {
         return Cow::Owned(resize_nearest(image, width, height, filter));
     };
-    let mut bytes = Cow::Borrowed(image.bytes());
-    if width != image.width() {
-        let weights = Weights::new(image.width(), width, kernel);
-        bytes = Cow::Owned(resize_rows(&bytes, image.width(), &weights));
-    }
-    if height != image.height() {
-        let weights = Weights::new(image.height(), height, kernel);
-        bytes = Cow::Owned(resize_columns(&bytes, width * CHANNELS, &weights));
-    }
-    Cow::Owned(RgbImage::new(width, height, bytes.into_owned()).expect("the passes return all pixels"))
+    let axis = |from, to| (from != to).then(|| Weights::new(from, to, kernel));
+    let (columns, rows) = rayon::join(|| axis(image.width(), width), || axis(image.height(), height));
+    Cow::Owned(RgbImage::written(width, height, |out| match (&columns, &rows) {
+        (Some(columns), None) => resize_rows(image.bytes(), image.width(), columns, out),
+        (None, Some(rows)) => resize_columns(image.bytes(), width * CHANNELS, rows, out),
+        (Some(columns), Some(rows)) => resize_both(image.bytes(), image.width(), (columns, rows), out),
+        (None, None) => unreachable!("the sides differ"),
+    }))
 }
