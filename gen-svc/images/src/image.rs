@@ -23,11 +23,15 @@ impl RgbImage {
         (length > 0 && bytes.len() == length).then(|| Self { width, height, bytes: bytes.into() })
     }
 
-    /// Returns an image whose bytes `write` writes, all of them.
-    pub(crate) fn written(width: usize, height: usize, write: impl FnOnce(&mut [u8])) -> Self {
+    /// Returns an image whose bytes `write` writes, all of them. Neither side may be zero.
+    pub(crate) fn written<E>(
+        width: usize,
+        height: usize,
+        write: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Self, E> {
         let mut bytes = Buffer::of(width * height * CHANNELS);
-        write(&mut bytes);
-        Self { width, height, bytes }
+        write(&mut bytes)?;
+        Ok(Self { width, height, bytes })
     }
 
     /// Returns the width in pixels.

@@ -9,6 +9,7 @@ mod transpose;
 mod weights;
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 
 use crate::image::{CHANNELS, RgbImage};
 pub use filter::Filter;
@@ -28,10 +29,14 @@ pub fn resize(image: &RgbImage, width: usize, height: usize, filter: Filter) -> 
     };
     let axis = |from, to| (from != to).then(|| Weights::new(from, to, kernel));
     let (columns, rows) = rayon::join(|| axis(image.width(), width), || axis(image.height(), height));
-    Cow::Owned(RgbImage::written(width, height, |out| match (&columns, &rows) {
-        (Some(columns), None) => resize_rows(image.bytes(), image.width(), columns, out),
-        (None, Some(rows)) => resize_columns(image.bytes(), width * CHANNELS, rows, out),
-        (Some(columns), Some(rows)) => resize_both(image.bytes(), image.width(), (columns, rows), out),
-        (None, None) => unreachable!("the sides differ"),
-    }))
+    let Ok(image) = RgbImage::written(width, height, |out| {
+        match (&columns, &rows) {
+            (Some(columns), Some(rows)) => resize_both(image.bytes(), image.width(), (columns, rows), out),
+            (Some(columns), None) => resize_rows(image.bytes(), image.width(), columns, out),
+            (None, Some(rows)) => resize_columns(image.bytes(), width * CHANNELS, rows, out),
+            (None, None) => out.copy_from_slice(image.bytes()),
+        }
+        Ok::<_, Infallible>(())
+    });
+    Cow::Owned(image)
 }
