@@ -4,6 +4,7 @@
 mod filter;
 mod nearest;
 mod passes;
+mod recent;
 mod sums;
 mod transpose;
 mod weights;
@@ -15,7 +16,6 @@ use crate::image::{CHANNELS, RgbImage};
 pub use filter::Filter;
 use nearest::resize_nearest;
 use passes::{resize_both, resize_columns, resize_rows};
-use weights::Weights;
 
 /// Returns `image` with the given sides. A side that keeps its length is not filtered. Neither
 /// side may be zero.
@@ -27,7 +27,7 @@ pub fn resize(image: &RgbImage, width: usize, height: usize, filter: Filter) -> 
     let Some(kernel) = filter.kernel() else {
         return Cow::Owned(resize_nearest(image, width, height, filter));
     };
-    let axis = |from, to| (from != to).then(|| Weights::new(from, to, kernel));
+    let axis = |from, to| (from != to).then(|| recent::weights(from, to, kernel));
     let (columns, rows) = rayon::join(|| axis(image.width(), width), || axis(image.height(), height));
     let Ok(image) = RgbImage::written(width, height, |out| {
         match (&columns, &rows) {

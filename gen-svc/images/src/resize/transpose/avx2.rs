@@ -1,7 +1,6 @@
 //! Whole blocks: squares of 32 rows x 16 bytes, two rows in each vector register.
 
 use std::arch::x86_64::*;
-use std::array;
 
 use super::BLOCK_ROWS;
 
@@ -14,11 +13,12 @@ pub(super) fn transpose(rows: &[u8], stride: usize, out: &mut [u8]) -> usize {
     let squares = out.as_chunks_mut::<{ SIDE * BLOCK_ROWS }>().0.iter_mut().take(stride / SIDE);
     for (index, out) in squares.enumerate() {
         let rows = &rows[index * SIDE..];
-        let square = array::from_fn(|row| {
-            let below = row + BLOCK_ROWS / 2;
-            let [upper, lower] = [row, below].map(|row| load(rows[row * stride..].first_chunk().expect("a square")));
-            _mm256_set_m128i(lower, upper)
-        });
+        let mut square = [_mm256_setzero_si256(); SIDE];
+        for (row, pair) in square.iter_mut().enumerate() {
+            let upper = load(rows[row * stride..].first_chunk().expect("a square"));
+            let lower = load(rows[(row + BLOCK_ROWS / 2) * stride..].first_chunk().expect("a square"));
+            *pair = _mm256_set_m128i(lower, upper);
+        }
         let columns = turned(square);
         for (column, out) in columns.into_iter().zip(out.as_chunks_mut::<BLOCK_ROWS>().0) {
             store_wide(column, out);
@@ -32,8 +32,11 @@ pub(super) fn transpose(rows: &[u8], stride: usize, out: &mut [u8]) -> usize {
 pub(super) fn transpose_back(columns: &[u8], stride: usize, out: &mut [u8]) -> usize {
     let squares = columns.as_chunks::<{ SIDE * BLOCK_ROWS }>().0.iter().take(stride / SIDE);
     for (index, square) in squares.enumerate() {
-        let lines = square.as_chunks::<BLOCK_ROWS>().0;
-        let rows = turned(array::from_fn(|column| load_wide(&lines[column])));
+        let mut lines = [_mm256_setzero_si256(); SIDE];
+        for (line, bytes) in lines.iter_mut().zip(square.as_chunks().0) {
+            *line = load_wide(bytes);
+        }
+        let rows = turned(lines);
         let out = &mut out[index * SIDE..];
         for (row, pair) in rows.into_iter().enumerate() {
             let below = row + BLOCK_ROWS / 2;
