@@ -87,6 +87,9 @@ mod tests {
     use super::*;
     use crate::decode::jpeg::tests::whole;
 
+    /// How many damaged files are decoded.
+    const ROUNDS: usize = 3000;
+
     /// Returns a file of pseudorandom waves. Chroma is subsampled by (x, y).
     fn file((width, height): (usize, usize), chroma: (u8, u8), is_progressive: bool) -> Vec<u8> {
         let mut jpeg = Compress::new(ColorSpace::JCS_RGB);
@@ -138,6 +141,32 @@ mod tests {
         for bytes in [file((40, 100), (2, 2), true), damaged, good[..middle].to_vec(), good[..200].to_vec()] {
             assert!(!decode(&bytes, 3 * 40, 2, &mut out));
         }
+    }
+
+    #[test]
+    fn damaged_files_have_the_bytes_of_the_whole_image_or_are_left_to_it() {
+        let files = [(1, 1), (2, 2), (2, 1)].map(|chroma| file((48, 70), chroma, false));
+        let mut state = 1_u64;
+        let mut next = |limit: usize| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % limit
+        };
+        let mut decoded = 0;
+        for round in 0..ROUNDS {
+            let mut bytes = files[round % files.len()].clone();
+            for _ in 0..=next(2) {
+                let place = next(bytes.len());
+                bytes[place] = next(256) as u8;
+            }
+            let mut out = vec![0; 3 * 48 * 70];
+            if decode(&bytes, 3 * 48, 2, &mut out) {
+                decoded += 1;
+                let expected = whole(&bytes);
+                // The height may be damaged.
+                assert!(out == expected || out.len() != expected.len(), "round {round}");
+            }
+        }
+        assert!(decoded > ROUNDS / 10 && decoded < ROUNDS);
     }
 
     #[test]
