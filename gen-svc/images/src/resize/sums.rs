@@ -69,7 +69,6 @@ fn rounded(sum: i32, precision: u32) -> u8 {
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     use std::arch::x86_64::*;
-    use std::array;
 
     use super::{LANES, Runs, half};
 
@@ -108,7 +107,11 @@ mod avx2 {
             let run = load(runs, runs.weights.len() - 1, column);
             add(&mut sums, run, run, _mm256_set1_epi32(i32::from(weight) & 0xffff));
         }
-        sums.map(|sums| packed(sums, runs.precision))
+        let mut blocks = [[0; LANES]; COUNT];
+        for (block, sums) in blocks.iter_mut().zip(sums) {
+            store(packed(sums, runs.precision), block);
+        }
+        blocks
     }
 
     /// Adds two weighted runs.
@@ -136,30 +139,35 @@ mod avx2 {
 
     /// Returns the rounded sums of a block. Packing clamps, and undoes the order of unpacking.
     #[target_feature(enable = "avx2")]
-    fn packed(sums: [__m256i; 4], precision: u32) -> [u8; LANES] {
+    fn packed(mut sums: [__m256i; 4], precision: u32) -> __m256i {
         let precision = _mm_cvtsi32_si128(precision.cast_signed());
-        let [a, b, c, d] = sums.map(|sum| _mm256_sra_epi32(sum, precision));
-        let packed = _mm256_packus_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d));
-        let mut bytes = [0; LANES];
-        #[allow(unsafe_code)]
-        // SAFETY: an array of 32 bytes is written, at any alignment.
-        unsafe {
-            _mm256_storeu_si256(bytes.as_mut_ptr().cast(), packed);
+        for sum in &mut sums {
+            *sum = _mm256_sra_epi32(*sum, precision);
         }
-        bytes
+        let [a, b, c, d] = sums;
+        _mm256_packus_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d))
     }
 
+    #[allow(unsafe_code)]
+    #[target_feature(enable = "avx2")]
+    fn store(vector: __m256i, bytes: &mut [u8; LANES]) {
+        // SAFETY: an array of 32 bytes is written, at any alignment.
+        unsafe { _mm256_storeu_si256(bytes.as_mut_ptr().cast(), vector) }
+    }
+
+    /// Returns the bytes of a run. A closure here would not be compiled into its caller.
     #[target_feature(enable = "avx2")]
     fn load<const COUNT: usize>(runs: &Runs<'_>, run: usize, column: usize) -> [__m256i; COUNT] {
         let bytes = &runs.source[run * runs.stride + column..][..COUNT * LANES];
-        array::from_fn(|block| {
-            let bytes: &[u8; LANES] = bytes[block * LANES..].first_chunk().expect("all blocks are there");
+        let mut vectors = [_mm256_setzero_si256(); COUNT];
+        for (vector, bytes) in vectors.iter_mut().zip(bytes.as_chunks::<LANES>().0) {
             #[allow(unsafe_code)]
             // SAFETY: an array of 32 bytes is read, at any alignment.
             unsafe {
-                _mm256_loadu_si256(bytes.as_ptr().cast())
+                *vector = _mm256_loadu_si256(bytes.as_ptr().cast());
             }
-        })
+        }
+        vectors
     }
 }
 
