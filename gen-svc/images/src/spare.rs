@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 /// The most bytes of all kept buffers.
 const MAX_BYTES: usize = 32 << 20;
 
-/// Bytes of a buffer that is not kept: the allocator has such pages at hand.
+/// The bytes below which a buffer is not kept: the allocator keeps such pages itself.
 const SMALL_BYTES: usize = 64 << 10;
 
 static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());

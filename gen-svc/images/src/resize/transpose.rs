@@ -2,19 +2,17 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+mod block;
 #[cfg(not(target_arch = "x86_64"))]
 mod portable;
 #[cfg(target_arch = "x86_64")]
 mod sse2;
 
+pub(super) use block::BLOCK_ROWS;
 #[cfg(not(target_arch = "x86_64"))]
 use portable::{SIDE, turn};
 #[cfg(target_arch = "x86_64")]
 use sse2::{SIDE, turn};
-
-/// How many rows the first pass filters at once. They are transposed first, so that each source
-/// pixel is one run of `CHANNELS * BLOCK_ROWS` bytes.
-pub(super) const BLOCK_ROWS: usize = 32;
 
 /// Writes up to `BLOCK_ROWS` rows to `out`, by byte of the row and then by row.
 pub(super) fn transpose(rows: &[u8], stride: usize, out: &mut [u8]) {

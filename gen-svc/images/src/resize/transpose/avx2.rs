@@ -2,12 +2,12 @@
 
 use std::arch::x86_64::*;
 
-use super::BLOCK_ROWS;
+use super::block::BLOCK_ROWS;
 
 /// The bytes of a row in a square.
 const SIDE: usize = 16;
 
-/// Does what [`super::transpose`] does for `BLOCK_ROWS` rows. Returns how many bytes of each row it wrote.
+/// Does what `transpose` does for `BLOCK_ROWS` rows. Returns how many bytes of each row it wrote.
 #[target_feature(enable = "avx2")]
 pub(super) fn transpose(rows: &[u8], stride: usize, out: &mut [u8]) -> usize {
     let squares = out.as_chunks_mut::<{ SIDE * BLOCK_ROWS }>().0.iter_mut().take(stride / SIDE);
