@@ -484,7 +484,6 @@ impl Error {
             | Self::Config(_)
             | Self::SamplingDefault { .. }
             | Self::TemplateSource(_)
-            | Self::Processor(ProcessorError::Read { .. } | ProcessorError::Json { .. })
             | Self::TensorRead { .. }
             | Self::TensorNotFinite { .. } => Reason::ModelUnreadable,
             Self::UnsupportedArchitecture { .. }

@@ -28,4 +28,4 @@ pub use marked::{Marked, MediaFile};
 pub use messages::{HfMessages, decode_base64};
 pub use prompt::{MediaPrompt, PromptMedia};
 pub use source::{ImageUrl, MediaSource};
-pub use vision::{ImageAttention, Vision};
+pub use vision::{ImageAttention, Vision, read_processor};

@@ -20,6 +20,7 @@ use crate::tokenizer::{Tokenizer, TokenizerError};
 pub use contents::{Artifacts, SpecialTokens, Templates, TemplatesError};
 use contents::{Source, unique};
 pub use error::ArtifactsError;
+pub use json::read_object;
 use locate::{has_model_file, is_gguf};
 pub use locate::{is_cached_repository, locate, model_name};
 pub use mmproj::{is_mmproj, mmproj_beside, open_mmproj};

@@ -121,7 +121,7 @@ impl ElementCount {
     /// Counts the values of JSON text, and returns the number of bytes read.
     fn read_json(&mut self, mut text: JsonText, field: &'static Field, data: &[u8]) -> Result<usize, TooMany> {
         let count = data.len().min(usize::try_from(text.bytes).unwrap_or(usize::MAX));
-        self.json_values += data[..count].iter().filter(|byte| text.begins_value(**byte)).count();
+        self.json_values += text.count_values(&data[..count]);
         if self.json_values > MAX_JSON_VALUES {
             return Err(TooMany::JsonValues(self.path(field)));
         }
@@ -233,6 +233,19 @@ impl Varint {
 }
 
 impl JsonText {
+    /// Reads bytes. Returns how many of them begin or separate values.
+    fn count_values(&mut self, mut data: &[u8]) -> usize {
+        let mut count = 0;
+        loop {
+            if self.is_in_string && !self.is_escaped {
+                data = &data[plain_bytes(data)..];
+            }
+            let Some((byte, rest)) = data.split_first() else { return count };
+            count += usize::from(self.begins_value(*byte));
+            data = rest;
+        }
+    }
+
     /// Reads a byte. Returns true if it begins a list or object, or separates values.
     fn begins_value(&mut self, byte: u8) -> bool {
         if self.is_in_string {
@@ -246,4 +259,23 @@ impl JsonText {
         self.is_in_string = byte == b'"';
         matches!(byte, b',' | b'[' | b'{')
     }
+}
+
+/// Returns how many bytes from the start contain no quote and no backslash, in whole words. A string
+/// may be the data of an image.
+fn plain_bytes(data: &[u8]) -> usize {
+    let is_plain = |word: &&[u8; 8]| {
+        let word = u64::from_ne_bytes(**word);
+        !contains(word, b'"') && !contains(word, b'\\')
+    };
+    data.as_chunks().0.iter().take_while(is_plain).count() * size_of::<u64>()
+}
+
+/// Returns true if one of a word's bytes is `byte`: subtracting one borrows from the highest bit of a
+/// byte that is zero.
+fn contains(word: u64, byte: u8) -> bool {
+    const ONES: u64 = u64::from_ne_bytes([1; 8]);
+    const HIGHEST: u64 = u64::from_ne_bytes([0x80; 8]);
+    let zero_where_equal = word ^ (ONES * u64::from(byte));
+    zero_where_equal.wrapping_sub(ONES) & !zero_where_equal & HIGHEST != 0
 }

@@ -10,9 +10,11 @@ use crate::parallel::in_parts;
 pub(crate) fn write_planes(image: &RgbImage, area: Area, out: &mut [u8]) {
     let (red, rest) = out.split_at_mut(out.len() / CHANNELS);
     let (green, blue) = rest.split_at_mut(rest.len() / 2);
-    let [red, green, blue] = [red, green, blue].map(|plane| plane.chunks_exact_mut(area.width));
-    for (row, ((red, green), blue)) in area_rows(image, area).zip(red.zip(green).zip(blue)) {
-        channels::split(row, [red, green, blue]);
+    for row in 0..area.height {
+        // Bytes after the row are overwritten by the next one.
+        let pixels = &image.bytes()[((area.top + row) * image.width() + area.left) * CHANNELS..];
+        let start = row * area.width;
+        channels::split(pixels, area.width, [&mut red[start..], &mut green[start..], &mut blue[start..]]);
     }
 }
 

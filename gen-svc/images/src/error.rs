@@ -43,12 +43,6 @@ pub enum ImageError {
 /// A model's processor cannot be loaded. All are errors of the model's files or their support.
 #[derive(Debug, thiserror::Error)]
 pub enum ProcessorError {
-    /// A file cannot be read.
-    #[error("{file} cannot be read")]
-    Read { file: &'static str, source: std::io::Error },
-    /// A file is not a JSON object.
-    #[error("{file} is not a JSON object")]
-    Json { file: &'static str, source: Option<serde_json::Error> },
     /// The files name no processor.
     #[error("image processor is not named: processor_class and model_type are absent")]
     Unnamed,

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::spare::Buffer;
+
 /// The channels of a pixel: red, green, blue.
 pub(crate) const CHANNELS: usize = 3;
 
@@ -10,7 +12,7 @@ pub(crate) const CHANNELS: usize = 3;
 pub struct RgbImage {
     width: usize,
     height: usize,
-    bytes: Vec<u8>,
+    bytes: Buffer,
 }
 
 impl RgbImage {
@@ -18,7 +20,18 @@ impl RgbImage {
     #[must_use]
     pub fn new(width: usize, height: usize, bytes: Vec<u8>) -> Option<Self> {
         let length = width.checked_mul(height)?.checked_mul(CHANNELS)?;
-        (length > 0 && bytes.len() == length).then_some(Self { width, height, bytes })
+        (length > 0 && bytes.len() == length).then(|| Self { width, height, bytes: bytes.into() })
+    }
+
+    /// Returns an image whose bytes `write` writes, all of them. Neither side may be zero.
+    pub(crate) fn written<E>(
+        width: usize,
+        height: usize,
+        write: impl FnOnce(&mut [u8]) -> Result<(), E>,
+    ) -> Result<Self, E> {
+        let mut bytes = Buffer::of(width * height * CHANNELS);
+        write(&mut bytes)?;
+        Ok(Self { width, height, bytes })
     }
 
     /// Returns the width in pixels.
@@ -53,8 +66,8 @@ impl RgbImage {
     pub(crate) fn crop(&self, area: Area) -> Self {
         let columns = area.left * CHANNELS..(area.left + area.width) * CHANNELS;
         let rows = self.rows().skip(area.top).take(area.height);
-        let bytes = rows.flat_map(|row| &row[columns.clone()]).copied().collect();
-        Self { width: area.width, height: area.height, bytes }
+        let bytes: Vec<u8> = rows.flat_map(|row| &row[columns.clone()]).copied().collect();
+        Self { width: area.width, height: area.height, bytes: bytes.into() }
     }
 }
 

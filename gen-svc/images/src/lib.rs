@@ -18,6 +18,7 @@ mod processors;
 mod recipe;
 mod resize;
 mod settings;
+mod spare;
 mod values;
 
 pub use cache::PreparedCache;

@@ -17,9 +17,38 @@ pub(crate) fn in_parts<T: Send>(out: &mut [T], unit: usize, work: impl Fn(usize,
     out.par_chunks_mut(units * unit).enumerate().for_each(|(part, out)| work(part * units, out));
 }
 
+/// The shares of a buffer per thread. A thread that ends early takes one of another.
+const SHARES_PER_THREAD: usize = 2;
+
+/// Calls `work` with a few large parts of `out` and the index of each part's first unit, at the same
+/// time. Parts have whole units of `unit` bytes, and at least `least` units where there are as many.
+pub(crate) fn in_shares(out: &mut [u8], unit: usize, least: usize, work: impl Fn(usize, &mut [u8]) + Sync) {
+    let unit = unit.max(1);
+    let units = (out.len() / unit).div_ceil(SHARES_PER_THREAD * rayon::current_num_threads()).max(least);
+    if out.len() <= units * unit {
+        return work(0, out);
+    }
+    out.par_chunks_mut(units * unit).enumerate().for_each(|(share, out)| work(share * units, out));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_have_whole_units() {
+        for (units, unit, least) in [(0, 4, 1), (1, 3, 8), (100, 7, 3), (1000, 1, 64)] {
+            let mut out = vec![0; units * unit];
+            in_shares(&mut out, unit, least, |start, share| {
+                assert_eq!(share.len() % unit, 0);
+                for (index, unit) in share.chunks_mut(unit).enumerate() {
+                    unit.iter_mut().for_each(|byte| *byte += 1 + ((start + index) % 200) as u8);
+                }
+            });
+            let expected = (0..units * unit).map(|index| 1 + (index / unit % 200) as u8);
+            assert!(out.into_iter().eq(expected), "{units} units of {unit}");
+        }
+    }
 
     #[test]
     fn every_value_is_in_one_part_whose_units_are_whole() {

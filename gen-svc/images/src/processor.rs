@@ -1,8 +1,7 @@
 //! A model's processor.
 
-use std::path::Path;
+use std::fmt;
 use std::sync::Arc;
-use std::{fmt, fs};
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -36,15 +35,14 @@ pub struct Files {
 }
 
 impl Files {
-    /// Reads the files of a folder. None of them must exist.
-    pub fn read(folder: &Path) -> Result<Self, ProcessorError> {
-        let [preprocessor, processor, tokenizer, config] =
-            [PREPROCESSOR, PROCESSOR, TOKENIZER, CONFIG].map(|file| read_object(folder, file));
+    /// Reads the files by their names. `read` returns `None` for an absent file.
+    pub fn read<E>(read: impl Fn(&str) -> Result<Option<Map<String, Value>>, E>) -> Result<Self, E> {
+        let read = |file| Ok(read(file)?.unwrap_or_default());
         Ok(Self {
-            preprocessor: preprocessor?,
-            processor: processor?,
-            tokenizer: tokenizer?,
-            config: config?,
+            preprocessor: read(PREPROCESSOR)?,
+            processor: read(PROCESSOR)?,
+            tokenizer: read(TOKENIZER)?,
+            config: read(CONFIG)?,
             overrides: Map::new(),
         })
     }
@@ -110,19 +108,6 @@ fn text_of(file: &Map<String, Value>, key: &str) -> Option<String> {
     file.get(key)?.as_str().map(str::to_owned)
 }
 
-fn read_object(folder: &Path, file: &'static str) -> Result<Map<String, Value>, ProcessorError> {
-    let bytes = match fs::read(folder.join(file)) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Map::new()),
-        Err(source) => return Err(ProcessorError::Read { file, source }),
-    };
-    match serde_json::from_slice(&bytes) {
-        Ok(Value::Object(object)) => Ok(object),
-        Ok(_) => Err(ProcessorError::Json { file, source: None }),
-        Err(source) => Err(ProcessorError::Json { file, source: Some(source) }),
-    }
-}
-
 /// A model's processor: prepares images as the model expects them. A clone is cheap.
 #[derive(Debug, Clone)]
 pub struct Processor {
@@ -145,11 +130,6 @@ impl fmt::Debug for Fit {
 }
 
 impl Processor {
-    /// Reads the processor of a folder.
-    pub fn load(folder: &Path) -> Result<Self, ProcessorError> {
-        Self::new(&Files::read(folder)?)
-    }
-
     /// Returns the processor that the files name. Fails if it or one of its settings is not
     /// supported.
     pub fn new(files: &Files) -> Result<Self, ProcessorError> {

@@ -4,17 +4,18 @@
 mod filter;
 mod nearest;
 mod passes;
+mod recent;
 mod sums;
 mod transpose;
 mod weights;
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 
 use crate::image::{CHANNELS, RgbImage};
 pub use filter::Filter;
 use nearest::resize_nearest;
-use passes::{resize_columns, resize_rows};
-use weights::Weights;
+use passes::{resize_both, resize_columns, resize_rows};
 
 /// Returns `image` with the given sides. A side that keeps its length is not filtered. Neither
 /// side may be zero.
@@ -26,14 +27,16 @@ pub fn resize(image: &RgbImage, width: usize, height: usize, filter: Filter) -> 
     let Some(kernel) = filter.kernel() else {
         return Cow::Owned(resize_nearest(image, width, height, filter));
     };
-    let mut bytes = Cow::Borrowed(image.bytes());
-    if width != image.width() {
-        let weights = Weights::new(image.width(), width, kernel);
-        bytes = Cow::Owned(resize_rows(&bytes, image.width(), &weights));
-    }
-    if height != image.height() {
-        let weights = Weights::new(image.height(), height, kernel);
-        bytes = Cow::Owned(resize_columns(&bytes, width * CHANNELS, &weights));
-    }
-    Cow::Owned(RgbImage::new(width, height, bytes.into_owned()).expect("the passes return all pixels"))
+    let axis = |from, to| (from != to).then(|| recent::weights(from, to, kernel));
+    let (columns, rows) = rayon::join(|| axis(image.width(), width), || axis(image.height(), height));
+    let Ok(image) = RgbImage::written(width, height, |out| {
+        match (&columns, &rows) {
+            (Some(columns), Some(rows)) => resize_both(image.bytes(), image.width(), (columns, rows), out),
+            (Some(columns), None) => resize_rows(image.bytes(), image.width(), columns, out),
+            (None, Some(rows)) => resize_columns(image.bytes(), width * CHANNELS, rows, out),
+            (None, None) => out.copy_from_slice(image.bytes()),
+        }
+        Ok::<_, Infallible>(())
+    });
+    Cow::Owned(image)
 }

@@ -12,7 +12,7 @@ use super::config::Config;
 use super::{memory, metrics};
 use crate::error::Error;
 use crate::grammar::Grammars;
-use crate::media::{ImageAttention, Vision};
+use crate::media::{self, ImageAttention, Vision};
 use crate::models::decoder::Decoder;
 use crate::models::vision::TowerFit;
 use crate::models::{self, Backend, LoadedModel, Model};
@@ -61,7 +61,10 @@ fn vision(
         return Ok(None);
     }
     let attention = ImageAttention { has_axes: decoder.has_axes(), is_mutual: decoder.has_image_blocks() };
-    let processor = file.processor().map_or_else(|| Processor::load(&artifacts.path), Processor::new)?;
+    let processor = match file.processor() {
+        Some(files) => Processor::new(files)?,
+        None => media::read_processor(&artifacts.path)?,
+    };
     let fit = TowerFit::of(file)?;
     fit.check(&processor)?;
     let processor = processor.fitted(move |plan| fit.problem_of(plan));

@@ -1,11 +1,12 @@
 //! A model's processor: from messages to a prompt with images.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use serde_json::{Map, Value};
-use tandem_images::{ImageError, PreparedCache, PreparedImage, Processor, expand_outside};
-use tandem_model_files::artifacts::Artifacts;
+use tandem_images::{Files, ImageError, PreparedCache, PreparedImage, Processor, expand_outside};
+use tandem_model_files::artifacts::{Artifacts, read_object};
 use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions, Tokenizer};
 use tandem_template::{ChatTemplate, Limits as TemplateLimits, Taint};
 
@@ -43,6 +44,14 @@ pub struct Vision {
     pub(super) limits: MediaLimits,
     cache: PreparedCache,
     fetcher: Option<Fetcher>,
+}
+
+/// Reads the image preparation of a model's folder.
+///
+/// # Errors
+/// A file cannot be read, or the processor that the files name is not supported.
+pub fn read_processor(folder: &Path) -> Result<Processor, Error> {
+    Ok(Processor::new(&Files::read(|file| read_object(&folder.join(file)))?)?)
 }
 
 impl Vision {

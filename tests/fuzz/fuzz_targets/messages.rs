@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::LazyLock;
 
-use gen_svc::media::{HfMessages, ImageAttention, ImageHosts, Marked, MediaFile, MediaLimits, MediaSource, Vision};
+use gen_svc::media::{HfMessages, ImageAttention, ImageHosts, Marked, MediaFile, MediaLimits, MediaSource, Vision, read_processor};
 use libfuzzer_sys::fuzz_target;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tandem_images::{Limits, Processor};
+use tandem_images::Limits;
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::tokenizer::Tokenizer;
 use tandem_template::LocalTime;
@@ -44,7 +44,7 @@ fn load(name: &str, model: &Model) -> (Vision, Tokenizer) {
     fs::write(folder.join("tokenizer.json"), tokenizer(&model.tokens).to_string()).expect("a file of the model");
     let artifacts = Artifacts::load(&folder).expect("a model's files");
     let attention = ImageAttention { has_axes: name.starts_with("qwen"), is_mutual: name.starts_with("gemma") };
-    let processor = Processor::load(&folder).expect("a processor");
+    let processor = read_processor(&folder).expect("a processor");
     let vision = Vision::load(&artifacts, processor, attention, LIMITS, ImageHosts::default()).expect("a processor");
     let tokenizer = artifacts.tokenizer().expect("a tokenizer");
     fs::remove_dir_all(&folder).expect("the folder can be removed");

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use gen_svc::media::read_processor;
 use gen_svc::models::{self, Backend, Features};
 use gen_svc::weights::TorchTarget;
-use tandem_images::{Limits, PreparedCache, PreparedImage, Processor};
+use tandem_images::{Limits, PreparedCache, PreparedImage};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests_full::image_model::{ImageModel, bitmap};
 use tandem_tests_full::vision_oracle::{self, FOLDERS};
@@ -30,7 +31,7 @@ fn features(folder: &Path, image: &PreparedImage, patches: usize) -> (Features, 
 }
 
 fn check(folder: &Path) {
-    let processor = Processor::load(folder).expect("a processor");
+    let processor = read_processor(folder).expect("a processor");
     for (width, height) in [(120, 70), (33, 140)] {
         let image = bitmap(width, height, 5);
         let image = PreparedCache::new(0).prepare(&processor, &image, &Limits::default()).expect("prepared").0;

@@ -170,7 +170,9 @@ fn alone(folder: &Path, request: GenerateRequest) -> Answer {
 #[track_caller]
 fn check_together(folder: &Path, engine: &Engine, requests: Vec<GenerateRequest>, what: &str) {
     let expected: Vec<_> = requests.iter().map(|request| alone(folder, request.clone())).collect();
-    let running: Vec<_> = requests.into_iter().map(|request| submit(engine, request)).collect();
+    // All images are prepared first: an answer must not end before the last request is submitted.
+    let prepared: Vec<_> = requests.into_iter().map(|request| prepare(engine, request)).collect();
+    let running: Vec<_> = prepared.into_iter().map(|request| engine.submit(request, None).expect("room")).collect();
     for (i, (events, expected)) in running.into_iter().zip(expected).enumerate() {
         finish(events).is_same(&expected, &format!("{what}, request {i}"));
     }

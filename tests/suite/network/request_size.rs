@@ -121,7 +121,9 @@ fn messages(count: usize) -> pb::RenderRequest {
 /// A request with tools whose JSON texts have `counts` values.
 fn json_values(counts: &[usize]) -> pb::RenderRequest {
     // The list and its members but the first. Text in a string is not counted.
-    let list = |count: &usize| format!(r#"["\",[{{,",{}0]"#, "0,".repeat(count - 2));
+    let list = |count: &usize| {
+        format!(r#"["\",[{{, a text that is longer than a word ,[{{,, \\",{}0]"#, "0,".repeat(count - 2))
+    };
     let tool = |count| Tool { kind: Some(tool::Kind::ToolJson(list(count))) };
     request(Conversation { tools: counts.iter().map(tool).collect(), ..Default::default() })
 }

@@ -22,11 +22,11 @@ const MAX_TEXT_BYTES: u64 = 1 << 20;
 
 pub(super) type Object = Map<String, Value>;
 
-/// Reads a JSON object. Returns None if the file does not exist.
+/// Reads a JSON object of a model. Returns None if the file does not exist.
 ///
 /// # Errors
 /// The file cannot be read, is too large, is not an object, or has a number that is not finite.
-pub(super) fn read_object(path: &Path) -> Result<Option<Object>, ArtifactsError> {
+pub fn read_object(path: &Path) -> Result<Option<Object>, ArtifactsError> {
     let Some(text) = read(path, MAX_JSON_BYTES)? else { return Ok(None) };
     let found = values(text.as_bytes());
     if found > MAX_VALUES {

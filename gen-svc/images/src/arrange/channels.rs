@@ -2,33 +2,38 @@
 
 use crate::image::CHANNELS;
 
-/// Writes the bytes of each channel of `row` to its plane. The planes are equally long.
-pub(super) fn split(row: &[u8], planes: [&mut [u8]; CHANNELS]) {
+/// Writes the channels of `width` pixels to the starts of the planes. May write more bytes of a plane,
+/// if `pixels` has more.
+pub(super) fn split(pixels: &[u8], width: usize, planes: [&mut [u8]; CHANNELS]) {
     let [red, green, blue] = planes;
-    let done = split_blocks(row, [&mut *red, &mut *green, &mut *blue]);
-    let rest = red[done..].iter_mut().zip(&mut green[done..]).zip(&mut blue[done..]);
-    for (pixel, ((red, green), blue)) in row[done * CHANNELS..].as_chunks::<CHANNELS>().0.iter().zip(rest) {
+    let done = split_blocks(pixels, width, [&mut *red, &mut *green, &mut *blue]);
+    if done >= width {
+        return;
+    }
+    let rest = red[done..width].iter_mut().zip(&mut green[done..]).zip(&mut blue[done..]);
+    for (pixel, ((red, green), blue)) in pixels[done * CHANNELS..].as_chunks::<CHANNELS>().0.iter().zip(rest) {
         [*red, *green, *blue] = *pixel;
     }
 }
 
-/// Splits whole blocks of pixels with vector instructions. Returns how many pixels they have.
-fn split_blocks(row: &[u8], planes: [&mut [u8]; CHANNELS]) -> usize {
+/// Splits blocks of pixels with vector instructions. Returns how many pixels they have: more than
+/// `width`, if there is a block at its end.
+fn split_blocks(pixels: &[u8], width: usize, planes: [&mut [u8]; CHANNELS]) -> usize {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("ssse3") {
         let [red, green, blue] = planes.map(|plane| plane.as_chunks_mut().0);
-        let blocks = row.as_chunks::<{ ssse3::BLOCK * CHANNELS }>().0;
-        let length = blocks.len().min(red.len());
-        for (block, ((red, green), blue)) in blocks.iter().zip(red.iter_mut().zip(green).zip(blue)) {
+        let blocks = pixels.as_chunks::<{ ssse3::BLOCK * CHANNELS }>().0;
+        let count = width.div_ceil(ssse3::BLOCK).min(blocks.len()).min(red.len());
+        for (block, ((red, green), blue)) in blocks[..count].iter().zip(red.iter_mut().zip(green).zip(blue)) {
             #[allow(unsafe_code)]
             // SAFETY: the processor has the instructions that the function is compiled for.
             unsafe {
                 ssse3::split_block(block, [red, green, blue]);
             }
         }
-        return length * ssse3::BLOCK;
+        return count * ssse3::BLOCK;
     }
-    let _ = (row, planes);
+    let _ = (pixels, width, planes);
     0
 }
 
@@ -53,7 +58,7 @@ mod ssse3 {
         places
     };
 
-    /// Does what [`super::split`] does.
+    /// Writes the channels of a block.
     #[target_feature(enable = "ssse3")]
     pub(super) fn split_block(pixels: &[u8; BLOCK * CHANNELS], planes: [&mut [u8; BLOCK]; CHANNELS]) {
         let thirds = pixels.as_chunks::<BLOCK>().0;
@@ -85,12 +90,13 @@ mod tests {
 
     #[test]
     fn each_plane_has_its_channel() {
-        for width in 1..70_usize {
-            let row: Vec<u8> = (0..width * CHANNELS).map(|index| (index * 7 + width) as u8).collect();
-            let mut planes = [(); CHANNELS].map(|()| vec![0; width]);
-            split(&row, planes.each_mut().map(Vec::as_mut_slice));
+        for (width, more) in (1..70_usize).flat_map(|width| [0, 3, 20].map(|more| (width, more))) {
+            let pixels: Vec<u8> = (0..(width + more) * CHANNELS).map(|index| (index * 7 + width) as u8).collect();
+            let mut planes = [(); CHANNELS].map(|()| vec![0; width + more]);
+            split(&pixels, width, planes.each_mut().map(Vec::as_mut_slice));
             for (channel, plane) in planes.iter().enumerate() {
-                assert!(plane.iter().eq(row.iter().skip(channel).step_by(CHANNELS)), "{width}, {channel}");
+                let expected = pixels.iter().skip(channel).step_by(CHANNELS).take(width);
+                assert!(plane[..width].iter().eq(expected), "{width}, {more}, {channel}");
             }
         }
     }

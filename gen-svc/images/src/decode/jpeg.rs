@@ -1,5 +1,7 @@
 //! JPEG, by libjpeg-turbo's decoder: slow integer IDCT, fancy upsampling.
 
+mod parts;
+
 use std::io::{self, BufRead, Read};
 
 use mozjpeg::{ColorSpace, Decompress, Marker};
@@ -9,7 +11,8 @@ use super::orientation;
 use super::output::damaged;
 use crate::error::ImageError;
 use crate::format::Format;
-use crate::image::RgbImage;
+use crate::image::{CHANNELS, RgbImage};
+use parts::Running;
 
 /// The most scans of a file. Encoders write about ten.
 const MAX_SCANS: usize = 200;
@@ -27,13 +30,11 @@ pub(super) fn decode(bytes: &[u8], rules: &HeaderRules<'_>) -> Result<RgbImage, 
     jpeg.dct_method(mozjpeg::DctMethod::IntegerSlow);
     jpeg.do_fancy_upsampling(true);
     let exif = jpeg.markers().find_map(|marker| marker.data.strip_prefix(EXIF)).map(<[u8]>::to_vec);
-    let pixels = match jpeg.color_space() {
-        ColorSpace::JCS_CMYK | ColorSpace::JCS_YCCK => cmyk(jpeg),
-        _ => scanlines(jpeg, ColorSpace::JCS_RGB),
-    };
-    let image = RgbImage::new(sides.0, sides.1, pixels.map_err(failed)?);
-    let image = image.ok_or_else(|| damaged(Format::Jpeg)("pixels are missing"))?;
-    Ok(orientation::apply(image, exif.as_deref()))
+    let image = RgbImage::written(sides.0, sides.1, |out| match jpeg.color_space() {
+        ColorSpace::JCS_CMYK | ColorSpace::JCS_YCCK => cmyk(jpeg, out),
+        _ => rgb(bytes, jpeg, out),
+    });
+    Ok(orientation::apply(image.map_err(failed)?, exif.as_deref()))
 }
 
 fn check_scans(bytes: &[u8]) -> Result<(), ImageError> {
@@ -62,17 +63,30 @@ fn count_scans(bytes: &[u8]) -> usize {
     scans
 }
 
-fn scanlines<R: BufRead>(jpeg: Decompress<R>, to: ColorSpace) -> io::Result<Vec<u8>> {
+/// Decodes in parts where that is faster, or else as a whole.
+fn rgb<R: BufRead>(bytes: &[u8], jpeg: Decompress<R>, out: &mut [u8]) -> io::Result<()> {
+    let running = Running::new();
+    let parts = running.parts(jpeg.width() * jpeg.height());
+    if parts > 1 && parts::decode(bytes, jpeg.width() * CHANNELS, parts, out) {
+        return Ok(());
+    }
+    scanlines(jpeg, ColorSpace::JCS_RGB, out)
+}
+
+fn scanlines<R: BufRead>(jpeg: Decompress<R>, to: ColorSpace, out: &mut [u8]) -> io::Result<()> {
     let mut started = jpeg.to_colorspace(to)?;
-    let pixels = started.read_scanlines()?;
-    started.finish()?;
-    Ok(pixels)
+    started.read_scanlines_into(out)?;
+    started.finish()
 }
 
 /// Converts the inverted CMYK that Adobe's encoders write.
-fn cmyk<R: BufRead>(jpeg: Decompress<R>) -> io::Result<Vec<u8>> {
-    let pixels = scanlines(jpeg, ColorSpace::JCS_CMYK)?;
-    Ok(pixels.chunks_exact(4).flat_map(|pixel| [0, 1, 2].map(|channel| scaled(pixel[channel], pixel[3]))).collect())
+fn cmyk<R: BufRead>(jpeg: Decompress<R>, out: &mut [u8]) -> io::Result<()> {
+    let mut inks = vec![0; jpeg.width() * jpeg.height() * 4];
+    scanlines(jpeg, ColorSpace::JCS_CMYK, &mut inks)?;
+    for (ink, pixel) in inks.as_chunks::<4>().0.iter().zip(out.as_chunks_mut().0) {
+        *pixel = [0, 1, 2].map(|channel| scaled(ink[channel], ink[3]));
+    }
+    Ok(())
 }
 
 /// Returns `a * b / 255`, rounded.
@@ -107,6 +121,14 @@ impl BufRead for Untruncated<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Returns the pixels of a file that is decoded as a whole.
+    pub(super) fn whole(bytes: &[u8]) -> Vec<u8> {
+        let jpeg = Decompress::with_markers(&[]).from_reader(Untruncated(bytes)).expect("a header");
+        let mut out = vec![0; jpeg.width() * jpeg.height() * CHANNELS];
+        scanlines(jpeg, ColorSpace::JCS_RGB, &mut out).expect("pixels");
+        out
+    }
 
     #[test]
     fn ink_is_scaled_and_rounded() {

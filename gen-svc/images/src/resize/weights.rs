@@ -1,5 +1,7 @@
 //! Integer weights of the source's pixels for each pixel of the result.
 
+use std::ops::Range;
+
 use super::filter::Kernel;
 
 /// The largest number of fraction bits.
@@ -38,6 +40,17 @@ impl Weights {
     /// Returns the first source pixel and the weights of each result pixel.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &[i16])> {
         self.spans.iter().map(|span| (span.first, &self.values[span.start..span.end]))
+    }
+
+    /// Returns the source pixels of a result pixel, and their weights.
+    pub(super) fn at(&self, index: usize) -> (Range<usize>, &[i16]) {
+        let span = &self.spans[index];
+        (span.first..span.first + span.end - span.start, &self.values[span.start..span.end])
+    }
+
+    /// Returns the largest number of source pixels of a result pixel.
+    pub(super) fn most(&self) -> usize {
+        self.spans.iter().map(|span| span.end - span.start).max().unwrap_or(0)
     }
 
     /// Returns how many pixels the result has.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use half::bf16;
 use serde_json::Value;
 
 use super::gguf_model::Tensor;
@@ -37,16 +38,20 @@ impl HfFolder {
     }
 }
 
-/// Reads tensors of f32.
+/// Reads tensors of f32 and bf16.
 fn tensors(file: &[u8]) -> BTreeMap<String, Tensor> {
     let (length, rest) = file.split_first_chunk().expect("a length");
     let (header, data) = rest.split_at(u64::from_le_bytes(*length) as usize);
     let header: BTreeMap<String, Value> = serde_json::from_slice(header).expect("a header");
     let numbers = |list: &Value| -> Vec<usize> { serde_json::from_value(list.clone()).expect("whole numbers") };
     let tensor = |(name, entry): (String, Value)| {
-        assert_eq!(entry["dtype"], "F32", "{name}");
         let range = numbers(&entry["data_offsets"]);
-        let values = data[range[0]..range[1]].as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        let data = &data[range[0]..range[1]];
+        let values = match entry["dtype"].as_str() {
+            Some("F32") => data.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect(),
+            Some("BF16") => data.as_chunks().0.iter().map(|bytes| bf16::from_le_bytes(*bytes).to_f32()).collect(),
+            other => panic!("{name} has the type {other:?}"),
+        };
         (name, Tensor { shape: numbers(&entry["shape"]), values })
     };
     header.into_iter().filter(|(name, _)| name != "__metadata__").map(tensor).collect()

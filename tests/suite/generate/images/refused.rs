@@ -192,6 +192,17 @@ fn processors_that_do_not_fit_the_tower_are_refused_at_load() {
     error_texts::check_rows("images/processor", texts);
 }
 
+#[test]
+fn processor_settings_that_are_no_regular_file_are_refused_at_load() {
+    let folder = ImageModel::all()["gemma3"].folder();
+    let file = folder.path().join("preprocessor_config.json");
+    std::fs::remove_file(&file).expect("the model has the file");
+    std::os::unix::fs::symlink("/dev/zero", &file).expect("a link");
+    let Err(error) = Engine::start(Config::new(folder.path().to_owned())) else { panic!("it is accepted") };
+    let text = error.chain().to_string().replace(&folder.path().display().to_string(), "FOLDER");
+    error_texts::check("images/irregular-file", format!("{}: {text}", error.reason().name()));
+}
+
 /// They are refused before the engine gets the request.
 #[test]
 fn images_that_the_tower_cannot_take_are_refused() {

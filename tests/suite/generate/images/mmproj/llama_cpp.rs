@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use gen_svc::engine::Token;
 use serde_json::{Value, json};
 use tandem_tests_full::gguf_pair::{MMPROJ, MODEL, Pair};
+use tandem_tests_full::image_checkpoint::Goldens;
 use tandem_tests_full::image_model::{ImageModel, bitmap, rows};
+use tempfile::TempDir;
 
 use super::super::encoded;
 use super::{ask, prepare, request, start, text, user};
@@ -13,16 +15,34 @@ use super::{ask, prepare, request, start, text, user};
 /// The tokens of an answer.
 const TOKENS: u32 = 16;
 
-/// Returns the models, and an image for each that neither project resamples.
-fn cases() -> Vec<(&'static str, ImageModel, Vec<u8>)> {
+/// A model, and an image that neither project resamples.
+struct Case {
+    name: &'static str,
+    folder: TempDir,
+    image: Vec<u8>,
+    /// The keys that are removed from the tower's file, because llama.cpp has one value for them.
+    fixed: &'static [&'static str],
+}
+
+fn cases() -> Vec<Case> {
     let mut models = ImageModel::all();
     let mut model = |name: &str| models.remove(name).expect("a model");
+    let case = |name, model: ImageModel, image, fixed| Case { name, folder: model.folder(), image, fixed };
+    let windows = &["window_size", "image_min_pixels", "image_max_pixels"];
     vec![
-        ("gemma3", model("gemma3"), bitmap(112, 112, 7)),
-        ("qwen2_5_vl", with_windows_of_llama_cpp(model("qwen2_5_vl")), bitmap(168, 140, 7)),
+        case("gemma3", model("gemma3"), bitmap(112, 112, 7), &[]),
+        case("qwen2_5_vl", with_windows_of_llama_cpp(model("qwen2_5_vl")), bitmap(168, 140, 7), windows),
+        // As many patches as the tower has positions, between which llama.cpp interpolates otherwise. The
+        // first tokens of the answer are whole characters, whose probabilities llama.cpp returns.
+        Case { name: "qwen3_vl", folder: qwen3_vl(), image: bitmap(48, 48, 27), fixed: &[] },
         // The whole image is reduced to half its width: its rows have one colour.
-        ("smolvlm", with_token_of_two_lines(model("smolvlm")), rows(128, 64, 7)),
+        case("smolvlm", with_token_of_two_lines(model("smolvlm")), rows(128, 64, 7), &[]),
     ]
+}
+
+fn qwen3_vl() -> TempDir {
+    let goldens = Goldens::read();
+    goldens.folder(goldens.cases.iter().find(|case| case.name == "qwen3_vl").expect("a model"))
 }
 
 /// llama.cpp has windows of 112 pixels only.
@@ -52,11 +72,9 @@ fn with_token_of_two_lines(mut model: ImageModel) -> ImageModel {
 #[test]
 fn files_for_llama_cpp_have_the_answers_of_their_folders() {
     let kept = std::env::var_os("TANDEM_KEEP").map(PathBuf::from);
-    for (name, model, image) in cases() {
-        let folder = model.folder();
+    for Case { name, folder, image, fixed } in cases() {
         let mut pair = Pair::of(folder.path());
-        // llama.cpp reads no such keys. Its own limits are the values above.
-        for key in ["window_size", "image_min_pixels", "image_max_pixels"] {
+        for key in fixed {
             pair.tower.metadata.remove(&format!("clip.vision.{key}"));
         }
         let files = pair.folder();
