@@ -6,6 +6,7 @@ mod compare;
 mod examples;
 mod examples_run;
 mod exchange;
+mod expand;
 mod page;
 mod servers;
 
@@ -35,7 +36,8 @@ struct Vector {
     #[serde(default)]
     eventually: bool,
     request: Value,
-    request_binary: String,
+    /// None if the JSON has a part in short.
+    request_binary: Option<String>,
     #[serde(default)]
     binary_only: bool,
     cancel_after: Option<usize>,
@@ -61,8 +63,14 @@ fn vectors() -> Vec<Vector> {
     let folder = repository().join("tests/contract/vectors");
     let mut files: Vec<_> = folder.read_dir().expect("vectors").map(|entry| entry.expect("a file").path()).collect();
     files.sort();
-    let read = |file| serde_json::from_slice::<Vec<Vector>>(&std::fs::read(file).expect("readable")).expect("vectors");
-    files.into_iter().flat_map(read).collect()
+    files.into_iter().flat_map(|file| expand::read::<Vec<Vector>>(&file)).collect()
+}
+
+impl Expectation {
+    /// Returns true if the events contain `progress`. Otherwise such events are skipped.
+    fn keeps_progress(&self) -> bool {
+        self.events.iter().flatten().any(|event| event.get("progress").is_some())
+    }
 }
 
 /// Replays vectors, grouped by server. Returns the differences.

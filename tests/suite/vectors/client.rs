@@ -82,7 +82,7 @@ impl Client {
     /// Returns true if the request's JSON and its bytes are the same message.
     pub(super) fn reads_json_and_bytes_alike(&self, vector: &Vector) -> bool {
         let input = self.method(&vector.method).expect("a method").input();
-        let own = self.request_of(vector, &vector.request_binary);
+        let own = self.own_request(vector);
         self.of_json(input, vector).is_some_and(|message| json(&message) == json(&own))
     }
 
@@ -93,10 +93,18 @@ impl Client {
     /// Returns the vector's request, from its JSON unless only its bytes have it.
     pub(super) fn request(&self, vector: &Vector) -> DynamicMessage {
         if vector.binary_only {
-            return self.request_of(vector, &vector.request_binary);
+            return self.own_request(vector);
         }
         let input = self.method(&vector.method).expect("a method").input();
         self.of_json(input, vector).unwrap_or_else(|| panic!("{}: request", vector.name))
+    }
+
+    /// Returns the request of the vector's bytes, or of its JSON if it has no bytes.
+    pub(super) fn own_request(&self, vector: &Vector) -> DynamicMessage {
+        match &vector.request_binary {
+            Some(bytes) => self.request_of(vector, bytes),
+            None => self.request(vector),
+        }
     }
 
     /// Returns the request of other bytes, in base64.
@@ -136,7 +144,7 @@ impl Client {
             let message = json(&message);
             let is_progress = message.get("progress").is_some();
             answer.messages.push(message);
-            if is_progress {
+            if is_progress && !vector.expect.keeps_progress() {
                 continue;
             }
             count += 1;
