@@ -40,6 +40,8 @@ struct Vector {
     request_binary: Option<String>,
     #[serde(default)]
     binary_only: bool,
+    /// The compression of the message: `gzip`.
+    compression: Option<String>,
     cancel_after: Option<usize>,
     /// The server drains after this number of events. 0: after the headers of the request, before its message.
     signal_after: Option<usize>,

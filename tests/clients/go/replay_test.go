@@ -24,6 +24,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/encoding/gzip" // registers the compressor
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -266,6 +267,9 @@ func open(ctx context.Context, server *server, r *request, result *answer) (func
 	client := reflect.ValueOf(clients[service]).Call([]reflect.Value{reflect.ValueOf(connection)})[0]
 	ctx = metadata.NewOutgoingContext(ctx, metadata.New(r.Metadata))
 	arguments := []any{ctx, message, grpc.Header(&result.headers), grpc.Trailer(&result.trailer)}
+	if r.Compression != "" {
+		arguments = append(arguments, grpc.UseCompressor(r.Compression))
+	}
 	values := make([]reflect.Value, len(arguments))
 	for i, argument := range arguments {
 		values[i] = reflect.ValueOf(argument)

@@ -29,6 +29,7 @@ type request struct {
 	Request       json.RawMessage   `json:"request"`
 	RequestBinary *string           `json:"request_binary"` // unset if the JSON has a part in short
 	BinaryOnly    bool              `json:"binary_only"`
+	Compression   string            `json:"compression"`
 }
 
 // An expectation is the expected answer: a message, or the events of a stream, or an error, or events and an error.
@@ -46,7 +47,7 @@ type vector struct {
 	Server      string      `json:"server"`
 	CancelAfter int         `json:"cancel_after"`
 	SignalAfter *int        `json:"signal_after"` // let the server drain after this number of events; 0: before the message
-	Eventually  bool        `json:"eventually"` // repeat the call until its answer is the expected one
+	Eventually  bool        `json:"eventually"`   // repeat the call until its answer is the expected one
 	Expect      expectation `json:"expect"`
 }
 

@@ -168,7 +168,8 @@ class Replay:
         stub = self.services[service](server.control if service == CONTROL else server.channel)
         metadata = list(vector.get("metadata", {}).items())
         timeout = vector.get("deadline_ms", 60_000) / 1000
-        return getattr(stub, name)(request_of(vector), timeout=timeout, metadata=metadata)
+        compression = grpc.Compression.Gzip if vector.get("compression") else None
+        return getattr(stub, name)(request_of(vector), timeout=timeout, metadata=metadata, compression=compression)
 
     async def late_call(self, server, vector):
         """Opens a call, lets the server drain, and then sends the call's message."""

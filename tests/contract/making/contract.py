@@ -56,7 +56,7 @@ class Area:
         encoded = json_format.ParseDict(expanded(request), kind()).SerializeToString(deterministic=True)
         check(expect, response, name)
         vector = {"name": name, "rule": because, "server": server, "method": method}
-        vector |= {key: options[key] for key in ("metadata", "deadline_ms", "eventually") if key in options}
+        vector |= {key: options[key] for key in ("metadata", "deadline_ms", "eventually", "compression") if key in options}
         vector["request"] = request
         if expanded(request) == request:
             vector["request_binary"] = base64.b64encode(encoded if binary is None else binary).decode()

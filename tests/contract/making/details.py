@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from .contract import Area, error, invalid
+from .contract import Area, error, invalid, repeated
 from .generate import GENERATE, GREEDY, LOADED, Run, subtract
 from .model import MARKUP_CONTROL, MARKUP_SPECIAL, MARKUP_TEXT
 from .oracle import NAME, Oracle
@@ -36,6 +36,7 @@ def extend(areas: dict[str, Area], oracle: Oracle) -> None:
     defaults(areas["loaded_model"], areas["returned"])
     resumes(areas["resume"], oracle)
     matches(areas["stops"], areas["returned"])
+    prompts_and_tokens(areas["returned"])
     progress(areas["unavailable"], areas["task"])
 
 
@@ -542,6 +543,47 @@ def matches(stops: Area, returned: Area) -> None:
         [delta(">b", True), ended],
         "if the prompt ends with the first bytes of a marker, the output may complete that marker",
         prompt="a<t",
+    )
+
+
+def prompts_and_tokens(area: Area) -> None:
+    """Markers far from the end of the prompt, and a marker in the middle of a token."""
+    spec = {"reasoning": {"startStrings": ["<t>"], "endStrings": ["</t>"]}}
+    rule = "output_spec.proto ReasoningMarkers: text markers are found in the last 4,096 of these tokens"
+    for name, count, delta, absent in (
+        ("within_4096_tokens", 4093, {"text": "b", "reasoning": True}, []),
+        ("beyond_4096_tokens", 4094, {"text": "b"}, ["events[1].delta.reasoning"]),
+    ):
+        request = {
+            "tokenIds": {"ids": repeated([97], count, list(b"<t>"))},
+            "sampling": GREEDY,
+            "grammar": {"choice": {"values": ["b"]}},
+            "outputSpec": spec,
+        }
+        events = [{"accepted": {}}, {"delta": delta}, {"finished": {"reason": "FINISH_REASON_STOP"}}, {"summary": {}}]
+        area.add(f"reasoning_of_the_prompt/{name}", "slow", GENERATE, request, {"events": events, "absent": absent}, rule)
+    area.add(
+        "reasoning/starts_within_a_token",
+        "generate",
+        GENERATE,
+        {
+            "prompt": "a",
+            "sampling": {"temperature": 0, "logitBias": {"279": 100}},
+            "stop": {"maxNewTokens": 1},
+            "returnOptions": {"tokenIds": True},
+            "outputSpec": {"reasoning": {"startStrings": ["ell"]}},
+        },
+        {
+            "events": [
+                {"accepted": {}},
+                {"delta": {"text": "h"}},
+                {"delta": {"text": "ello", "reasoning": True, "tokenIds": [279]}},
+                {"finished": {"reason": "FINISH_REASON_LENGTH"}},
+                {"summary": {}},
+            ],
+            "absent": ["events[1].delta.tokenIds"],
+        },
+        "generate.proto Delta.token_ids: if reasoning starts in the middle of a token, the last of several deltas has the token's id",
     )
 
 

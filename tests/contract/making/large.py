@@ -20,6 +20,7 @@ def extend(areas: dict[str, Area], oracle: Oracle) -> None:
     detokenized(areas["detokenize"], oracle)
     elements(areas["limits"])
     results(areas["batch"], areas["invalid"])
+    compressed(areas["invalid"], areas["refused"])
     grammars(areas["grammars"])
     output_specs(areas["ranges"], oracle)
     message_bytes(areas["unavailable"], oracle)
@@ -101,6 +102,16 @@ def results(batch: Area, invalid_requests: Area) -> None:
         error(*TOO_LONG),
         "render.proto Render: TEXT_TOO_LONG",
     )
+
+
+def compressed(rendering: Area, generation: Area) -> None:
+    """Requests that become smaller, because some libraries do not compress others."""
+    rule = "proto/ERRORS.md UNSUPPORTED_ENCODING: the request message is compressed"
+    unsupported = error("UNIMPLEMENTED", "UNSUPPORTED_ENCODING")
+    text = repeated("a", 10_000)
+    rendering.add("compressed", "render", TOKENIZE, {"text": text}, unsupported, rule, compression="gzip")
+    request = {"prompt": text}
+    generation.add("compressed", "generate", GENERATE, request, unsupported, rule, compression="gzip")
 
 
 def grammars(area: Area) -> None:

@@ -15,7 +15,7 @@ use tandem_tests::repository;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::{KeyAndValueRef, MetadataKey, MetadataMap};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt as _;
@@ -214,6 +214,9 @@ impl Client {
     ) -> Result<Call, Status> {
         let method = self.method(&vector.method).unwrap_or_else(|| panic!("{}: no method", vector.name));
         let mut client = tonic::client::Grpc::new(server.channel(&vector.method)).max_decoding_message_size(64 << 20);
+        if vector.compression.is_some() {
+            client = client.send_compressed(CompressionEncoding::Gzip);
+        }
         client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let path = format!("/{}", vector.method).parse().expect("a path");
         let (metadata, events, _) =

@@ -264,6 +264,7 @@ fn call(method: &str, request: Value) -> Vector {
         request,
         request_binary: None,
         binary_only: false,
+        compression: None,
         cancel_after: None,
         signal_after: None,
         expect,

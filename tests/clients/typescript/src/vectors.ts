@@ -41,6 +41,8 @@ export interface Request {
   /** Unset if the JSON has a part in short. */
   request_binary?: string;
   binary_only?: boolean;
+  /** Send the message compressed. */
+  compression?: "gzip";
   /** Called between the headers of the request and its message. */
   beforeMessage?: () => Promise<void>;
 }

@@ -206,7 +206,9 @@ class ReplayTest {
   }
 
   private static CallOptions options(Request request) {
-    return CallOptions.DEFAULT.withDeadlineAfter(request.deadlineMs, TimeUnit.MILLISECONDS);
+    return CallOptions.DEFAULT
+        .withDeadlineAfter(request.deadlineMs, TimeUnit.MILLISECONDS)
+        .withCompression(request.compression);
   }
 
   private static JsonObject json(Message message) throws IOException {

@@ -56,6 +56,7 @@ final class Vectors {
     JsonObject request = new JsonObject();
     @SerializedName("request_binary") String requestBinary; // unset if the JSON has a part in short
     @SerializedName("binary_only") boolean binaryOnly;
+    String compression;
 
     @SuppressWarnings("unchecked") // all methods have generated messages
     MethodDescriptor<Message, Message> descriptor() {
