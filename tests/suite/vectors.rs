@@ -69,6 +69,11 @@ fn vectors() -> Vec<Vector> {
 }
 
 impl Expectation {
+    /// Returns the expected messages, which may lack fields of the actual ones.
+    fn messages(&self) -> impl Iterator<Item = &Value> {
+        self.response.iter().chain(self.events.iter().flatten())
+    }
+
     /// Returns true if the events contain `progress`. Otherwise such events are skipped.
     fn keeps_progress(&self) -> bool {
         self.events.iter().flatten().any(|event| event.get("progress").is_some())

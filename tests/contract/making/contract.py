@@ -58,7 +58,7 @@ class Area:
         vector = {"name": name, "rule": because, "server": server, "method": method}
         vector |= {key: options[key] for key in ("metadata", "deadline_ms", "eventually", "compression") if key in options}
         vector["request"] = request
-        if expanded(request) == request:
+        if json.dumps(expanded(request)) == json.dumps(request):
             vector["request_binary"] = base64.b64encode(encoded if binary is None else binary).decode()
         vector |= {key: options[key] for key in ("cancel_after", "signal_after") if key in options}
         if binary is not None:

@@ -613,6 +613,16 @@ def progress(unavailable: Area, task: Area) -> None:
         "task.proto RunTaskResponse.progress: empty while the task waits for a replica; RunTask: `rendered` comes at once if no replica accepts the task within a second",
         cancel_after=2,
     )
+    task.add(
+        "deadline_without_a_replica",
+        "waiting",
+        TASK,
+        {"conversation": talk(user("hi")), "sampling": GREEDY},
+        error("DEADLINE_EXCEEDED", "DEADLINE_EXCEEDED"),
+        "task.proto RunTask: DEADLINE_EXCEEDED",
+        deadline_ms=500,
+        eventually=True,  # a busy machine may deliver the end later than the client's own deadline
+    )
 
 
 def waiting(area: str, *given, **options) -> dict:

@@ -136,6 +136,7 @@ def grammars(area: Area) -> None:
     bad("lark/too_long", {"lark": repeated("a", room + 1, start)}, "grammar.lark", rule)
     good("regex/longest", {"regex": repeated("a", MAX_CHOICE)}, "aaa", cut, "Grammar.regex: 1 byte to 16 KiB")
     rule = "Choice.values: 1 to 1,024 texts, each 1 byte to 16 KiB, in total at most 256 KiB"
+    good("choice/most", {"choice": {"values": repeated(["ab"], 1024)}}, "ab", ended, rule)
     texts = [repeated("b", MAX_CHOICE - 2, f"a{index:x}") for index in range(MAX_GRAMMAR // MAX_CHOICE)]
     bad("choice/too_long_in_total", {"choice": {"values": [*texts, "a"]}}, "grammar.choice", rule)
     bad(

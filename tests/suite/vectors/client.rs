@@ -74,9 +74,11 @@ impl Client {
         self.pool.get_service_by_name(service)?.methods().find(|found| found.name() == method)
     }
 
-    /// Returns true if the contract has the method and every field of the request.
+    /// Returns true if the contract has the method, and every field of the request and of the expected answer.
     pub(super) fn defines(&self, vector: &Vector) -> bool {
-        self.method(&vector.method).is_some_and(|method| self.of_json(method.input(), vector).is_some())
+        let Some(method) = self.method(&vector.method) else { return false };
+        let is_message = |expected: &Value| DynamicMessage::deserialize(method.output(), expected.clone()).is_ok();
+        self.of_json(method.input(), vector).is_some() && vector.expect.messages().all(is_message)
     }
 
     /// Returns true if the request's JSON and its bytes are the same message.
