@@ -226,8 +226,8 @@ def literal(options: Area, tokenize: Area, oracle: Oracle) -> None:
         ("literal", oracle.encode_literally(text), "TokenizeRequest.control_tokens: with LITERAL, all of it is plain text"),
     ):
         request = {"model": "markup", "text": text, "controlTokens": f"CONTROL_TOKENS_{name.upper()}"}
-        area_rule = f"oracle: tokenizers; render.proto {because}"
-        tokenize.add(f"added_tokens/{name}", "odd", TOKENIZE, request, {"response": {"tokenIds": ids}}, area_rule)
+        because = f"oracle: tokenizers; render.proto {because}"
+        tokenize.add(f"added_tokens/{name}", "odd", TOKENIZE, request, {"response": {"tokenIds": ids}}, because)
     rule = "render.proto CONTROL_TOKENS_LITERAL: "
     added = "every other added token that contains a bracket or a bar is a control token; others of words, and HTML tags, are text"
     roles = "trained roles may be part of a control token that the format writes, no other text may"
@@ -248,7 +248,7 @@ def literal(options: Area, tokenize: Area, oracle: Oracle) -> None:
 
 
 def without_control_tokens(whole: Tokenizer):
-    """Returns a function from a text to its ids. Of the added tokens, it knows only those that are text."""
+    """Returns a function from a text to its ids. It recognizes the added tokens of MARKUP_TEXT only."""
     given = json.loads(whole.to_str())
     given["added_tokens"] = [token for token in given["added_tokens"] if token["content"] in MARKUP_TEXT]
     given["post_processor"] = None

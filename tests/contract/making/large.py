@@ -155,7 +155,7 @@ def grammars(area: Area) -> None:
 
 
 def grows_costly(area: Area) -> None:
-    """Each letter has so many derivations that the parser's state exceeds its limit after some letters."""
+    """After some letters, the derivations of the text exceed the limit of the parser's state."""
     sums = " | ".join("s " * count for count in range(2, 40))
     area.add(
         "grows_too_costly",
