@@ -20,19 +20,25 @@ HERE = Path(__file__).parent
 
 def main() -> None:
     contract.load()
-    from making import generate, images, lifecycle, model, render, rules, task, texts, tls
+    from making import details, generate, images, large, lifecycle, marked, model, render, rules, task, texts, tls
     from making.oracle import Oracle
 
     shutil.rmtree(HERE / "model", ignore_errors=True)
     model.make(HERE / "model")
     model.make_long(HERE / "long", HERE / "model")
+    model.make_long(HERE / "longest", HERE / "model", model.LONGEST_CONTEXT)
     lifecycle.make_large(HERE / "large")
-    images.make_model(HERE / "vision")
+    images.make_models(HERE / "vision", HERE / "marked")
+    model.make_markup(HERE / "markup", HERE / "model")
     tls.make(HERE / "tls")
     oracle = Oracle(HERE / "model")
     areas = [area for module in (render, texts, generate, task, rules, lifecycle) for area in module.make(oracle)]
     areas.append(images.make())
-    rules.extend({area.name: area for area in areas}, oracle)
+    by_name = {area.name: area for area in areas}
+    rules.extend(by_name, oracle)
+    large.extend(by_name, oracle)
+    marked.extend(by_name["images"], HERE / "vision")
+    details.extend(by_name, oracle)
     (HERE / "vectors").mkdir(exist_ok=True)
     for old in (HERE / "vectors").glob("*.json"):
         old.unlink()

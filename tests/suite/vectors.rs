@@ -6,6 +6,7 @@ mod compare;
 mod examples;
 mod examples_run;
 mod exchange;
+mod expand;
 mod page;
 mod servers;
 
@@ -35,9 +36,12 @@ struct Vector {
     #[serde(default)]
     eventually: bool,
     request: Value,
-    request_binary: String,
+    /// None if the JSON has a part in short.
+    request_binary: Option<String>,
     #[serde(default)]
     binary_only: bool,
+    /// The compression of the message: `gzip`.
+    compression: Option<String>,
     cancel_after: Option<usize>,
     /// The server drains after this number of events. 0: after the headers of the request, before its message.
     signal_after: Option<usize>,
@@ -61,8 +65,19 @@ fn vectors() -> Vec<Vector> {
     let folder = repository().join("tests/contract/vectors");
     let mut files: Vec<_> = folder.read_dir().expect("vectors").map(|entry| entry.expect("a file").path()).collect();
     files.sort();
-    let read = |file| serde_json::from_slice::<Vec<Vector>>(&std::fs::read(file).expect("readable")).expect("vectors");
-    files.into_iter().flat_map(read).collect()
+    files.into_iter().flat_map(|file| expand::read::<Vec<Vector>>(&file)).collect()
+}
+
+impl Expectation {
+    /// Returns the expected messages, which may lack fields of the actual ones.
+    fn messages(&self) -> impl Iterator<Item = &Value> {
+        self.response.iter().chain(self.events.iter().flatten())
+    }
+
+    /// Returns true if the events contain `progress`. Otherwise such events are skipped.
+    fn keeps_progress(&self) -> bool {
+        self.events.iter().flatten().any(|event| event.get("progress").is_some())
+    }
 }
 
 /// Replays vectors, grouped by server. Returns the differences.

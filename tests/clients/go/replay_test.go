@@ -24,6 +24,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/code"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	_ "google.golang.org/grpc/encoding/gzip" // registers the compressor
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -150,7 +151,7 @@ func (v *vector) differences(server *server) []string {
 	if err != nil {
 		return []string{err.Error()}
 	}
-	sent, err := v.decoded(v.RequestBinary)
+	sent, err := v.own()
 	if err != nil {
 		return []string{err.Error()}
 	}
@@ -191,7 +192,7 @@ func (v *vector) call(server *server) *answer {
 			continue
 		}
 		result.messages = append(result.messages, message)
-		if _, isProgress := message["progress"]; isProgress {
+		if _, isProgress := message["progress"]; isProgress && !v.keepsProgress() {
 			continue
 		}
 		if count++; count == v.CancelAfter {
@@ -266,6 +267,9 @@ func open(ctx context.Context, server *server, r *request, result *answer) (func
 	client := reflect.ValueOf(clients[service]).Call([]reflect.Value{reflect.ValueOf(connection)})[0]
 	ctx = metadata.NewOutgoingContext(ctx, metadata.New(r.Metadata))
 	arguments := []any{ctx, message, grpc.Header(&result.headers), grpc.Trailer(&result.trailer)}
+	if r.Compression != "" {
+		arguments = append(arguments, grpc.UseCompressor(r.Compression))
+	}
 	values := make([]reflect.Value, len(arguments))
 	for i, argument := range arguments {
 		values[i] = reflect.ValueOf(argument)
@@ -357,6 +361,14 @@ func failure(err error) object {
 	return result
 }
 
+// keepsProgress returns true if the vector expects progress events. Otherwise they are skipped.
+func (v *vector) keepsProgress() bool {
+	return slices.ContainsFunc(v.Expect.Events, func(event any) bool {
+		_, isProgress := event.(object)["progress"]
+		return isProgress
+	})
+}
+
 func (v *vector) compareContent(answer *answer) []string {
 	var expected, result object
 	switch {
@@ -367,12 +379,7 @@ func (v *vector) compareContent(answer *answer) []string {
 		}
 	case v.Expect.Events != nil:
 		expected = object{"events": v.Expect.Events}
-		keeps := false
-		for _, event := range v.Expect.Events {
-			_, isProgress := event.(object)["progress"]
-			keeps = keeps || isProgress
-		}
-		result = object{"events": joined(answer.messages, keeps)}
+		result = object{"events": joined(answer.messages, v.keepsProgress())}
 	}
 	return append(differences(expected, result, ""), present(v.Expect.Absent, result)...)
 }
@@ -413,7 +420,7 @@ func TestRead(t *testing.T) {
 	for _, file := range files {
 		sent, good := readRequests(t, file), 0
 		for _, vector := range all {
-			own, err := vector.decoded(vector.RequestBinary)
+			own, err := vector.own()
 			other, otherErr := vector.decoded(sent[vector.Name])
 			if err != nil || otherErr != nil || !proto.Equal(own, other) {
 				t.Errorf("%s: differs in %s", vector.Name, filepath.Base(file))

@@ -1,11 +1,14 @@
 package contract
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 
 	_ "google.golang.org/genproto/googleapis/rpc/errdetails" // for Any in JSON
@@ -24,8 +27,9 @@ type request struct {
 	Metadata      map[string]string `json:"metadata"`
 	DeadlineMs    int               `json:"deadline_ms"`
 	Request       json.RawMessage   `json:"request"`
-	RequestBinary string            `json:"request_binary"`
+	RequestBinary *string           `json:"request_binary"` // unset if the JSON has a part in short
 	BinaryOnly    bool              `json:"binary_only"`
+	Compression   string            `json:"compression"`
 }
 
 // An expectation is the expected answer: a message, or the events of a stream, or an error, or events and an error.
@@ -43,7 +47,7 @@ type vector struct {
 	Server      string      `json:"server"`
 	CancelAfter int         `json:"cancel_after"`
 	SignalAfter *int        `json:"signal_after"` // let the server drain after this number of events; 0: before the message
-	Eventually  bool        `json:"eventually"` // repeat the call until its answer is the expected one
+	Eventually  bool        `json:"eventually"`   // repeat the call until its answer is the expected one
 	Expect      expectation `json:"expect"`
 }
 
@@ -86,10 +90,52 @@ func readJSON(file string, value any) error {
 	if err != nil {
 		return err
 	}
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.UseNumber()
+	var content any
+	if err := decoder.Decode(&content); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if text, err = json.Marshal(expanded(content)); err != nil {
+		return err
+	}
 	if err := json.Unmarshal(text, value); err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
 	return nil
+}
+
+// expanded returns JSON with the text or list that each {"before", "repeat", "count", "after"} means.
+func expanded(value any) any {
+	switch value := value.(type) {
+	case []any:
+		for i := range value {
+			value[i] = expanded(value[i])
+		}
+	case map[string]any:
+		for key := range value {
+			value[key] = expanded(value[key])
+		}
+		if number, ok := value["count"].(json.Number); ok {
+			return repeated(value, number)
+		}
+	}
+	return value
+}
+
+func repeated(value map[string]any, number json.Number) any {
+	count, _ := strconv.Atoi(number.String())
+	switch part := value["repeat"].(type) {
+	case string:
+		before, _ := value["before"].(string)
+		after, _ := value["after"].(string)
+		return before + strings.Repeat(part, count) + after
+	case []any:
+		before, _ := value["before"].([]any)
+		after, _ := value["after"].([]any)
+		return slices.Concat(before, slices.Repeat(part, count), after)
+	}
+	return value
 }
 
 // split returns the service and the name of a method, such as `tandem.task.v1.TaskService/RunTask`.
@@ -140,13 +186,21 @@ func (r *request) answer() (proto.Message, error) {
 // message returns the message of the request's JSON, or of its bytes if only these have it.
 func (r *request) message() (proto.Message, error) {
 	if r.BinaryOnly {
-		return r.decoded(r.RequestBinary)
+		return r.own()
 	}
 	message, err := r.empty()
 	if err != nil || len(r.Request) == 0 {
 		return message, err
 	}
 	return message, protojson.Unmarshal(r.Request, message)
+}
+
+// own returns the message of the request's bytes, or of its JSON if it has no bytes.
+func (r *request) own() (proto.Message, error) {
+	if r.RequestBinary == nil {
+		return r.message()
+	}
+	return r.decoded(*r.RequestBinary)
 }
 
 // decoded returns the message of other bytes, in base64.

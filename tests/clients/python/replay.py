@@ -25,6 +25,7 @@ from pathlib import Path
 import grpc
 import stubs
 from compare import check, differences, joined, present
+from expand import expanded
 from google.protobuf import json_format, symbol_database
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -51,7 +52,7 @@ def import_services(out):
 
 def vectors():
     for path in sorted((CONTRACT / "vectors").glob("*.json")):
-        yield from json.loads(path.read_text(encoding="utf8"))
+        yield from json.loads(path.read_text(encoding="utf8"), object_hook=expanded)
 
 
 def is_chosen(vector):
@@ -71,6 +72,12 @@ def request_of(vector, data=None):
     if data is None and vector.get("binary_only"):
         data = base64.b64decode(vector["request_binary"])
     return json_format.ParseDict(vector["request"], type_()) if data is None else type_.FromString(data)
+
+
+def own_request_of(vector):
+    """Returns the request of the vector's bytes, or of its JSON if it has no bytes."""
+    data = vector.get("request_binary")
+    return request_of(vector, None if data is None else base64.b64decode(data))
 
 
 def as_json(message):
@@ -146,8 +153,7 @@ class Replay:
     async def differences(self, server, vector):
         """Returns a line for each difference between a vector and the answer to it."""
         lines = []
-        data = base64.b64decode(vector["request_binary"])
-        if not vector.get("binary_only") and request_of(vector) != request_of(vector, data):
+        if not vector.get("binary_only") and request_of(vector) != own_request_of(vector):
             lines.append("request_binary: differs from request")
         for attempt in range(EVENTUALLY_SECONDS * 20):
             if attempt > 0:
@@ -162,7 +168,8 @@ class Replay:
         stub = self.services[service](server.control if service == CONTROL else server.channel)
         metadata = list(vector.get("metadata", {}).items())
         timeout = vector.get("deadline_ms", 60_000) / 1000
-        return getattr(stub, name)(request_of(vector), timeout=timeout, metadata=metadata)
+        compression = grpc.Compression.Gzip if vector.get("compression") else None
+        return getattr(stub, name)(request_of(vector), timeout=timeout, metadata=metadata, compression=compression)
 
     async def late_call(self, server, vector):
         """Opens a call, lets the server drain, and then sends the call's message."""
@@ -197,13 +204,18 @@ class Replay:
         count = 0
         async for message in call:
             answer.messages.append(as_json(message))
-            if "progress" in answer.messages[-1]:
+            if "progress" in answer.messages[-1] and not keeps_progress(vector):
                 continue
             count += 1
             if count == vector.get("cancel_after"):
                 call.cancel()
             if count == vector.get("signal_after"):
                 await server.terminate()
+
+
+def keeps_progress(vector):
+    """Returns true if the vector expects `progress` events. Otherwise they are skipped."""
+    return any("progress" in event for event in vector["expect"].get("events", ()))
 
 
 def compared(vector, answer):
@@ -223,8 +235,7 @@ def compared(vector, answer):
         result = answer.messages[0] if answer.messages else {}
         yield from differences(expected["response"], result)
     elif "events" in expected:
-        keeps_progress = any("progress" in event for event in expected["events"])
-        result = {"events": joined(answer.messages, keeps_progress)}
+        result = {"events": joined(answer.messages, keeps_progress(vector))}
         yield from differences({"events": expected["events"]}, result)
     yield from present(expected.get("absent", ()), result)
 
@@ -267,8 +278,7 @@ def read(folder):
 
 
 def is_sent(vector, data):
-    own = request_of(vector, base64.b64decode(vector["request_binary"]))
-    return data is not None and request_of(vector, base64.b64decode(data)) == own
+    return data is not None and request_of(vector, base64.b64decode(data)) == own_request_of(vector)
 
 
 def check_newer():

@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 
 import grpc
+from expand import expanded
 
 START_SECONDS = 120
 
@@ -23,7 +24,7 @@ class Servers:
 
     def __init__(self, contract, programs, folder):
         self.contract, self.programs, self.folder = contract, programs, folder
-        self.specs = json.loads((contract / "servers.json").read_text(encoding="utf8"))
+        self.specs = json.loads((contract / "servers.json").read_text(encoding="utf8"), object_hook=expanded)
         self.running = {}
 
     async def get(self, key):

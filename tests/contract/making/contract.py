@@ -2,6 +2,7 @@
 
 import base64
 import importlib
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -52,14 +53,13 @@ class Area:
         assert all(vector["name"] != name for vector in self.vectors), name
         method = method if method.startswith("grpc.") else f"tandem.{method}"
         kind, response = types(method)
-        encoded = json_format.ParseDict(request, kind()).SerializeToString(deterministic=True)
+        encoded = json_format.ParseDict(expanded(request), kind()).SerializeToString(deterministic=True)
         check(expect, response, name)
         vector = {"name": name, "rule": because, "server": server, "method": method}
-        vector |= {key: options[key] for key in ("metadata", "deadline_ms", "eventually") if key in options}
-        vector |= {
-            "request": request,
-            "request_binary": base64.b64encode(encoded if binary is None else binary).decode(),
-        }
+        vector |= {key: options[key] for key in ("metadata", "deadline_ms", "eventually", "compression") if key in options}
+        vector["request"] = request
+        if json.dumps(expanded(request)) == json.dumps(request):
+            vector["request_binary"] = base64.b64encode(encoded if binary is None else binary).decode()
         vector |= {key: options[key] for key in ("cancel_after", "signal_after") if key in options}
         if binary is not None:
             vector["binary_only"] = True
@@ -69,9 +69,27 @@ class Area:
 def check(expect: dict, response, name: str) -> None:
     """Fails if an expectation is not in the contract's terms."""
     for item in [expect["response"]] if "response" in expect else expect.get("events", []):
-        json_format.ParseDict(item, response())
+        json_format.ParseDict(expanded(item), response())
     known = {"response", "events", "error", "absent", "headers"}
     assert set(expect) <= known and set(expect) & {"response", "events", "error"}, name
+
+
+def repeated(part, count: int, before=None, after=None) -> dict:
+    """Returns a text or a list in short: `before`, `count` times `part`, `after`."""
+    ends = {"before": before, "after": after}
+    return {"repeat": part, "count": count} | {key: value for key, value in ends.items() if value is not None}
+
+
+def expanded(value):
+    """Returns JSON with the texts and lists that its parts in short mean."""
+
+    def expand(found):
+        if "repeat" not in found:
+            return found
+        part = found["repeat"]
+        return found.get("before", part[:0]) + part * found["count"] + found.get("after", part[:0])
+
+    return json.loads(json.dumps(value), object_hook=expand)
 
 
 def error(code, reason, field=None, retry=False, resource=None, **more):

@@ -13,6 +13,7 @@ from .task import TASK
 REPOSITORY = Path(__file__).parents[3]
 ORACLE = "oracle: transformers, by tests/golden/make_image_architectures.py"
 LIMIT = 12
+MARKED = "gemma4_both_ways"
 
 
 def helper():
@@ -21,9 +22,11 @@ def helper():
     return importlib.import_module("vision")
 
 
-def make_model(folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    helper().write_model(folder)
+def make_models(folder: Path, marked: Path) -> None:
+    """Writes the two models. The expansion of an image consists of special tokens in the second only."""
+    for name, to in ((None, folder), (MARKED, marked)):
+        to.mkdir(exist_ok=True)
+        helper().write_model(to, *([name] if name else []))
 
 
 def make() -> Area:

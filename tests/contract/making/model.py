@@ -11,8 +11,12 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 SEED = 7
 CONTEXT = 256
 LONG_CONTEXT = 65536
+LONGEST_CONTEXT = 1 << 20
 SPECIAL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|media|>"]
 ADDED = ["<think>", "</think>", "<tool_call>", "</tool_call>"]
+MARKUP_SPECIAL = ["<|user|>", "<|hello|>"]
+MARKUP_CONTROL = ["<|fim_prefix|>", "<mask>", "[PAD9]"]
+MARKUP_TEXT = ["<b>", "notes", "   "]
 MERGES = (
     "t h|th e|i n|a n|e r|o n|Ġ t|Ġt h|Ġth e|Ġ a|Ġ s|Ġ i|o u|r e|e n|i s|o r|a t|l l|u s|us er|"
     "h e|he ll|hell o|w or|l d|wor ld|Ġ wor|Ġwor ld|n u|nu m|1 2|12 3|Ċ Ċ|Ġ Ġ|Ã ¤|ð Ł"
@@ -107,11 +111,20 @@ def make(folder: Path) -> None:
     (folder / "generation_config.json").write_text(json.dumps(generation, indent=2) + "\n")
 
 
-def make_long(folder: Path, model: Path) -> None:
+def make_long(folder: Path, model: Path, context: int = LONG_CONTEXT) -> None:
     """Writes the config of the same model with a long context."""
     folder.mkdir(exist_ok=True)
-    config = json.loads((model / "config.json").read_text()) | {"max_position_embeddings": LONG_CONTEXT}
+    config = json.loads((model / "config.json").read_text()) | {"max_position_embeddings": context}
     (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def make_markup(folder: Path, model: Path) -> None:
+    """Writes the tokenizer with more added tokens: control tokens, and text."""
+    folder.mkdir(exist_ok=True)
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    tokenizer.add_special_tokens([AddedToken(text, normalized=False) for text in MARKUP_SPECIAL])
+    tokenizer.add_tokens([AddedToken(text, normalized=False) for text in [*MARKUP_CONTROL, *MARKUP_TEXT]])
+    tokenizer.save(str(folder / "tokenizer.json"))
 
 
 def write_tokenizer(folder: Path) -> None:

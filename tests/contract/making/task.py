@@ -1,6 +1,6 @@
 """Vectors of TaskService, and of what every method has: credentials, limits, overload, drain."""
 
-from .contract import Area, error, invalid
+from .contract import Area, error, invalid, repeated
 from .generate import CONTROL, GENERATE, GREEDY, LOADED, Run
 from .oracle import NAME, Oracle
 from .render import RENDER, blocks, image_block, talk, user
@@ -346,7 +346,7 @@ def limits(oracle: Oracle) -> Area:
         "too_many_values",
         "render",
         RENDER,
-        {"conversation": talk(user("a"), templateArgsJson='{"extra": [' + "0," * 131072 + "0]}")},
+        {"conversation": talk(user("a"), templateArgsJson=repeated("0,", 131072, '{"extra": [', "0]}"))},
         too_large,
         "proto/ERRORS.md MESSAGE_TOO_LARGE: more than 131,072 JSON values in one conversation",
     )

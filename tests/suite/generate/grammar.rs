@@ -1,5 +1,8 @@
 //! Outputs that must follow a grammar, with the real model.
 
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use gen_svc::engine::{Config, Engine, Event, FinishReason};
@@ -7,8 +10,10 @@ use gen_svc::error::Error;
 use gen_svc::grammar::Grammar;
 use gen_svc::request::{GenerateRequest, Input, SamplingOptions, StopOptions};
 use serde_json::{Value, json};
+use tandem_common::status::Reason;
 use tandem_model_files::tokenizer::{CancelScope, TokenizerError};
 use tandem_tests::{binary, default_model, error_texts, goldens};
+use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
@@ -263,6 +268,40 @@ fn trial_ends_when_its_caller_has_gone() {
     cancelled.cancel();
     let ended = preparation.join().expect("no panic");
     assert!(matches!(ended, Err(Error::Tokenize(TokenizerError::Cancelled))), "{ended:?}");
+}
+
+/// Writes a program that reads its input and then waits. A child writes it: this process has no open
+/// file that would stop it from being run.
+fn waiting_program(folder: &TempDir) -> PathBuf {
+    let program = folder.path().join("wait");
+    let write = "printf '#!/bin/sh\ncat > /dev/null\nexec sleep 120\n' > \"$0\" && chmod +x \"$0\"";
+    assert!(Command::new("sh").args(["-c", write]).arg(&program).status().expect("sh runs").success());
+    program
+}
+
+#[test]
+fn grammar_beyond_the_queue_of_grammars_is_refused() {
+    const COMPILED_OR_QUEUED: usize = 34;
+    let folder = TempDir::new().expect("a temporary folder");
+    let engine = engine(|config| config.grammar_trials = Some(waiting_program(&folder)));
+    let cancelled = CancellationToken::new();
+    let (sender, ends) = mpsc::channel();
+    for i in 0..=COMPILED_OR_QUEUED {
+        let (engine, token, sender) = (engine.clone(), cancelled.clone(), sender.clone());
+        let grammar = Grammar::Lark(format!("start: A\nA: /[ab]{{1,4}}/ & /[bc]{{{i}}}/"));
+        std::thread::spawn(move || {
+            let _scope = CancelScope::start(token);
+            let _ = sender.send(request(grammar, 0).prepare(engine.model()).map(drop));
+        });
+    }
+    // All others wait for programs that do not end.
+    let first = ends.recv().expect("one is refused").expect_err("the queue is full");
+    assert_eq!(first.reason(), Reason::GrammarQueueFull, "{first:?}");
+    cancelled.cancel();
+    for _ in 0..COMPILED_OR_QUEUED {
+        let ended = ends.recv().expect("it ends");
+        assert!(matches!(ended, Err(Error::Tokenize(TokenizerError::Cancelled))), "{ended:?}");
+    }
 }
 
 #[test]

@@ -93,7 +93,8 @@ async fn health_check_covers_every_service() {
     }
     let request = HealthCheckRequest { service: "tandem.generate.v1.GenerateService".to_owned() };
     let status = client.check(request).await.expect_err("served elsewhere");
-    assert_eq!(failed(&status).code, Code::NotFound);
+    let failed = failed(&status);
+    assert_eq!((failed.code, failed.reason.as_str()), (Code::NotFound, "TRANSPORT"));
 }
 
 /// Sends half a message from a client without its own timer. Returns the failure of the call.

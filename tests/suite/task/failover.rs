@@ -462,6 +462,16 @@ async fn control_characters_of_a_replica_are_escaped() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn reason_that_this_version_does_not_define_is_generation_failed_with_its_code() {
+    let details = ErrorDetails::with_error_info("ADDED_LATER", "tandem", HashMap::new());
+    let replica = ScriptedReplica::new(Err(Status::with_error_details(Code::Aborted, "a text", details)));
+    let (_service, client) = serve_with_one_replica(replica, UnhealthyAtFirst(0.into())).await;
+    let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect_err("it fails");
+    let reason = answer.get_error_details().error_info().map(|info| info.reason.clone());
+    assert_eq!((answer.code(), reason.as_deref()), (Code::Aborted, Some("GENERATION_FAILED")));
+}
+
 #[tokio::test]
 async fn replica_listed_twice_is_one_replica() {
     let uri: Uri = "http://127.0.0.1:1".parse().expect("an address");

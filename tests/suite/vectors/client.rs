@@ -15,7 +15,7 @@ use tandem_tests::repository;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::metadata::{KeyAndValueRef, MetadataKey, MetadataMap};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_types::StatusExt as _;
@@ -74,15 +74,17 @@ impl Client {
         self.pool.get_service_by_name(service)?.methods().find(|found| found.name() == method)
     }
 
-    /// Returns true if the contract has the method and every field of the request.
+    /// Returns true if the contract has the method, and every field of the request and of the expected answer.
     pub(super) fn defines(&self, vector: &Vector) -> bool {
-        self.method(&vector.method).is_some_and(|method| self.of_json(method.input(), vector).is_some())
+        let Some(method) = self.method(&vector.method) else { return false };
+        let is_message = |expected: &Value| DynamicMessage::deserialize(method.output(), expected.clone()).is_ok();
+        self.of_json(method.input(), vector).is_some() && vector.expect.messages().all(is_message)
     }
 
     /// Returns true if the request's JSON and its bytes are the same message.
     pub(super) fn reads_json_and_bytes_alike(&self, vector: &Vector) -> bool {
         let input = self.method(&vector.method).expect("a method").input();
-        let own = self.request_of(vector, &vector.request_binary);
+        let own = self.own_request(vector);
         self.of_json(input, vector).is_some_and(|message| json(&message) == json(&own))
     }
 
@@ -93,10 +95,18 @@ impl Client {
     /// Returns the vector's request, from its JSON unless only its bytes have it.
     pub(super) fn request(&self, vector: &Vector) -> DynamicMessage {
         if vector.binary_only {
-            return self.request_of(vector, &vector.request_binary);
+            return self.own_request(vector);
         }
         let input = self.method(&vector.method).expect("a method").input();
         self.of_json(input, vector).unwrap_or_else(|| panic!("{}: request", vector.name))
+    }
+
+    /// Returns the request of the vector's bytes, or of its JSON if it has no bytes.
+    pub(super) fn own_request(&self, vector: &Vector) -> DynamicMessage {
+        match &vector.request_binary {
+            Some(bytes) => self.request_of(vector, bytes),
+            None => self.request(vector),
+        }
     }
 
     /// Returns the request of other bytes, in base64.
@@ -136,7 +146,7 @@ impl Client {
             let message = json(&message);
             let is_progress = message.get("progress").is_some();
             answer.messages.push(message);
-            if is_progress {
+            if is_progress && !vector.expect.keeps_progress() {
                 continue;
             }
             count += 1;
@@ -206,6 +216,9 @@ impl Client {
     ) -> Result<Call, Status> {
         let method = self.method(&vector.method).unwrap_or_else(|| panic!("{}: no method", vector.name));
         let mut client = tonic::client::Grpc::new(server.channel(&vector.method)).max_decoding_message_size(64 << 20);
+        if vector.compression.is_some() {
+            client = client.send_compressed(CompressionEncoding::Gzip);
+        }
         client.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
         let path = format!("/{}", vector.method).parse().expect("a path");
         let (metadata, events, _) =

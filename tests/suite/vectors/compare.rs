@@ -40,8 +40,7 @@ pub(super) fn differences(
         root = messages.into_iter().next().unwrap_or_default();
         differ("", response, Some(&root), &mut found);
     } else if let Some(events) = &expected.events {
-        let keeps_progress = events.iter().any(|event| event.get("progress").is_some());
-        root = json!({"events": joined(messages, keeps_progress)});
+        root = json!({"events": joined(messages, expected.keeps_progress())});
         differ("", &json!({"events": events}), Some(&root), &mut found);
     }
     let present = expected.absent.iter().filter(|path| at(&root, path).is_some());
@@ -123,20 +122,22 @@ fn joined(events: Vec<Value>, keeps_progress: bool) -> Vec<Value> {
     result
 }
 
+/// Adds a delta that has content to a run: to the last delta of its output, or as a new one.
 fn join_delta(run: &mut Vec<Map<String, Value>>, delta: Map<String, Value>) {
-    let key = |delta: &Map<String, Value>| (delta.get("outputIndex").cloned(), delta.get("reasoning").cloned());
-    match run.iter_mut().find(|joined| key(joined) == key(&delta)) {
-        Some(joined) => append(joined, delta),
-        None => run.push(delta),
+    if !["text", "bytes", "tokenIds", "tokens"].iter().any(|key| delta.contains_key(*key)) {
+        return;
+    }
+    let last = run.iter_mut().rfind(|joined| joined.get("outputIndex") == delta.get("outputIndex"));
+    match last {
+        Some(joined) if joined.get("reasoning") == delta.get("reasoning") => append(joined, delta),
+        _ => run.push(delta),
     }
 }
 
-/// Returns the joined deltas of a run that have content, by output.
+/// Returns the joined deltas of a run, by output.
 fn deltas(mut run: Vec<Map<String, Value>>) -> impl Iterator<Item = Value> {
     run.sort_by_key(|delta| delta.get("outputIndex").and_then(Value::as_u64));
-    let has_content =
-        |delta: &Map<String, Value>| ["text", "bytes", "tokenIds", "tokens"].iter().any(|key| delta.contains_key(*key));
-    run.into_iter().filter(has_content).map(|delta| json!({"delta": delta}))
+    run.into_iter().map(|delta| json!({"delta": delta}))
 }
 
 /// Appends texts, bytes and lists.

@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 
 use super::client::{Call, Client};
-use super::{Expectation, Vector};
+use super::{Expectation, Vector, expand};
 
 const CONTROL_SERVICE: &str = "tandem.generate.v1.ControlService/";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
@@ -98,8 +98,8 @@ fn contract() -> PathBuf {
 
 impl Servers {
     pub(super) fn new() -> Self {
-        let text = std::fs::read_to_string(contract().join("servers.json")).expect("servers.json");
-        Self { specs: serde_json::from_str(&text).expect("servers"), running: HashMap::new(), is_newer: false }
+        let specs = expand::read(&contract().join("servers.json"));
+        Self { specs, running: HashMap::new(), is_newer: false }
     }
 
     pub(super) fn of_a_newer_version() -> Self {
@@ -262,8 +262,9 @@ fn call(method: &str, request: Value) -> Vector {
         deadline_ms: None,
         eventually: false,
         request,
-        request_binary: String::new(),
+        request_binary: None,
         binary_only: false,
+        compression: None,
         cancel_after: None,
         signal_after: None,
         expect,

@@ -17,29 +17,29 @@ SPECIAL = 257  # the first special token
 MASK = (1 << 64) - 1
 
 
-def write_model(folder):
-    """Writes the model's files."""
+def write_model(folder, name=CASE):
+    """Writes the files of a model of the golden."""
     golden = json.loads(GOLDEN.read_text(encoding="utf8"))
-    case = next(case for case in golden["cases"] if case["name"] == CASE)
+    case = next(case for case in golden["cases"] if case["name"] == name)
     family = golden["families"][case["family"]]
     files = {**case["files"], "tokenizer.json": tokenizer(family["tokens"])}
-    for name, value in files.items():
-        (folder / name).write_text(json.dumps(value), encoding="utf8")
+    for file, value in files.items():
+        (folder / file).write_text(json.dumps(value), encoding="utf8")
     (folder / "chat_template.jinja").write_text(family["template"], encoding="utf8")
     (folder / "model.safetensors").write_bytes(safetensors(case, SPECIAL + len(family["tokens"])))
 
 
-def conversations():
-    """Returns the conversations whose images are all files: messages with base64 data, and greedy token ids."""
+def conversations(name=CASE):
+    """Returns the conversations whose images are all files: messages with base64 data, ids of prompt and answer."""
     golden = json.loads(GOLDEN.read_text(encoding="utf8"))
-    case = next(case for case in golden["cases"] if case["name"] == CASE)
+    case = next(case for case in golden["cases"] if case["name"] == name)
     found = []
     for given in case["conversations"]:
         images = [block for message in given["messages"] for block in message["content"] if block["type"] == "image"]
         if images and all("file" in image for image in images):
             for image in images:
                 image["base64"] = golden["files"][image.pop("file")]
-            found.append({"messages": given["messages"], "greedy": given["greedy"]})
+            found.append({"messages": given["messages"], "prompt": given["prompt"], "greedy": given["greedy"]})
     return found
 
 

@@ -3,7 +3,7 @@
 import { type DescMessage, type DescMethod, type DescMethodServerStreaming, fromBinary, type Message, toBinary } from "@bufbuild/protobuf";
 import { anyUnpack } from "@bufbuild/protobuf/wkt";
 import { type CallOptions, Code, ConnectError, createClient, type Transport } from "@connectrpc/connect";
-import { createGrpcTransport } from "@connectrpc/connect-node";
+import { compressionGzip, createGrpcTransport } from "@connectrpc/connect-node";
 import * as grpc from "@grpc/grpc-js";
 import {
   BadRequestSchema,
@@ -42,7 +42,13 @@ export const LIBRARIES: Record<string, Library> = { "grpc-js": grpcJs, connect }
 function grpcJs(server: Server, request: Request): Call {
   const method = methodOf(request);
   const secured = server.authority && grpc.credentials.createSsl(server.authority);
-  const options = { "grpc.max_receive_message_length": -1, "grpc.max_send_message_length": -1 };
+  const options = {
+    "grpc.max_receive_message_length": -1,
+    "grpc.max_send_message_length": -1,
+    "grpc.default_compression_algorithm": request.compression
+      ? grpc.compressionAlgorithms.gzip
+      : grpc.compressionAlgorithms.identity,
+  };
   const { beforeMessage } = request;
   const Service = grpc.makeClientConstructor(definitions(method, !!beforeMessage), method.parent.typeName);
   const client: any = new Service(address(server, method), secured ?? grpc.credentials.createInsecure(), options);
@@ -115,7 +121,8 @@ function connect(server: Server, request: Request): Call {
   const method = methodOf(request);
   const baseUrl = `${server.authority ? "https" : "http"}://${address(server, method)}`;
   const nodeOptions = server.authority ? { ca: server.authority } : {};
-  const transport = createGrpcTransport({ baseUrl, nodeOptions });
+  const compression = request.compression && { sendCompression: compressionGzip, compressMinBytes: 0 };
+  const transport = createGrpcTransport({ baseUrl, nodeOptions, ...compression });
   const client: any = createClient(method.parent, transport);
   const abort = new AbortController();
   const call: Call = { messages: read(), metadata: new Map(), cancel: () => abort.abort() };

@@ -8,7 +8,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { createClient } from "@connectrpc/connect";
 import { createGrpcTransport } from "@connectrpc/connect-node";
 import { Health, HealthCheckResponse_ServingStatus as Status } from "./contract/grpc/health/v1/health_pb.js";
-import { CONTRACT, REPOSITORY, type Request } from "./vectors.js";
+import { CONTRACT, readJson, REPOSITORY, type Request } from "./vectors.js";
 
 const PROGRAMS = resolve(process.env.TANDEM_PROGRAMS ?? join(REPOSITORY, "target/debug"));
 const START_SECONDS = 120;
@@ -31,7 +31,7 @@ export interface Spec {
 
 /** The running servers. */
 export class Servers {
-  readonly #specs: Record<string, Spec> = JSON.parse(readFileSync(join(CONTRACT, "servers.json"), "utf8"));
+  readonly #specs: Record<string, Spec> = readJson(join(CONTRACT, "servers.json")) as Record<string, Spec>;
   readonly #running = new Map<string, Server>();
 
   /** `folder` gets the servers' files and logs. */

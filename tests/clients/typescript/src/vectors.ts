@@ -38,8 +38,11 @@ export interface Request {
   metadata?: Record<string, string>;
   deadline_ms?: number;
   request?: JsonValue;
+  /** Unset if the JSON has a part in short. */
   request_binary?: string;
   binary_only?: boolean;
+  /** Send the message compressed. */
+  compression?: "gzip";
   /** Called between the headers of the request and its message. */
   beforeMessage?: () => Promise<void>;
 }
@@ -47,7 +50,6 @@ export interface Request {
 export interface Vector extends Request {
   name: string;
   server: string;
-  request_binary: string;
   cancel_after?: number;
   /** Let the server drain after this number of events. 0: after the headers of the request, before its message. */
   signal_after?: number;
@@ -70,7 +72,20 @@ export function vectors(): Vector[] {
   const folder = join(CONTRACT, "vectors");
   if (!existsSync(folder)) throw new Error(`no vectors in ${folder}`);
   const files = readdirSync(folder).filter((name) => name.endsWith(".json"));
-  return files.sort().flatMap((name) => JSON.parse(readFileSync(join(folder, name), "utf8")) as Vector[]);
+  return files.sort().flatMap((name) => readJson(join(folder, name)) as Vector[]);
+}
+
+/** Reads a file of the contract. */
+export function readJson(file: string): unknown {
+  return JSON.parse(readFileSync(file, "utf8"), (_, value) => expanded(value));
+}
+
+/** Returns the text or list that `{"before", "repeat", "count", "after"}` means, or any other value unchanged. */
+function expanded(value: any): unknown {
+  if (typeof value !== "object" || value === null || !("repeat" in value)) return value;
+  const { before, repeat, count, after } = value;
+  if (typeof repeat === "string") return (before ?? "") + repeat.repeat(count) + (after ?? "");
+  return [...(before ?? []), ...Array(count).fill(repeat).flat(), ...(after ?? [])];
 }
 
 /** Returns the descriptor of a method, such as `tandem.task.v1.TaskService/RunTask`. */
@@ -86,6 +101,12 @@ export function messageOf(request: Request): Message {
   const { input } = methodOf(request);
   if (request.binary_only) return decoded(input, request.request_binary!);
   return fromJson(input, request.request ?? {}, { registry: TYPES });
+}
+
+/** Returns the message of a request's bytes, or of its JSON if it has no bytes. */
+export function ownMessageOf(request: Request): Message {
+  const { request_binary } = request;
+  return request_binary === undefined ? messageOf(request) : decoded(methodOf(request).input, request_binary);
 }
 
 export function decoded(type: DescMessage, base64: string): Message {

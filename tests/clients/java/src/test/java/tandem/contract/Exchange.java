@@ -44,7 +44,7 @@ final class Exchange {
     List<String> lines = new ArrayList<>();
     for (Vector vector : vectors) {
       String bytes = sent.get(vector.name);
-      if (bytes == null || !vector.decoded(bytes).equals(vector.decoded(vector.requestBinary))) {
+      if (bytes == null || !vector.decoded(bytes).equals(vector.own())) {
         lines.add(vector.name + ": differs in " + file.getFileName());
       }
     }

@@ -58,8 +58,8 @@ final class Servers implements AutoCloseable {
   /** {@code folder} gets the servers' files and logs. */
   Servers(Path folder) throws IOException {
     this.folder = folder;
-    String text = Files.readString(Vectors.CONTRACT.resolve("servers.json"));
-    specs = new Gson().fromJson(text, new TypeToken<Map<String, Spec>>() {});
+    JsonElement json = Vectors.json(Vectors.CONTRACT.resolve("servers.json"));
+    specs = new Gson().fromJson(json, new TypeToken<Map<String, Spec>>() {});
   }
 
   Server get(String key) throws IOException, InterruptedException {

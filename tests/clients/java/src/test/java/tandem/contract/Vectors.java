@@ -2,7 +2,10 @@ package tandem.contract;
 
 import com.google.gson.Gson;
 import com.google.gson.JsonArray;
+import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
+import com.google.gson.JsonParser;
+import com.google.gson.JsonPrimitive;
 import com.google.gson.annotations.SerializedName;
 import com.google.protobuf.Descriptors.FileDescriptor;
 import com.google.protobuf.InvalidProtocolBufferException;
@@ -19,8 +22,10 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Base64;
+import java.util.Collections;
 import java.util.List;
 import java.util.Map;
+import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import tandem.generate.v1.ControlServiceGrpc;
 import tandem.generate.v1.GenerateServiceGrpc;
@@ -49,8 +54,9 @@ final class Vectors {
     Map<String, String> metadata = Map.of();
     @SerializedName("deadline_ms") long deadlineMs = 60_000;
     JsonObject request = new JsonObject();
-    @SerializedName("request_binary") String requestBinary;
+    @SerializedName("request_binary") String requestBinary; // unset if the JSON has a part in short
     @SerializedName("binary_only") boolean binaryOnly;
+    String compression;
 
     @SuppressWarnings("unchecked") // all methods have generated messages
     MethodDescriptor<Message, Message> descriptor() {
@@ -64,11 +70,16 @@ final class Vectors {
     /** Returns the message of the request's JSON, or of its bytes if only these have it. */
     Message message() throws InvalidProtocolBufferException {
       if (binaryOnly) {
-        return decoded(requestBinary);
+        return own();
       }
       Message.Builder builder = empty().newBuilderForType();
       JsonFormat.parser().usingTypeRegistry(TYPES).merge(request.toString(), builder);
       return builder.build();
+    }
+
+    /** Returns the message of the request's bytes, or of its JSON if it has no bytes. */
+    Message own() throws InvalidProtocolBufferException {
+      return requestBinary == null ? message() : decoded(requestBinary);
     }
 
     /** Returns the message of other bytes, in base64. */
@@ -89,6 +100,12 @@ final class Vectors {
     @SerializedName("signal_after") int signalAfter = -1; // 0: after the headers of the request, before its message
     boolean eventually; // the call is repeated until its answer is the expected one
     Expectation expect;
+
+    /** Returns true if the vector expects {@code progress} events. Otherwise they are skipped. */
+    boolean keepsProgress() {
+      return expect.events != null
+          && expect.events.asList().stream().anyMatch(event -> event.getAsJsonObject().has("progress"));
+    }
   }
 
   /** A message, or the events of a stream, or an error, or events and an error. */
@@ -106,10 +123,49 @@ final class Vectors {
     List<Vector> all = new ArrayList<>();
     try (Stream<Path> files = Files.list(CONTRACT.resolve("vectors"))) {
       for (Path file : files.filter(path -> path.toString().endsWith(".json")).sorted().toList()) {
-        all.addAll(List.of(new Gson().fromJson(Files.readString(file), Vector[].class)));
+        all.addAll(List.of(new Gson().fromJson(json(file), Vector[].class)));
       }
     }
     return all;
+  }
+
+  /** Reads a file of the contract. */
+  static JsonElement json(Path file) throws IOException {
+    return expanded(JsonParser.parseString(Files.readString(file)));
+  }
+
+  /** Returns JSON with the text or list that each {@code {"before", "repeat", "count", "after"}} means. */
+  private static JsonElement expanded(JsonElement value) {
+    if (value instanceof JsonArray items) {
+      JsonArray list = new JsonArray();
+      items.forEach(item -> list.add(expanded(item)));
+      return list;
+    }
+    if (!(value instanceof JsonObject found)) {
+      return value;
+    }
+    if (found.has("repeat")) {
+      return repeated(found, found.get("repeat"), found.get("count").getAsInt());
+    }
+    JsonObject object = new JsonObject();
+    found.asMap().forEach((key, item) -> object.add(key, expanded(item)));
+    return object;
+  }
+
+  private static JsonElement repeated(JsonObject found, JsonElement part, int count) {
+    List<JsonElement> parts = new ArrayList<>(Collections.nCopies(count, part));
+    if (found.has("before")) {
+      parts.add(0, found.get("before"));
+    }
+    if (found.has("after")) {
+      parts.add(found.get("after"));
+    }
+    if (part instanceof JsonPrimitive) {
+      return new JsonPrimitive(parts.stream().map(JsonElement::getAsString).collect(Collectors.joining()));
+    }
+    JsonArray list = new JsonArray();
+    parts.forEach(items -> list.addAll(items.getAsJsonArray()));
+    return list;
   }
 
   /** Returns a message as proto3 JSON, without defaults. */
