@@ -6,9 +6,9 @@
 use tch::{Kind, TchError, Tensor};
 
 use super::attend::{Attended, PagedAttention, Scores};
+use crate::device::upload::{Later, Upload};
 use crate::error::Error;
 use crate::models::SequenceChunk;
-use crate::weights::TorchTarget;
 
 /// The positions of a block: the operation requires a multiple of this.
 pub const FLASH_BLOCK: usize = 256;
@@ -137,14 +137,14 @@ enum Layout {
 }
 
 impl Flash {
-    /// Prepares the calls for sorted chunks, whose blocks have `block` positions.
-    pub(super) fn new(
+    /// Plans the calls for sorted chunks, whose blocks have `block` positions.
+    pub(super) fn plan(
         chunks: &[SequenceChunk<'_>],
         rules: FlashRules,
         block: usize,
         operation: FlashOperation,
-        target: TorchTarget,
-    ) -> Result<Self, Error> {
+        upload: &mut Upload,
+    ) -> Later<Self> {
         let decodes = chunks.partition_point(|chunk| chunk.tokens.len() == 1);
         let (decodes, prefills) = chunks.split_at(decodes);
         let window_left = rules.window.map(|window| window as i64 - 1);
@@ -155,8 +155,12 @@ impl Flash {
         let prefill = Layout::Tokens { is_causal: true, window_left };
         let parts = [(0, decodes, decode), (decodes.len(), prefills, prefill)];
         let parts = parts.into_iter().filter(|(_, chunks, _)| !chunks.is_empty());
-        let parts = parts.map(|(first, chunks, layout)| Sequences::new(first, chunks, layout, block, target));
-        Ok(Self { parts: parts.collect::<Result<_, _>>()?, block: block as i64, operation })
+        let parts = parts.map(|(first, chunks, layout)| Sequences::plan(first, chunks, layout, block, upload));
+        let parts: Vec<_> = parts.collect();
+        Box::new(move |sent| {
+            let parts = parts.into_iter().map(|part| part(sent)).collect::<Result<_, _>>()?;
+            Ok(Self { parts, block: block as i64, operation })
+        })
     }
 }
 
@@ -171,30 +175,35 @@ impl PagedAttention for Flash {
 }
 
 impl Sequences {
-    fn new(
+    fn plan(
         first_row: usize,
         chunks: &[SequenceChunk<'_>],
         layout: Layout,
         block: usize,
-        target: TorchTarget,
-    ) -> Result<Self, Error> {
+        upload: &mut Upload,
+    ) -> Later<Self> {
         let rows: Vec<i32> = chunks.iter().map(|chunk| chunk.tokens.len() as i32).collect();
         let group = layout.group() as i32;
         let queries: Vec<i32> = rows.iter().map(|rows| rows * group).collect();
         let positions: Vec<i32> = chunks.iter().map(|chunk| (chunk.past + chunk.tokens.len()) as i32).collect();
         let longest = |numbers: &[i32]| numbers.iter().copied().max().unwrap_or_default();
         let (max_q, max_k) = (longest(&queries), longest(&positions));
-        let on_device = |numbers: &[i32]| Ok::<_, Error>(Tensor::f_from_slice(numbers)?.f_to_device(target.device)?);
-        let blocks = blocks(chunks, max_k as usize, block);
-        Ok(Self {
-            rows: [first_row as i64, rows.iter().map(|&rows| i64::from(rows)).sum()],
-            layout,
-            max_q: i64::from(max_q),
-            max_k: i64::from(max_k),
-            cum_seq_q: on_device(&sums(&queries))?,
-            cum_seq_k: on_device(&sums(&positions))?,
-            seqused_k: on_device(&positions)?,
-            block_table: on_device(&blocks)?.f_view([chunks.len() as i64, -1])?,
+        let table = [chunks.len() as i64, -1];
+        let rows = [first_row as i64, rows.iter().map(|&rows| i64::from(rows)).sum()];
+        let blocks = upload.add(blocks(chunks, max_k as usize, block));
+        let sums = [&queries, &positions].map(|numbers| upload.add(sums(numbers)));
+        let positions = upload.add(positions);
+        Box::new(move |sent| {
+            Ok(Self {
+                rows,
+                layout,
+                max_q: i64::from(max_q),
+                max_k: i64::from(max_k),
+                cum_seq_q: sent.get(sums[0])?,
+                cum_seq_k: sent.get(sums[1])?,
+                seqused_k: sent.get(positions)?,
+                block_table: sent.get(blocks)?.f_view(table)?,
+            })
         })
     }
 
