@@ -24,6 +24,7 @@ mod layers;
 pub(super) mod load;
 mod methods;
 mod paged;
+mod pieces;
 mod reach;
 mod runs;
 mod step;
