@@ -251,9 +251,10 @@ fn a_grammar_and_the_host_sampler_need_each_token_before_the_next_step() {
 
 /// Returns requests whose outputs outgrow the blocks that are free when they start.
 fn long_requests() -> Vec<GenerateRequest> {
-    let mut requests = all_requests();
-    requests.retain(|request| request.grammar.is_none() && request.sampling.typical_p.is_none());
-    requests.iter_mut().for_each(|request| request.stop.max_new_tokens = Some(90));
+    let penalties = SamplingOptions { repetition_penalty: Some(1.2), frequency_penalty: Some(0.4), ..sampling() };
+    let plain = [request(20, sampling()), request(21, penalties)];
+    let mut requests: Vec<_> = plain.into_iter().chain(of_many_tokens()).collect();
+    requests.iter_mut().for_each(|request| request.stop.max_new_tokens = Some(60));
     requests
 }
 
@@ -261,7 +262,7 @@ fn long_requests() -> Vec<GenerateRequest> {
 #[test]
 fn preempted_outputs_are_the_same_if_steps_overlap() {
     let expected = answers(&engine(true), long_requests());
-    let (engine, _) = overlapping(40, |_| None);
+    let (engine, _) = overlapping(20, |_| None);
     check(&engine, long_requests(), &expected);
     assert!(engine.gauges().preemptions > 0, "nothing was preempted");
     assert_at_rest(&engine, tokens(&expected));
