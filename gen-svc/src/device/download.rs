@@ -1,5 +1,5 @@
-//! Numbers that travel from the device to the host, while the device computes what was launched after
-//! them.
+//! Numbers that travel from the device to the host, while the device computes later
+//! calls.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;

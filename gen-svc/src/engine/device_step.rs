@@ -22,7 +22,7 @@ use crate::sampling::device::{DeviceSampler, Launched, Planned, RowOutcome, RowP
 /// as long.
 pub(super) const MASK_WAIT: Duration = Duration::from_millis(10);
 
-/// What computes steps.
+/// The parts of the engine that compute steps.
 pub(super) struct Parts<'a> {
     pub(super) model: &'a mut dyn Model,
     pub(super) logits: &'a mut Logits,
@@ -53,7 +53,7 @@ struct Share {
     results: usize,
 }
 
-/// What a finished step did.
+/// The work of a finished step.
 #[derive(Debug, Default)]
 pub(super) struct Finished {
     /// Tokens of outputs.
@@ -95,7 +95,7 @@ impl DeviceStep {
         Ok(step)
     }
 
-    /// Returns true if the next step can be launched before the host knows the tokens of this one.
+    /// Returns true if the next step can be launched before the host has the tokens of this one.
     pub(super) fn is_open(&self) -> bool {
         self.shares.iter().all(|share| share.turn.is_open())
     }

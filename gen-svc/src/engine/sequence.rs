@@ -63,7 +63,7 @@ pub(super) struct Sequence {
     unsampled: Option<Row>,
     /// The counts of its tokens on the device, if its request has penalties.
     slot: Option<Slot>,
-    /// The tokens after `ids` that only the device knows. Steps that compute them are launched.
+    /// The tokens after `ids` that are only on the device. Steps that compute them are launched.
     awaited: Vec<Awaited>,
     /// The tokens that the grammar allows next, once they are asked for.
     mask: Option<Mask>,
@@ -81,7 +81,7 @@ pub(super) struct Awaited {
     result: usize,
 }
 
-/// Stands for a token that only the device knows.
+/// Takes the place of a token that is only on the device.
 const AWAITED: [u32; 1] = [0];
 
 /// How an output ends without a further token.
@@ -191,12 +191,12 @@ impl Sequence {
         !self.is_first && !state.is_prefilled()
     }
 
-    /// Returns the number of prompt and generated tokens, with those that only the device knows.
+    /// Returns the number of prompt and generated tokens, awaited ones included.
     pub(super) fn length(&self) -> usize {
         self.ids.len() + self.awaited.len()
     }
 
-    /// Returns the number of prompt and generated tokens that the host knows.
+    /// Returns the number of prompt and generated tokens, without awaited ones.
     pub(super) fn known(&self) -> usize {
         self.ids.len()
     }
@@ -234,7 +234,7 @@ impl Sequence {
     }
 
     /// Returns the end of the tokens that can be computed: those before the first image whose features
-    /// are missing. A token that only the device knows is computed alone, unless the output ends with it.
+    /// are missing. An awaited token is computed alone, unless the output ends with it.
     fn available(&self, state: &RequestState) -> usize {
         let is_last = self.length() - state.request.prompt_tokens >= state.request.limits.max_new_tokens;
         let end = if self.computed < self.ids.len() || is_last { self.ids.len() } else { self.length() };
@@ -408,7 +408,7 @@ impl Sequence {
         self.commit(state, pool);
     }
 
-    /// Adds the computed tokens that the host knows to the prefix cache.
+    /// Adds the computed tokens, without awaited ones, to the prefix cache.
     fn commit(&mut self, state: &RequestState, pool: &mut BlockPool) {
         pool.commit(&mut self.table, state.request.content(&self.ids), self.computed.min(self.ids.len()));
     }

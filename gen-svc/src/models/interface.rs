@@ -58,7 +58,7 @@ pub struct ModelShape {
 pub struct SequenceChunk<'a> {
     /// The tokens, at least one.
     pub tokens: &'a [u32],
-    /// The index of the last token among those of [`Logits::chosen`], if only the device knows it.
+    /// The index of the last token among those of [`Logits::chosen`], if it is only on the device.
     pub chosen: Option<usize>,
     /// Positions before the tokens, whose keys and values are computed.
     pub past: usize,

@@ -29,7 +29,7 @@ const MANY_BLOCKS: u64 = 1024;
 const BLOCK_BYTES: u64 = 64;
 
 /// Starts an engine whose steps overlap, with a model whose steps fail as `fault` decides. The number is
-/// how often a chunk has a token that only the device knows.
+/// how often a chunk has a token that is only on the device.
 fn overlapping(
     blocks: u64,
     mut fault: impl FnMut(&[SequenceChunk<'_>]) -> Option<&'static str> + Send + 'static,

@@ -55,7 +55,7 @@ impl Turn {
         matches!(self.next, Next::Late)
     }
 
-    /// Returns true if the next step can be launched before the host knows the token of this one.
+    /// Returns true if the next step can be launched before the host has the token of this one.
     pub(in crate::engine) fn is_open(&self) -> bool {
         self.is_open && matches!(self.next, Next::Nothing | Next::Drawn)
     }
@@ -180,7 +180,7 @@ impl Sequence {
         !matches!(turn.next, Next::Drawn) || self.awaited.first().is_some_and(|awaited| awaited.step == step)
     }
 
-    /// Discards what was computed after an awaited token that the device could not choose yet.
+    /// Discards the tokens computed after an awaited token that the device could not choose yet.
     pub(in crate::engine) fn discard_later(&mut self, state: &mut RequestState, sampler: &mut DeviceSampler) {
         let later = self.awaited.len().saturating_sub(1);
         self.awaited.truncate(1);

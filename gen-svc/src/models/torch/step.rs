@@ -19,14 +19,13 @@ use crate::models::{ImageRows, SequenceChunk};
 pub(super) struct StepInputs {
     /// `[T]`
     pub(super) ids: Tensor,
-    /// `[T]`, for the inputs of single layers: the tokens of images are those that the model has for
-    /// them. `None`: there are no images.
+    /// `[T]`, for the inputs of single layers: images have the model's own token for them. `None`: there are no images.
     layer_ids: Option<Tensor>,
     pub(super) images: Vec<ImageInputs>,
     pub(super) runs: Runs,
     /// Slots that are copied before the step: from, to.
     pub(super) copies: Option<[Tensor; 2]>,
-    /// Indexes among the T tokens, and the indexes of their ids among those that the step before chooses.
+    /// Indexes among the T tokens, and the indexes of their ids among the choices of the last step.
     chosen: Option<[Tensor; 2]>,
     /// `[R]`, the rows whose logits are requested. `None`: there are no such rows.
     pub(super) wanted: Option<Tensor>,
@@ -142,7 +141,7 @@ fn copies(chunks: &[SequenceChunk<'_>], positions: usize, upload: &mut Upload) -
     Some(Box::new(move |sent| Ok([sent.get(from)?, sent.get(to)?])))
 }
 
-/// Plans the places of tokens that only the device knows, and their indexes, if there are any.
+/// Plans the places of tokens that are only on the device, and their indexes, if there are any.
 fn chosen(sorted: &[SequenceChunk<'_>], upload: &mut Upload) -> Option<Later<[Tensor; 2]>> {
     let mut end = 0;
     let of = sorted.iter().filter_map(|chunk| {

@@ -44,7 +44,7 @@ pub struct History<'a> {
     pub prompt: &'a [u32],
     /// The tokens of the output.
     pub output: &'a [u32],
-    /// The tokens after these that only the device knows. The slot counts them already.
+    /// The tokens after these that are only on the device. The slot counts them already.
     pub awaited: usize,
 }
 
@@ -115,7 +115,7 @@ impl Slots {
             let History { slot, prompt, output, awaited } = history;
             // Unknown until the row's token is counted too.
             if self.counted[slot.index].take() != Some(history.tokens()) {
-                debug_assert_eq!(awaited, 0, "tokens that only the device knows are counted there");
+                debug_assert_eq!(awaited, 0, "tokens that are only on the device are counted there");
                 slots.push(slot.index());
                 for (id, number) in counts(prompt, output) {
                     places.push(slot.index() * self.vocabulary + i64::from(id));
