@@ -19,7 +19,8 @@ use crate::models::{ImageRows, SequenceChunk};
 pub(super) struct StepInputs {
     /// `[T]`
     pub(super) ids: Tensor,
-    /// `[T]`, for the inputs of single layers: images have the model's own token for them. `None`: there are no images.
+    /// `[T]`, for the inputs of single layers: images have the model's own token for them. `None`: there
+    /// are no images.
     layer_ids: Option<Tensor>,
     pub(super) images: Vec<ImageInputs>,
     pub(super) runs: Runs,
