@@ -231,6 +231,10 @@ pub struct EngineArgs {
         value_name = "SHARE"
     )]
     pub gpu_memory: f64,
+    /// Whether a step is launched before the tokens of the last one are known on the host. Default: on a
+    /// GPU.
+    #[arg(long, env = "TANDEM_OVERLAP_STEPS", value_name = "BOOL")]
+    pub overlap_steps: Option<bool>,
     /// Prompt tokens computed in one step. Larger is faster for prompts, and delays the next token
     /// of others.
     #[arg(
@@ -332,6 +336,7 @@ impl From<EngineArgs> for Config {
             image_hosts: ImageHosts { origins: args.image_hosts, allow_private: args.allow_private_image_hosts },
             max_priority: args.max_priority,
             gpu_memory: args.gpu_memory,
+            overlap_steps: args.overlap_steps,
             kv_memory: args.kv_memory_mib.map(|mib| u64::from(mib) << 20),
             reader_patience: Duration::from_secs(args.reader_patience_seconds),
             grammar_trials: own_program(),

@@ -1,5 +1,7 @@
-//! The memory of GPUs, by calls of libtorch that tch does not bind. `device/allocator.cpp` makes them.
+//! GPUs: their memory, uploads and downloads. `device/calls.cpp` makes the calls of libtorch that tch does
+//! not bind.
 
+pub(crate) mod download;
 pub(crate) mod upload;
 
 use std::ffi::{CStr, c_char, c_int};

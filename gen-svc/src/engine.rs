@@ -10,11 +10,12 @@
 //! cache is full, the newest sequence is preempted and later resumes with the same tokens.
 //!
 //! The order of imports, from the bottom: `config`, `event`, `metrics`, `progress` ← `shared` ← `command`,
-//! `sink` ← `requests` ← `sequence` ← `schedule` ← `images` ← `thread` ← `handle`.
+//! `sink` ← `requests` ← `sequence` ← `schedule` ← `device_step`, `images` ← `thread` ← `handle`.
 
 mod backend;
 mod command;
 mod config;
+mod device_step;
 mod event;
 mod handle;
 mod images;

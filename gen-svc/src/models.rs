@@ -32,6 +32,7 @@ use cpu::CpuDecoder;
 pub use cpu::Precision;
 use decoder::Decoder;
 pub use features::Features;
+pub(crate) use interface::DeviceRows;
 pub use interface::{ImageRows, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
 use mmproj::LanguageModel;
 use torch::TorchDecoder;

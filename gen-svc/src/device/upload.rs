@@ -7,6 +7,9 @@ use crate::error::Error;
 /// Parts start at multiples of this number of bytes, so that each can be viewed as its kind.
 const ALIGNMENT: usize = 16;
 
+/// Creates a value from numbers that are on the device.
+pub(crate) type Later<T> = Box<dyn FnOnce(&Sent) -> Result<T, Error>>;
+
 /// Numbers that are collected on the host.
 #[derive(Debug, Default)]
 pub(crate) struct Upload {
@@ -46,7 +49,9 @@ impl Upload {
     pub(crate) fn add<T: Number>(&mut self, numbers: impl IntoIterator<Item = T>) -> Part {
         self.bytes.resize(self.bytes.len().next_multiple_of(ALIGNMENT), 0);
         let start = self.bytes.len();
-        numbers.into_iter().for_each(|number| number.append(&mut self.bytes));
+        let numbers = numbers.into_iter();
+        self.bytes.reserve(numbers.size_hint().0 * T::KIND.elt_size_in_bytes());
+        numbers.for_each(|number| number.append(&mut self.bytes));
         Part { start, count: (self.bytes.len() - start) / T::KIND.elt_size_in_bytes(), kind: T::KIND }
     }
 

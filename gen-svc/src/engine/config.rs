@@ -50,6 +50,9 @@ pub struct Config {
     pub kv_memory: Option<u64>,
     /// The share of a GPU's memory for weights, KV cache and workspace, above 0 and at most 1.
     pub gpu_memory: f64,
+    /// True if a step may be launched on the device before the tokens of the last one are known on the
+    /// host. None: on a GPU.
+    pub overlap_steps: Option<bool>,
     /// The limits of images.
     pub media: MediaLimits,
     /// The hosts of images at URLs.
@@ -93,6 +96,7 @@ impl Default for Config {
             max_priority: i32::MAX,
             kv_memory: None,
             gpu_memory: 0.9,
+            overlap_steps: None,
             media: MediaLimits::default(),
             image_hosts: ImageHosts::default(),
             event_buffer: 64,
@@ -123,6 +127,7 @@ impl Config {
             max_shared_decodes: on_cpu(CPU_SHARED_DECODES),
             max_shared_prompt_tokens: on_cpu(CPU_SHARED_PROMPT_TOKENS),
             max_priority: self.max_priority,
+            overlaps_steps: self.overlap_steps.unwrap_or(self.device != DeviceChoice::Cpu),
         }
     }
 
@@ -150,6 +155,8 @@ pub struct EngineLimits {
     pub max_shared_prompt_tokens: usize,
     /// The highest priority of a request.
     pub max_priority: i32,
+    /// True if a step may be launched before the tokens of the last one are known.
+    pub overlaps_steps: bool,
 }
 
 /// A configured device: `cpu`, `cuda` or `cuda:N`.

@@ -87,6 +87,8 @@ pub(super) struct RequestState {
     /// True once the prompt is computed: the other outputs then find it in the prefix cache.
     is_prefilled: bool,
     completion_tokens: usize,
+    /// Tokens that launched steps choose, and that the host does not know yet.
+    pub(super) awaited: usize,
     clock: Clock,
     /// The features of each image of the prompt, once they are computed.
     features: Vec<Option<Arc<Features>>>,
@@ -144,6 +146,7 @@ impl RequestState {
             cached_tokens: None,
             is_prefilled: false,
             completion_tokens: request.generated().len(),
+            awaited: 0,
             clock: Clock::new(submitted),
             features: vec![None; request.media.as_ref().map_or(0, |media| media.images.len())],
             request,
@@ -217,7 +220,7 @@ impl RequestState {
 
     /// Measures the back-pressure of the response channel.
     pub(super) fn measure_back_pressure(&mut self, now: Instant) {
-        self.sink.measure(self.unfinished, now);
+        self.sink.measure(self.unfinished, self.awaited, now);
     }
 
     /// Records a sampled token.

@@ -22,7 +22,7 @@ use tandem_images::PreparedImage;
 use super::command::Job;
 use super::config::EngineLimits;
 use super::requests::{RequestId, RequestState, Requests};
-use super::sequence::Sequence;
+use super::sequence::{Sequence, SequenceId};
 use super::shares;
 use crate::cache::{BlockPool, Digest};
 use crate::error::Error;
@@ -113,10 +113,15 @@ impl Scheduler {
 
     /// Removes the sequences for which `ended` returns true, and releases their blocks.
     pub(super) fn remove(&mut self, mut ended: impl FnMut(&mut Sequence, &mut RequestState) -> bool) {
+        self.settle(|sequence, state, _| ended(sequence, state));
+    }
+
+    /// As [`remove`](Self::remove), with the pool of blocks.
+    pub(super) fn settle(&mut self, mut ended: impl FnMut(&mut Sequence, &mut RequestState, &mut BlockPool) -> bool) {
         let Self { running, waiting, pool, requests, .. } = self;
         for list in [running, waiting] {
             list.retain_mut(|sequence| {
-                let ended = ended(sequence, requests.get_mut(sequence.request));
+                let ended = ended(sequence, requests.get_mut(sequence.request), pool);
                 if ended {
                     sequence.release(pool);
                     requests.release_sequence(sequence.request);
@@ -124,6 +129,20 @@ impl Scheduler {
                 !ended
             });
         }
+    }
+
+    /// Returns a sequence that waits or runs, and its request.
+    pub(super) fn find(&self, id: SequenceId) -> Option<(&Sequence, &RequestState)> {
+        let sequence = self.running.iter().chain(&self.waiting).find(|sequence| sequence.id() == id)?;
+        Some((sequence, self.requests.get(sequence.request)))
+    }
+
+    /// As [`find`](Self::find), to be changed.
+    pub(super) fn find_mut(&mut self, id: SequenceId) -> Option<(&mut Sequence, &mut RequestState)> {
+        let Self { running, waiting, requests, .. } = self;
+        let sequence = running.iter_mut().chain(waiting).find(|sequence| sequence.id() == id)?;
+        let state = requests.get_mut(sequence.request);
+        Some((sequence, state))
     }
 
     /// Returns the image that the running sequence of the highest rank waits for, or None if none waits.

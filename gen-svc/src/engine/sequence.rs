@@ -26,6 +26,9 @@ use crate::sampling::{Logprobs, Sampler};
 /// need much memory.
 const MAX_PROMPT_LOGIT_ROWS: usize = 32;
 
+/// The identity of a sequence: its request, and the output.
+pub(super) type SequenceId = (RequestId, u32);
+
 /// The order of sequences: by priority, then by arrival, then by output.
 pub(super) type Rank = (Reverse<i32>, RequestId, u32);
 
@@ -60,10 +63,26 @@ pub(super) struct Sequence {
     unsampled: Option<Row>,
     /// The counts of its tokens on the device, if its request has penalties.
     slot: Option<Slot>,
+    /// The tokens after `ids` that are only on the device. Steps that compute them are launched.
+    awaited: Vec<Awaited>,
+    /// The tokens that the grammar allows next, once they are asked for.
+    mask: Option<Mask>,
     /// Created when the sequence first leaves the queue, so that a queued sequence needs little
     /// memory.
     writer: Option<Writer>,
 }
+
+/// A token that a launched step chooses.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Awaited {
+    /// The number of the step.
+    step: u64,
+    /// The index among the step's results.
+    result: usize,
+}
+
+/// Takes the place of a token that is only on the device.
+const AWAITED: [u32; 1] = [0];
 
 /// How an output ends without a further token.
 #[derive(Debug)]
@@ -131,9 +150,15 @@ impl Sequence {
             reported: 1,
             unsampled: None,
             slot: None,
+            awaited: Vec::new(),
+            mask: None,
             writer: None,
         };
         outputs.map(sequence).collect()
+    }
+
+    pub(super) fn id(&self) -> SequenceId {
+        (self.request, self.output)
     }
 
     pub(super) fn rank(&self) -> Rank {
@@ -166,14 +191,19 @@ impl Sequence {
         !self.is_first && !state.is_prefilled()
     }
 
-    /// Returns the number of prompt and generated tokens.
+    /// Returns the number of prompt and generated tokens, awaited ones included.
     pub(super) fn length(&self) -> usize {
+        self.ids.len() + self.awaited.len()
+    }
+
+    /// Returns the number of prompt and generated tokens, without awaited ones.
+    pub(super) fn known(&self) -> usize {
         self.ids.len()
     }
 
     /// Returns the number of tokens to compute: more than one during prefill.
     pub(super) fn pending(&self) -> usize {
-        self.ids.len() - self.computed
+        self.length() - self.computed
     }
 
     /// Returns the positions in use after `count` more tokens are computed.
@@ -204,9 +234,11 @@ impl Sequence {
     }
 
     /// Returns the end of the tokens that can be computed: those before the first image whose features
-    /// are missing.
+    /// are missing. An awaited token is computed alone, unless the output ends with it.
     fn available(&self, state: &RequestState) -> usize {
-        self.missing_image(state).map_or(self.ids.len(), |span| span.positions.start.max(self.computed))
+        let is_last = self.length() - state.request.prompt_tokens >= state.request.limits.max_new_tokens;
+        let end = if self.computed < self.ids.len() || is_last { self.ids.len() } else { self.length() };
+        self.missing_image(state).map_or(end, |span| span.positions.start.max(self.computed))
     }
 
     /// Returns the first image span that must be computed and whose features are missing.
@@ -317,22 +349,27 @@ impl Sequence {
         images: &'a [ImageRows<'a>],
         positions: Option<&'a [[u32; 3]]>,
     ) -> SequenceChunk<'a> {
-        let until = self.computed + count;
-        let logits = if self.reports_prompt(state) {
-            LogitsFor::All
-        } else if until == self.ids.len() {
-            LogitsFor::Last
-        } else {
-            LogitsFor::Nothing
-        };
+        let known = self.ids.get(self.computed..self.computed + count);
         SequenceChunk {
-            tokens: &self.ids[self.computed..until],
+            tokens: known.unwrap_or(&AWAITED),
+            chosen: self.awaited.last().filter(|_| known.is_none()).map(|awaited| awaited.result),
             past: self.computed,
             blocks: self.table.blocks(),
             copy: self.table.copy(),
-            logits,
+            logits: self.logits_for(state, count),
             images,
             positions,
+        }
+    }
+
+    /// Returns the tokens among the next `count` whose logits are needed.
+    fn logits_for(&self, state: &RequestState, count: usize) -> LogitsFor {
+        if self.reports_prompt(state) {
+            LogitsFor::All
+        } else if self.computed + count == self.length() {
+            LogitsFor::Last
+        } else {
+            LogitsFor::Nothing
         }
     }
 
@@ -368,7 +405,12 @@ impl Sequence {
             state.progress.set_computed(self.computed.min(state.request.prompt_tokens));
         }
         pool.copied(&mut self.table);
-        pool.commit(&mut self.table, state.request.content(&self.ids), self.computed);
+        self.commit(state, pool);
+    }
+
+    /// Adds the computed tokens, without awaited ones, to the prefix cache.
+    fn commit(&mut self, state: &RequestState, pool: &mut BlockPool) {
+        pool.commit(&mut self.table, state.request.content(&self.ids), self.computed.min(self.ids.len()));
     }
 
     /// Samples the token whose mask was not known at the end of its step, if the mask is known now.
@@ -414,11 +456,12 @@ impl Sequence {
     fn sample(&mut self, state: &mut RequestState, logits: &mut [f32]) -> bool {
         let raw = state.request.returns.logprobs.map(|count| (logits.to_vec(), count));
         match self.allowed(state) {
-            Ok(mask) => mask.iter().for_each(|mask| mask.apply(logits)),
+            Ok(()) => self.mask.iter().for_each(|mask| mask.apply(logits)),
             Err(ending) => return self.conclude(state, ending),
         }
-        let (position, forbidden) = (self.ids.len() as u64, self.forbidden(&state.request));
-        match self.writer(&state.request).sampler.next(logits, position, forbidden) {
+        let position = self.ids.len();
+        let forbidden = forbidden(&state.request, position);
+        match self.writer(&state.request).sampler.next(logits, position as u64, forbidden) {
             Ok(id) => {
                 let logprobs = raw.map(|(logits, count)| Logprobs::new(&logits, id, count as usize));
                 self.push(state, id, logprobs)
@@ -427,23 +470,24 @@ impl Sequence {
         }
     }
 
-    /// Returns the tokens that the grammar allows next, once they are known. None: all.
-    fn allowed(&mut self, state: &RequestState) -> Result<Option<Mask>, Ending> {
-        match self.writer(&state.request).mask() {
-            Ok(Some(Mask::Ended)) => Err(Ending::Finished(FinishReason::Stop)),
-            Ok(mask) => Ok(mask),
+    /// Sets the mask of the tokens that the grammar allows next, once they are known. None: all.
+    fn allowed(&mut self, state: &RequestState) -> Result<(), Ending> {
+        let mask = match self.mask.take() {
+            None => self.writer(&state.request).mask(),
+            known => Ok(known),
+        };
+        match mask {
+            Ok(mask) => {
+                self.mask = mask;
+                let is_ended = self.mask == Some(Mask::Ended);
+                if is_ended { Err(Ending::Finished(FinishReason::Stop)) } else { Ok(()) }
+            }
             Err(MaskError::Limit(problem)) => {
                 state.span.in_scope(|| tracing::info!(problem, "output ended: the grammar exceeds a limit"));
                 Err(Ending::Finished(FinishReason::GrammarLimit))
             }
             Err(MaskError::Failed(problem)) => Err(Ending::Failed(Error::Grammar { problem })),
         }
-    }
-
-    /// Returns the tokens that must not be next: stop tokens of an output that is too short.
-    fn forbidden<'a>(&self, request: &'a PreparedRequest) -> &'a [u32] {
-        let is_early = self.generated(request) < request.limits.min_new_tokens;
-        if is_early { &request.limits.stop_token_ids } else { &[] }
     }
 
     /// Ends the output without a further token. Returns true.
@@ -461,6 +505,7 @@ impl Sequence {
     /// Appends a sampled token. Returns true if it ends the output.
     fn push(&mut self, state: &mut RequestState, id: u32, logprobs: Option<Logprobs>) -> bool {
         Arc::make_mut(&mut self.ids).push(id);
+        self.mask = None;
         state.record_token();
         if !std::mem::replace(&mut self.is_decoding, true) {
             let output = i64::from(self.output);
@@ -555,6 +600,7 @@ impl Sequence {
         segments: Vec<TextSegment>,
         tokens: Delta,
     ) {
+        state.awaited -= std::mem::take(&mut self.awaited).len();
         self.phase = Span::none();
         self.log(state, reason.name());
         let last = self.delta(&state.request, segments, tokens);
@@ -578,6 +624,12 @@ impl Sequence {
             "generation ended"
         );
     }
+}
+
+/// Returns the tokens that must not be at a position: stop tokens of an output that is too short.
+fn forbidden(request: &PreparedRequest, position: usize) -> &[u32] {
+    let is_early = position - request.prompt_tokens < request.limits.min_new_tokens;
+    if is_early { &request.limits.stop_token_ids } else { &[] }
 }
 
 /// Returns the image span with tokens on both sides of `end`, if the tokens of an image attend to each

@@ -34,9 +34,10 @@ impl ResponseSink {
         self.events.is_closed()
     }
 
-    /// Measures the back-pressure of a request with `unfinished` outputs.
-    pub(super) fn measure(&mut self, unfinished: usize, now: Instant) {
-        let is_full = self.events.capacity() <= 2 * unfinished + 1;
+    /// Measures the back-pressure of a request with `unfinished` outputs. Launched steps will send
+    /// `awaited` more events.
+    pub(super) fn measure(&mut self, unfinished: usize, awaited: usize, now: Instant) {
+        let is_full = self.events.capacity() <= 2 * unfinished + 1 + awaited;
         self.full_since = if is_full { self.full_since.or(Some(now)) } else { None };
     }
 

@@ -6,22 +6,20 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tch::Tensor;
-
 use super::command::Command;
+use super::device_step::{DeviceStep, Finished, MASK_WAIT, Parts, is_lost, with_chunks};
 use super::images::ImageEncoder;
 use super::metrics::Gauges;
 use super::pace::Pace;
 use super::requests::RequestState;
 use super::schedule::Scheduler;
 use super::sequence::Sequence;
-use super::sequence::on_device::Turn;
 use super::shared::Shared;
 use crate::cache::BlockPool;
 use crate::error::{DeviceFault, Error};
 use crate::models::vision::TorchTower;
 use crate::models::{Logits, Model};
-use crate::sampling::device::{Chosen, DeviceSampler, RowPlan};
+use crate::sampling::device::DeviceSampler;
 
 /// The interval at which an idle thread checks for a requested stop.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -29,10 +27,6 @@ const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// The interval at which the thread checks for free channel slots while all sequences wait for
 /// their readers.
 const FULL_POLL_INTERVAL: Duration = Duration::from_millis(2);
-
-/// How long a step waits for the tokens that grammars allow, after the model. The other outputs wait
-/// as long.
-const MASK_WAIT: Duration = Duration::from_millis(10);
 
 /// How the steps ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,9 +43,17 @@ pub(super) struct EngineThread {
     images: ImageEncoder,
     /// Reused by all steps.
     logits: Logits,
-    /// Created with the first rows that stay on the device.
+    /// `None`: rows of logits are on the host.
     sampler: Option<DeviceSampler>,
     scheduler: Scheduler,
+    /// The step whose tokens the host does not know yet.
+    launched: Option<DeviceStep>,
+    /// True if a step may be launched before the last one is finished.
+    overlaps: bool,
+    /// Steps launched on a device since the start.
+    steps: u64,
+    /// The end of the last of them.
+    finished: Option<Instant>,
     shared: Arc<Shared>,
     commands: Receiver<Command>,
     /// Tokens sampled since the start.
@@ -71,12 +73,18 @@ impl EngineThread {
         reader_patience: Duration,
     ) -> Self {
         let scheduler = Scheduler::new(pool, shared.limits);
+        let sampler = model.rows_device().map(|device| DeviceSampler::new(model.shape().vocabulary, device));
+        let overlaps = shared.limits.overlaps_steps;
         let thread = Self {
             model,
             images: ImageEncoder::new(tower),
-            logits: Logits::staying(),
-            sampler: None,
+            logits: Logits::default(),
+            sampler,
             scheduler,
+            launched: None,
+            overlaps,
+            steps: 0,
+            finished: None,
             shared,
             commands,
             sampled: 0,
@@ -190,9 +198,9 @@ impl EngineThread {
     fn sample_late(&mut self) {
         let Self { scheduler, sampler, sampled, .. } = self;
         scheduler.remove(|sequence, state| {
-            let before = sequence.length();
+            let before = sequence.known();
             let ended = sequence.sample_late(state, sampler);
-            *sampled += (sequence.length() - before) as u64;
+            *sampled += (sequence.known() - before) as u64;
             ended
         });
     }
@@ -205,25 +213,30 @@ impl EngineThread {
     fn compute(&mut self, spent: usize) -> Result<bool, Error> {
         let mut counts = self.scheduler.plan(spent);
         if counts.iter().all(|count| *count == 0) {
-            return Ok(false);
+            let last = self.launched.take();
+            return last.map_or(Ok(false), |step| self.finish(step).map(|()| true));
         }
-        let start = Instant::now();
-        let computed = self.forward(&mut counts);
-        match computed {
+        if self.sampler.is_some() {
+            return self.compute_on_device(counts).map(|()| true);
+        }
+        match self.forward(&mut counts, Self::forward_on_host) {
             Err(error) if is_lost(&error) => return Err(error),
-            Ok(rows) if self.logits.on_device().is_some() => self.advance_on_device(counts, &rows, start)?,
             computed => self.advance(counts, computed),
         }
         Ok(true)
     }
 
-    /// Computes a step, and returns the number of rows of each chunk. If the device has too little
-    /// memory, frees libtorch's unused memory, preempts half of the step's sequences and tries again,
-    /// until one sequence is left. That one is tried a second time.
-    fn forward(&mut self, counts: &mut Vec<usize>) -> Result<Vec<usize>, Error> {
+    /// Computes a step. If the device has too little memory, frees libtorch's unused memory, preempts
+    /// half of the step's sequences and tries again, until one sequence is left. That one is tried a
+    /// second time.
+    fn forward<T>(
+        &mut self,
+        counts: &mut Vec<usize>,
+        attempt: fn(&mut Self, &[usize]) -> Result<T, Error>,
+    ) -> Result<T, Error> {
         let mut is_last = false;
         loop {
-            let error = match self.attempt(counts) {
+            let error = match attempt(self, counts) {
                 Err(error) if error.device_fault() == Some(DeviceFault::OutOfMemory) && !is_last => error,
                 done => return done,
             };
@@ -238,29 +251,16 @@ impl EngineThread {
         }
     }
 
-    /// Computes a step once. Returns the number of rows of each chunk.
-    fn attempt(&mut self, counts: &[usize]) -> Result<Vec<usize>, Error> {
+    /// Computes a step once, with rows on the host. Returns the number of rows of each chunk.
+    fn forward_on_host(&mut self, counts: &[usize]) -> Result<Vec<usize>, Error> {
         let Self { model, logits, scheduler, pace, .. } = self;
-        let Scheduler { running, requests, .. } = scheduler;
-        let planned = || running.iter().zip(counts).filter(|(_, count)| **count > 0);
-        let media: Vec<_> = planned()
-            .map(|(sequence, &count)| {
-                let state = requests.get(sequence.request);
-                (sequence.image_rows(state, count), sequence.axes(state, count))
-            })
-            .collect();
-        let with_media = planned().zip(&media);
-        let chunks: Vec<_> = with_media
-            .map(|((sequence, &count), (images, positions))| {
-                sequence.chunk(requests.get(sequence.request), count, images, positions.as_deref())
-            })
-            .collect();
         let start = Instant::now();
-        model.forward(&chunks, logits)?;
-        if logits.on_device().is_none() {
-            pace.observe(counts.iter().sum(), start.elapsed());
-        }
-        Ok(chunks.iter().map(|chunk| chunk.logit_rows().len()).collect())
+        let rows = with_chunks(scheduler, counts, |chunks| {
+            model.forward(chunks, logits)?;
+            Ok::<_, Error>(chunks.iter().map(|chunk| chunk.logit_rows().len()).collect())
+        })?;
+        pace.observe(counts.iter().sum(), start.elapsed());
+        Ok(rows)
     }
 
     /// Gives the sequences of a step their rows. If the step failed, they end.
@@ -278,45 +278,64 @@ impl EngineThread {
         });
     }
 
-    /// Gives the sequences of a step the tokens that the device chooses of their rows. The device may
-    /// compute the step until then, so the time of the step ends here.
+    /// Launches a step on the device, then finishes the last one. If the next step may be launched
+    /// before this one is finished, it stays launched.
     ///
     /// # Errors
     /// The device has failed for good.
-    fn advance_on_device(&mut self, counts: Vec<usize>, row_counts: &[usize], start: Instant) -> Result<(), Error> {
-        let Self { model, logits, sampler, scheduler, shared, sampled, pace, .. } = self;
-        let Some(rows) = logits.on_device() else { return Ok(()) };
-        let sampler = sampler.get_or_insert_with(|| DeviceSampler::new(rows.size()[1] as usize, rows.device()));
-        let turns = turns(scheduler, &counts, row_counts, sampler);
-        let (chosen, sizes) = {
-            let plans = plans(scheduler, &counts, &turns);
-            let sizes: Vec<usize> = plans.iter().map(Vec::len).collect();
-            (choose(model.as_mut(), sampler, rows, &plans.into_iter().flatten().collect::<Vec<_>>()), sizes)
+    fn compute_on_device(&mut self, mut counts: Vec<usize>) -> Result<(), Error> {
+        let last = self.launched.take();
+        let step = match &last {
+            None => self.forward(&mut counts, |thread, counts| thread.launch(counts, None)),
+            last => self.launch(&counts, last.as_ref()),
         };
-        pace.observe(counts.iter().sum(), start.elapsed());
-        shared.metrics.rows_sampled("host", turns.iter().filter(|turn| turn.is_fetched()).count());
-        shared.metrics.rows_sampled("device", sizes.iter().sum());
-        let (mut chosen, error) = match chosen {
+        let is_alone = last.is_none();
+        match step {
             Err(error) if is_lost(&error) => return Err(error),
-            Err(error) => (Vec::new().into_iter(), Some(error)),
-            Ok(chosen) => (chosen.into_iter(), None),
-        };
-        let (mut turns, mut lost) = (turns.into_iter().zip(sizes), Ok(()));
-        *sampled += advance_each(scheduler, counts, |sequence, state, _, pool| {
-            let (Some((turn, size)), None) = (turns.next(), &error) else {
-                return error.as_ref().is_some_and(|error| sequence.fail(state, error));
-            };
-            let chosen: Vec<_> = chosen.by_ref().take(size).collect();
-            match sequence.advance_on_device(state, turn, chosen.into_iter(), rows, pool) {
-                Ok(ended) => ended,
-                Err(error) if is_lost(&error) => {
-                    lost = Err(error);
-                    false
-                }
-                Err(error) => sequence.fail(state, &error),
+            Err(error) if is_alone => self.advance(counts, Err(error)),
+            Err(error) => {
+                tracing::warn!(error = error.chain(), "step failed beside another one, computing it alone");
+                self.model.free_cache();
             }
-        });
-        lost
+            Ok(step) => self.launched = Some(step),
+        }
+        last.map_or(Ok(()), |last| self.finish(last))?;
+        let is_idle = self.scheduler.is_empty();
+        match self.launched.take_if(|step| is_idle || !self.overlaps || !step.is_open()) {
+            None => Ok(()),
+            Some(step) => self.finish(step),
+        }
+    }
+
+    /// Launches a step once. `last` is the step before, if it is not finished.
+    fn launch(&mut self, counts: &[usize], last: Option<&DeviceStep>) -> Result<DeviceStep, Error> {
+        self.steps += 1;
+        let number = self.steps;
+        self.with_parts(|parts| DeviceStep::launch(parts, counts, number, last))
+    }
+
+    /// Waits for the tokens of a launched step, and sends them. The device may compute the step until
+    /// then, so the time of the step ends here.
+    ///
+    /// # Errors
+    /// The device has failed for good.
+    fn finish(&mut self, step: DeviceStep) -> Result<(), Error> {
+        let (start, tokens) = (self.finished.map_or(step.start, |last| last.max(step.start)), step.tokens);
+        let Finished { tokens: sampled, rows: [on_device, on_host] } = self.with_parts(|parts| step.finish(parts))?;
+        let now = Instant::now();
+        self.finished = Some(now);
+        self.pace.observe(tokens, now - start);
+        self.sampled += sampled as u64;
+        self.shared.metrics.rows_sampled("device", on_device);
+        self.shared.metrics.rows_sampled("host", on_host);
+        Ok(())
+    }
+
+    /// Calls `then` with what computes steps on a device.
+    fn with_parts<T>(&mut self, then: impl FnOnce(&mut Parts<'_>) -> Result<T, Error>) -> Result<T, Error> {
+        let Self { model, logits, sampler, scheduler, .. } = self;
+        let sampler = sampler.as_mut().ok_or(Error::EngineFailed)?;
+        then(&mut Parts { model: model.as_mut(), logits, sampler, scheduler })
     }
 
     /// Fails all requests until a stop is requested or all handles are dropped.
@@ -348,11 +367,6 @@ impl EngineThread {
     }
 }
 
-/// Returns true if the device has failed for good.
-fn is_lost(error: &Error) -> bool {
-    error.device_fault() == Some(DeviceFault::Lost)
-}
-
 /// Advances the sequences with a count above zero, and removes the ended ones. Returns the number of
 /// sampled tokens.
 fn advance_each(
@@ -367,9 +381,9 @@ fn advance_each(
         if count == 0 {
             return true;
         }
-        let before = sequence.length();
+        let before = sequence.known();
         let ended = advance(sequence, requests.get_mut(sequence.request), count, pool);
-        sampled += (sequence.length() - before) as u64;
+        sampled += (sequence.known() - before) as u64;
         if ended {
             sequence.release(pool);
             requests.release_sequence(sequence.request);
@@ -377,43 +391,4 @@ fn advance_each(
         !ended
     });
     sampled
-}
-
-/// Decides the use of the rows of a step.
-fn turns(scheduler: &mut Scheduler, counts: &[usize], row_counts: &[usize], sampler: &mut DeviceSampler) -> Vec<Turn> {
-    let Scheduler { running, requests, .. } = scheduler;
-    let masks_by = Instant::now() + MASK_WAIT;
-    let mut end = 0;
-    let taking_part = running.iter_mut().zip(counts).filter(|(_, count)| **count > 0);
-    let turn = |((sequence, &count), &rows): ((&mut Sequence, &usize), &usize)| {
-        let rows = end..end + rows;
-        end = rows.end;
-        let state = requests.get(sequence.request);
-        sequence.turn(state, count, rows, masks_by, sampler)
-    };
-    taking_part.zip(row_counts).map(turn).collect()
-}
-
-/// Returns the plans of the rows of each sequence.
-fn plans<'a>(scheduler: &'a Scheduler, counts: &[usize], turns: &'a [Turn]) -> Vec<Vec<RowPlan<'a>>> {
-    let Scheduler { running, requests, .. } = scheduler;
-    let taking_part = running.iter().zip(counts).filter(|(_, count)| **count > 0).zip(turns);
-    taking_part.map(|((sequence, _), turn)| sequence.plans(requests.get(sequence.request), turn)).collect()
-}
-
-/// Chooses tokens on the device. If it has too little memory, frees libtorch's unused memory and tries a
-/// second time.
-fn choose(
-    model: &mut dyn Model,
-    sampler: &mut DeviceSampler,
-    rows: &Tensor,
-    plans: &[RowPlan<'_>],
-) -> Result<Vec<Result<Chosen, Error>>, Error> {
-    match sampler.run(rows, plans) {
-        Err(error) if error.device_fault() == Some(DeviceFault::OutOfMemory) => {
-            model.free_cache();
-            sampler.run(rows, plans)
-        }
-        chosen => chosen,
-    }
 }

@@ -4,8 +4,9 @@ use tch::Tensor;
 
 use super::config::EngineLimits;
 use crate::cache::BlockId;
+use crate::device::upload::Upload;
 use crate::error::Error;
-use crate::models::{Logits, LogitsFor, Model, ModelShape, SequenceChunk};
+use crate::models::{DeviceRows, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
 use crate::sampling::Sampling;
 use crate::sampling::device::{DeviceSampler, Draw, History, RowPlan, TokenPlan};
 
@@ -27,16 +28,26 @@ pub fn run(model: &mut dyn Model, limits: EngineLimits) -> Result<(), Error> {
     let (of_prompt, of_decodes) = blocks.split_at(prompt_blocks);
     let mut chunks: Vec<_> = of_decodes.chunks(1).map(|block| chunk(&tokens[..1], block)).collect();
     chunks.push(chunk(&tokens, of_prompt));
-    let mut logits = Logits::staying();
+    let mut logits = Logits::default();
+    logits.stay_with(Upload::default(), None);
     model.forward(&chunks, &mut logits)?;
-    match logits.on_device() {
+    match logits.take_from_device() {
         None => Ok(()),
-        Some(rows) => sample(rows, vocabulary),
+        Some(DeviceRows { rows, .. }) => sample(&rows, vocabulary),
     }
 }
 
 fn chunk<'a>(tokens: &'a [u32], blocks: &'a [BlockId]) -> SequenceChunk<'a> {
-    SequenceChunk { tokens, past: 0, blocks, logits: LogitsFor::Last, images: &[], positions: None, copy: None }
+    SequenceChunk {
+        tokens,
+        chosen: None,
+        past: 0,
+        blocks,
+        logits: LogitsFor::Last,
+        images: &[],
+        positions: None,
+        copy: None,
+    }
 }
 
 /// Samples all rows with every filter, with penalties and with log-probabilities.
@@ -52,7 +63,7 @@ fn sample(rows: &Tensor, vocabulary: usize) -> Result<(), Error> {
     let count = usize::try_from(rows.size()[0]).unwrap_or(0);
     let slots: Vec<_> = (0..count).map(|_| sampler.slot(&sampling)).collect();
     let plans = slots.iter().enumerate().map(|(row, slot)| {
-        let history = slot.as_ref().map(|slot| History { slot, prompt: &[], output: &[] });
+        let history = slot.as_ref().map(|slot| History { slot, prompt: &[], output: &[], awaited: 0 });
         let draw = Draw { sampling: &sampling, random: 0.5, forbidden: &[], allowed: None, history };
         RowPlan { row, token: TokenPlan::Drawn(draw), logprobs: Some(LOGPROBS) }
     });

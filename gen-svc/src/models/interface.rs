@@ -2,9 +2,10 @@
 
 use std::ops::Range;
 
-use tch::Tensor;
+use tch::{Device, Tensor};
 
 use crate::cache::{BlockCopy, BlockId};
+use crate::device::upload::{Sent, Upload};
 use crate::error::Error;
 
 /// A causal language model, with the KV cache of all sequences.
@@ -17,6 +18,11 @@ pub trait Model: std::fmt::Debug + Send {
     /// # Errors
     /// There is not that much memory.
     fn allocate(&mut self, blocks: u32) -> Result<(), Error>;
+
+    /// Returns the device where rows of logits can stay. `None`: they are on the host.
+    fn rows_device(&self) -> Option<Device> {
+        None
+    }
 
     /// Computes the chunks independently of each other. Writes their keys and values into their
     /// blocks, and the requested rows into `logits`, in order. Where libtorch computes and `logits`
@@ -52,6 +58,8 @@ pub struct ModelShape {
 pub struct SequenceChunk<'a> {
     /// The tokens, at least one.
     pub tokens: &'a [u32],
+    /// The index of the last token among those of [`Logits::chosen`], if it is only on the device.
+    pub chosen: Option<usize>,
     /// Positions before the tokens, whose keys and values are computed.
     pub past: usize,
     /// The sequence's blocks in the KV cache.
@@ -93,16 +101,23 @@ pub enum LogitsFor {
     All,
 }
 
+impl LogitsFor {
+    /// Returns the indices of the tokens whose logits are requested, of a chunk of `count` tokens.
+    #[must_use]
+    pub fn of(self, count: usize) -> Range<usize> {
+        match self {
+            Self::Nothing => count..count,
+            Self::Last => count - 1..count,
+            Self::All => 0..count,
+        }
+    }
+}
+
 impl SequenceChunk<'_> {
     /// Returns the indices of the tokens whose logits are requested.
     #[must_use]
     pub fn logit_rows(&self) -> Range<usize> {
-        let end = self.tokens.len();
-        match self.logits {
-            LogitsFor::Nothing => end..end,
-            LogitsFor::Last => end - 1..end,
-            LogitsFor::All => 0..end,
-        }
+        self.logits.of(self.tokens.len())
     }
 
     /// Returns the positions of each token on the axes time, height and width.
@@ -138,34 +153,66 @@ impl ImageRows<'_> {
 pub struct Logits {
     values: Vec<f32>,
     vocabulary: usize,
-    may_stay: bool,
-    /// `[rows, vocabulary]`, while the rows are on the device. There are no values then.
-    on_device: Option<Tensor>,
+    /// The numbers that travel to the device with a step's inputs, if its rows may stay there.
+    upload: Option<Upload>,
+    /// `[n, 1]`, the tokens that the last step chooses, if the host does not know them.
+    chosen: Option<Tensor>,
+    /// The rows while they are on the device. There are no values then.
+    on_device: Option<DeviceRows>,
+}
+
+/// Rows of logits on the device.
+#[derive(Debug)]
+pub(crate) struct DeviceRows {
+    /// `[rows, vocabulary]`, 32-bit floats.
+    pub(crate) rows: Tensor,
+    /// The numbers that travelled there with the step's inputs.
+    pub(crate) sent: Sent,
 }
 
 impl Logits {
-    /// Creates logits that may stay on the device.
-    #[must_use]
-    pub fn staying() -> Self {
-        Self { may_stay: true, ..Self::default() }
+    /// Lets the rows of the next step stay on the device. `upload` travels there with the inputs of the
+    /// step. `chosen` are the tokens of the step before, `[n, 1]`, if the host does not know them.
+    pub(crate) fn stay_with(&mut self, upload: Upload, chosen: Option<Tensor>) {
+        *self = Self { upload: Some(upload), chosen, vocabulary: self.vocabulary, ..Self::default() };
     }
 
-    /// Returns true if the rows may stay on the device.
+    /// Returns the tokens that the step before chooses, `[n, 1]`, if the host does not know them.
+    #[must_use]
+    pub fn chosen(&self) -> Option<&Tensor> {
+        self.chosen.as_ref()
+    }
+
+    /// Returns true if the rows of the next step may stay on the device.
     #[must_use]
     pub fn may_stay(&self) -> bool {
-        self.may_stay
+        self.upload.is_some()
     }
 
-    /// Sets the rows, which stay on the device: `[rows, vocabulary]`, 32-bit floats.
-    pub fn keep(&mut self, rows: Tensor) {
+    /// Returns the numbers that travel with the step's inputs, if its rows may stay on the device.
+    pub(super) fn take_upload(&mut self) -> Option<Upload> {
+        self.upload.take()
+    }
+
+    /// Sets rows that stay where they are, `[rows, vocabulary]`, 32-bit floats.
+    ///
+    /// # Errors
+    /// The numbers that travel with the step's inputs cannot be sent.
+    pub fn keep(&mut self, rows: Tensor) -> Result<(), Error> {
+        let sent = self.upload.take().unwrap_or_default().send(rows.device())?;
+        self.keep_with(DeviceRows { rows, sent });
+        Ok(())
+    }
+
+    /// Sets rows on the device.
+    pub(super) fn keep_with(&mut self, rows: DeviceRows) {
         self.values.clear();
         self.on_device = Some(rows);
     }
 
-    /// Returns the rows if they are on the device.
-    #[must_use]
-    pub fn on_device(&self) -> Option<&Tensor> {
-        self.on_device.as_ref()
+    /// Takes the rows if they are on the device.
+    pub(crate) fn take_from_device(&mut self) -> Option<DeviceRows> {
+        self.on_device.take()
     }
 
     /// Resizes to `rows` rows, and returns them to be written.

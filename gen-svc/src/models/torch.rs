@@ -5,9 +5,7 @@
 use tch::{Device, Kind, Tensor};
 
 use super::decoder::{self, Decoder};
-use super::images::images;
-use super::interface::{Logits, Model, ModelShape, SequenceChunk};
-use crate::cache::BlockCopy;
+use super::interface::{DeviceRows, Logits, Model, ModelShape, SequenceChunk};
 use crate::device;
 use crate::error::Error;
 use crate::weights::{ModelFile, TorchTarget};
@@ -27,8 +25,10 @@ pub(super) mod load;
 mod methods;
 mod packed;
 mod paged;
+mod pieces;
 mod reach;
 mod runs;
+mod step;
 
 use attention::Attention;
 use call::Call;
@@ -40,7 +40,7 @@ use layers::{Linear, RmsNorm, Rope, scaled, softcap};
 use load::Loader;
 use methods::Methods;
 use paged::{KvShape, PagedKv};
-use runs::Runs;
+use step::StepInputs;
 
 /// A loaded model.
 #[derive(Debug)]
@@ -111,46 +111,24 @@ impl TorchDecoder {
     }
 
     /// Returns the hidden states `[T, E]`, before the final norm.
-    fn hidden(&self, chunks: &[SequenceChunk<'_>]) -> Result<Tensor, Error> {
-        let ids: Vec<i64> = chunks.iter().flat_map(|chunk| chunk.tokens).map(|&id| i64::from(id)).collect();
-        let mut x = self.embed(&ids, chunks)?;
-        let runs = Runs::new(chunks, &self.methods, self.target)?;
+    fn hidden(&self, step: StepInputs) -> Result<Tensor, Error> {
+        let mut x = self.embed(&step.ids)?;
+        step.images.iter().try_for_each(|image| image.place(&x))?;
+        let inputs = self.layer_inputs.as_ref().map(|inputs| inputs.forward(step.layer_ids(), &x)).transpose()?;
+        let StepInputs { images, runs, .. } = step;
         let rotations = self.ropes.iter().map(|rope| rope.at(&runs.positions)).collect::<Result<_, _>>()?;
-        let inputs = self.layer_inputs.as_ref().map(|inputs| inputs.forward(ids, chunks, &x)).transpose()?;
         let call = Call { rotations, runs, kv: &self.kv, inputs };
         for (i, layer) in self.layers.iter().enumerate() {
             x = layer.forward(&x, &call)?;
-            self.deepen(&x, chunks, i)?;
+            images.iter().try_for_each(|image| image.deepen(&x, i))?;
         }
         Ok(x)
     }
 
-    /// Returns the scaled embeddings, and the features of image tokens: `[T] -> [T, E]`
-    fn embed(&self, ids: &[i64], chunks: &[SequenceChunk<'_>]) -> Result<Tensor, Error> {
-        let ids = Tensor::f_from_slice(ids)?.f_to_device(self.target.device)?;
-        let x = Tensor::f_embedding(&self.embeddings, &ids, -1, false, false)?;
-        let x = scaled(x, f64::from(self.description.embed_scale))?;
-        for (first, image) in images(chunks) {
-            let rows = self.rows(image.rows)?;
-            x.f_narrow(0, (first + image.start) as i64, rows.size()[0])?.f_copy_(&rows)?;
-        }
-        Ok(x)
-    }
-
-    /// Adds the deep features for layer `layer` to the rows of image tokens in `x`, `[T, E]`.
-    fn deepen(&self, x: &Tensor, chunks: &[SequenceChunk<'_>], layer: usize) -> Result<(), Error> {
-        for (first, image) in images(chunks) {
-            let Some(deep) = image.deep.get(layer) else { continue };
-            let deep = self.rows(deep)?;
-            drop(x.f_narrow(0, (first + image.start) as i64, deep.size()[0])?.f_add_(&deep)?);
-        }
-        Ok(())
-    }
-
-    /// Returns `[n, E]` in the model's dtype.
-    fn rows(&self, numbers: &[f32]) -> Result<Tensor, Error> {
-        let rows = Tensor::f_from_slice(numbers)?.f_view([-1, self.description.hidden as i64])?;
-        Ok(rows.f_to_device(self.target.device)?.f_to_kind(self.target.dtype)?)
+    /// Returns the scaled embeddings: `[T] -> [T, E]`
+    fn embed(&self, ids: &Tensor) -> Result<Tensor, Error> {
+        let x = Tensor::f_embedding(&self.embeddings, ids, -1, false, false)?;
+        scaled(x, f64::from(self.description.embed_scale))
     }
 
     /// `[R, E] -> [R, V]`
@@ -218,33 +196,31 @@ impl Model for TorchDecoder {
         device::free_cache(self.target.device);
     }
 
+    fn rows_device(&self) -> Option<Device> {
+        Some(self.target.device)
+    }
+
     fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
-        let copies: Vec<BlockCopy> = chunks.iter().filter_map(|chunk| chunk.copy).collect();
-        self.kv.copy(&copies)?;
-        let order = runs::order(chunks);
-        let sorted: Vec<SequenceChunk<'_>> = order.iter().map(|&i| chunks[i]).collect();
-        let hidden = self.hidden(&sorted)?;
-        let mut first_rows = vec![0; chunks.len()];
-        let mut next = 0;
-        for &i in &order {
-            first_rows[i] = next;
-            next += chunks[i].tokens.len();
+        let (stays, mut upload) = (logits.may_stay(), logits.take_upload().unwrap_or_default());
+        let inputs = StepInputs::plan(chunks, (&self.description, self.target.dtype), &self.methods, &mut upload);
+        let sent = upload.send(self.target.device)?;
+        let mut inputs = inputs(&sent)?;
+        logits.chosen().map_or(Ok(()), |tokens| inputs.insert(tokens))?;
+        if let Some([from, to]) = &inputs.copies {
+            self.kv.copy([from, to])?;
         }
-        let rows =
-            |(chunk, first): (&SequenceChunk<'_>, usize)| chunk.logit_rows().map(move |row| (first + row) as i64);
-        let wanted: Vec<i64> = chunks.iter().zip(first_rows).flat_map(rows).collect();
-        let vocabulary = self.description.vocabulary;
-        if wanted.is_empty() {
+        let (wanted, vocabulary) = (inputs.wanted.take(), self.description.vocabulary);
+        let hidden = self.hidden(inputs)?;
+        let Some(wanted) = wanted else {
             logits.resize(0, vocabulary);
             return Ok(());
-        }
-        let indexes = Tensor::f_from_slice(&wanted)?.f_to_device(self.target.device)?;
-        let rows = self.logits(&hidden.f_index_select(0, &indexes)?)?;
-        if logits.may_stay() {
-            logits.keep(rows);
+        };
+        let rows = self.logits(&hidden.f_index_select(0, &wanted)?)?;
+        if stays {
+            logits.keep_with(DeviceRows { rows, sent });
             return Ok(());
         }
-        let values = logits.resize(wanted.len(), vocabulary);
+        let values = logits.resize(wanted.numel(), vocabulary);
         Ok(rows.f_to_device(Device::Cpu)?.f_copy_data(values, values.len())?)
     }
 }

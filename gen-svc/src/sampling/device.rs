@@ -25,12 +25,13 @@ pub use slots::{History, Slot};
 
 use super::logprobs::Logprobs;
 use super::parameters::Sampling;
+use crate::device::download::Download;
 use crate::device::upload::{Part, Sent, Upload};
 use crate::error::Error;
 use change::Changes;
 use filter::{Drawn, Filters};
 use likeliest::likeliest;
-use slots::{OCCURRENCE, Slots};
+use slots::{OCCURRENCE, Recount, Slots};
 
 /// The likeliest tokens of a row that are ranked for top-p at first.
 const RANKED: usize = 1024;
@@ -109,50 +110,125 @@ impl DeviceSampler {
     /// # Errors
     /// libtorch failed.
     pub fn run(&mut self, logits: &Tensor, plans: &[RowPlan<'_>]) -> Result<Vec<Result<Chosen, Error>>, Error> {
-        let mut results = vec![None; plans.len()];
-        let mut left: Vec<usize> = (0..plans.len()).collect();
-        let mut ranked = self.ranked;
-        while !left.is_empty() {
-            let these: Vec<&RowPlan<'_>> = left.iter().map(|&i| &plans[i]).collect();
-            let chosen = self.pass(logits, &these, ranked)?;
-            left.iter().zip(chosen).for_each(|(&i, chosen)| results[i] = chosen);
-            left.retain(|&i| results[i].is_none());
-            ranked = usize::MAX;
-        }
-        let results = results.into_iter().zip(plans).map(|(chosen, plan)| {
-            let Chosen { id, logprobs } = chosen.flatten().ok_or(Error::NotFinite)?;
-            if let Some(history) = plan.draw().and_then(|draw| draw.history) {
-                self.slots.advance(history);
-            }
-            Ok(Chosen { id, logprobs })
-        });
-        Ok(results.collect())
+        let plans: Vec<&RowPlan<'_>> = plans.iter().collect();
+        let mut outcomes = self.attempt(logits, &plans, self.ranked)?;
+        let left: Vec<usize> = (0..plans.len()).filter(|&i| outcomes[i] == RowOutcome::Undecided).collect();
+        let again = self.decide(logits, &left.iter().map(|&i| plans[i]).collect::<Vec<_>>())?;
+        left.into_iter().zip(again).for_each(|(i, outcome)| outcomes[i] = outcome);
+        Ok(outcomes.into_iter().map(RowOutcome::chosen).collect())
     }
 
-    /// Chooses tokens with this many ranked. A row has no result if more must be ranked, and an empty
-    /// one if its logits are not finite.
-    fn pass(
-        &mut self,
-        logits: &Tensor,
-        plans: &[&RowPlan<'_>],
-        ranked: usize,
-    ) -> Result<Vec<Option<Option<Chosen>>>, Error> {
-        let (count, vocabulary) = logits.size2()?;
-        self.slots.update(plans.iter().filter_map(|plan| plan.draw()?.history))?;
+    /// Chooses the tokens of rows that were undecided.
+    ///
+    /// # Errors
+    /// libtorch failed.
+    pub(crate) fn decide(&mut self, logits: &Tensor, plans: &[&RowPlan<'_>]) -> Result<Vec<RowOutcome>, Error> {
+        let histories = plans.iter().filter_map(|plan| plan.draw()?.history);
+        histories.for_each(|history| self.slots.forget(history.slot));
+        self.attempt(logits, plans, usize::MAX)
+    }
+
+    /// Chooses tokens with at most `ranked` ranked in a row.
+    fn attempt(&mut self, logits: &Tensor, plans: &[&RowPlan<'_>], ranked: usize) -> Result<Vec<RowOutcome>, Error> {
+        if plans.is_empty() {
+            return Ok(Vec::new());
+        }
         let mut upload = Upload::default();
-        let pass = Pass::new(plans, [count as usize, vocabulary as usize], ranked, &mut upload);
+        let planned = self.plan_ranking(logits.size2()?.0 as usize, plans, ranked, &mut upload);
         let sent = upload.send(self.device)?;
+        self.launch(planned, logits, &sent)?.finish()
+    }
+
+    /// Adds the inputs of planned rows, among `rows` rows of a step, to an upload. Rows that need more
+    /// likeliest tokens than are ranked at first are undecided.
+    pub(crate) fn plan(&mut self, rows: usize, plans: &[RowPlan<'_>], upload: &mut Upload) -> Planned {
+        self.plan_ranking(rows, &plans.iter().collect::<Vec<_>>(), self.ranked, upload)
+    }
+
+    fn plan_ranking(&mut self, rows: usize, plans: &[&RowPlan<'_>], ranked: usize, upload: &mut Upload) -> Planned {
+        let histories = || plans.iter().filter_map(|plan| plan.draw()?.history);
+        Planned {
+            recount: self.slots.plan(histories(), upload),
+            pass: Pass::new(plans, [rows, self.slots.vocabulary()], ranked, upload),
+            counted: histories().map(|history| history.after_next()).collect(),
+            logprobs: plans.iter().map(|plan| plan.logprobs).collect(),
+        }
+    }
+
+    /// Chooses the tokens of planned rows of `logits`, `[rows, V]`. The host does not wait for them.
+    ///
+    /// # Errors
+    /// libtorch failed.
+    pub(crate) fn launch(&mut self, planned: Planned, logits: &Tensor, sent: &Sent) -> Result<Launched, Error> {
+        let Planned { recount, pass, counted, logprobs } = planned;
+        self.slots.write(recount.as_ref(), sent)?;
         let rows = match pass.rows {
             None => logits.shallow_clone(),
             Some(rows) => logits.f_index_select(0, &sent.get(rows)?)?,
         };
-        let draws = pass.draw(&rows, &sent, &self.slots)?;
-        pass.count(&draws, &sent, &mut self.slots)?;
-        let results = pass.results(&rows, &draws, &sent)?.f_to_device(Device::Cpu)?.f_contiguous()?;
-        let mut numbers = vec![0.0_f64; results.numel()];
-        results.f_copy_data(&mut numbers, results.numel())?;
-        let width = COLUMNS + 2 * pass.likeliest.unwrap_or(0);
-        Ok(plans.iter().zip(numbers.chunks_exact(width)).map(|(plan, row)| chosen(plan, row)).collect())
+        let draws = pass.draw(&rows, sent, &self.slots)?;
+        pass.count(&draws, sent, &mut self.slots)?;
+        let ids = pass.ids(&draws, sent)?;
+        let results = pass.results(&rows, &ids, &draws, sent)?;
+        counted.into_iter().for_each(|(slot, tokens)| self.slots.set_counted(slot, tokens));
+        Ok(Launched { ids, results: Download::start(&results)?, logprobs })
+    }
+}
+
+/// Planned rows, whose inputs are in an upload.
+#[derive(Debug)]
+pub(crate) struct Planned {
+    recount: Option<Recount>,
+    pass: Pass,
+    /// The slots of draws with penalties, and the number of tokens that they count afterwards.
+    counted: Vec<(usize, usize)>,
+    logprobs: Vec<Option<usize>>,
+}
+
+/// Rows whose tokens the device chooses.
+#[derive(Debug)]
+pub(crate) struct Launched {
+    /// `[R, 1]`
+    ids: Tensor,
+    /// `[R, COLUMNS + 2 N]`
+    results: Download,
+    logprobs: Vec<Option<usize>>,
+}
+
+/// The result of a row.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum RowOutcome {
+    Chosen(Chosen),
+    /// No logit is a finite number.
+    NotFinite,
+    /// More tokens must be ranked.
+    Undecided,
+}
+
+impl Launched {
+    /// Returns the tokens on the device, `[R, 1]`.
+    pub(crate) fn ids(&self) -> &Tensor {
+        &self.ids
+    }
+
+    /// Waits for the tokens.
+    pub(crate) fn finish(self) -> Result<Vec<RowOutcome>, Error> {
+        let numbers = self.results.finish()?;
+        let width = (numbers.len() / self.logprobs.len().max(1)).max(1);
+        Ok(self.logprobs.iter().zip(numbers.chunks_exact(width)).map(|(count, row)| outcome(*count, row)).collect())
+    }
+}
+
+impl RowOutcome {
+    /// Returns the token.
+    ///
+    /// # Errors
+    /// [`Error::NotFinite`].
+    pub(crate) fn chosen(self) -> Result<Chosen, Error> {
+        match self {
+            Self::Chosen(chosen) => Ok(chosen),
+            Self::NotFinite | Self::Undecided => Err(Error::NotFinite),
+        }
     }
 }
 
@@ -223,18 +299,23 @@ impl Pass {
         Ok(())
     }
 
-    /// Returns the results, `[R, COLUMNS + 2 N]` 64-bit floats, which represent every id.
-    fn results(&self, rows: &Tensor, draws: &Draws, sent: &Sent) -> Result<Tensor, Error> {
-        let drawn = sent.get(self.drawn)?;
+    /// Returns the tokens, `[R, 1]`.
+    fn ids(&self, draws: &Draws, sent: &Sent) -> Result<Tensor, Error> {
         let mut ids = sent.column(self.given)?;
-        drop(ids.f_index_copy_(0, &drawn, &draws.ids)?);
+        drop(ids.f_index_copy_(0, &sent.get(self.drawn)?, &draws.ids)?);
+        Ok(ids)
+    }
+
+    /// Returns the results, `[R, COLUMNS + 2 N]` 64-bit floats, which represent every id.
+    fn results(&self, rows: &Tensor, ids: &Tensor, draws: &Draws, sent: &Sent) -> Result<Tensor, Error> {
+        let drawn = sent.get(self.drawn)?;
         let (mut is_finite, mut is_final) = (ids.f_ones_like()?, ids.f_ones_like()?);
         drop(is_finite.f_index_copy_(0, &drawn, &draws.best.f_isfinite()?.f_to_kind(Kind::Int64)?)?);
         drop(is_final.f_index_copy_(0, &drawn, &draws.is_final.f_to_kind(Kind::Int64)?)?);
         let mut columns = vec![ids.shallow_clone(), is_finite, is_final];
         match self.likeliest {
             None => columns.push(ids.f_zeros_like()?),
-            Some(count) => columns.extend(logprobs(rows, &ids, count as i64)?),
+            Some(count) => columns.extend(logprobs(rows, ids, count as i64)?),
         }
         let columns: Vec<Tensor> = columns.iter().map(|it| it.f_to_kind(Kind::Double)).collect::<Result<_, _>>()?;
         Ok(Tensor::f_cat(&columns, 1)?)
@@ -254,18 +335,18 @@ fn logprobs(rows: &Tensor, ids: &Tensor, count: i64) -> Result<Vec<Tensor>, Erro
     Ok(vec![of(ids)?, top, top_logprobs])
 }
 
-/// Reads a row's result.
-fn chosen(plan: &RowPlan<'_>, row: &[f64]) -> Option<Option<Chosen>> {
+/// Reads a row's result, with log-probabilities of this many likeliest tokens.
+fn outcome(logprobs: Option<usize>, row: &[f64]) -> RowOutcome {
     let (first, rest) = row.split_at(COLUMNS);
-    let [id, is_finite, is_final, logprob] = first else { return None };
+    let [id, is_finite, is_final, logprob] = first else { return RowOutcome::NotFinite };
     if *is_finite == 0.0 {
-        return Some(None);
+        return RowOutcome::NotFinite;
     }
     if *is_final == 0.0 {
-        return None;
+        return RowOutcome::Undecided;
     }
-    let (ids, logprobs) = rest.split_at(rest.len() / 2);
-    let top = ids.iter().zip(logprobs).map(|(&id, &logprob)| (id as u32, logprob as f32));
-    let logprobs = plan.logprobs.map(|count| Logprobs { logprob: *logprob as f32, top: top.take(count).collect() });
-    Some(Some(Chosen { id: *id as u32, logprobs }))
+    let (ids, numbers) = rest.split_at(rest.len() / 2);
+    let top = ids.iter().zip(numbers).map(|(&id, &logprob)| (id as u32, logprob as f32));
+    let logprobs = logprobs.map(|count| Logprobs { logprob: *logprob as f32, top: top.take(count).collect() });
+    RowOutcome::Chosen(Chosen { id: *id as u32, logprobs })
 }

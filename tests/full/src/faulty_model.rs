@@ -10,7 +10,7 @@ use gen_svc::grammar::Grammars;
 use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
 use gen_svc::request::ServedModel;
 use tandem_tests::scramble;
-use tch::{TchError, Tensor};
+use tch::{Device, TchError, Tensor};
 
 use crate::served_model::{CONTEXT, served_model};
 
@@ -41,6 +41,16 @@ impl FaultyModel {
     pub fn sound(served: &ServedModel, rows_stay: bool) -> Box<dyn Model> {
         let vocabulary = served.vocabulary_size;
         Box::new(Self { vocabulary, fault: Box::new(|_| None), freed: Arc::default(), rows_stay })
+    }
+
+    /// Creates a model whose rows stay where libtorch keeps them, and whose steps `watch` sees.
+    #[must_use]
+    pub fn watched(
+        served: &ServedModel,
+        watch: impl FnMut(&[SequenceChunk<'_>]) -> Option<&'static str> + Send + 'static,
+    ) -> Box<dyn Model> {
+        let vocabulary = served.vocabulary_size;
+        Box::new(Self { vocabulary, fault: Box::new(watch), freed: Arc::default(), rows_stay: true })
     }
 
     /// Creates a model for a served model's vocabulary. The number is how often its cache was freed.
@@ -79,13 +89,26 @@ impl Model for FaultyModel {
         Ok(())
     }
 
+    fn rows_device(&self) -> Option<Device> {
+        self.rows_stay.then_some(Device::Cpu)
+    }
+
     fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
         if let Some(text) = (self.fault)(chunks) {
             return Err(Error::Torch(TchError::Torch(text.to_owned())));
         }
         let rows: usize = chunks.iter().map(|chunk| chunk.logit_rows().len()).sum();
         logits.resize(rows, self.vocabulary);
-        let wanted = chunks.iter().flat_map(|chunk| chunk.logit_rows().map(|i| (chunk.tokens[i], chunk.past + i)));
+        let chosen = logits.chosen().map(Tensor::shallow_clone);
+        // A token that the last step chose replaces that of the host.
+        let token = |chunk: &SequenceChunk<'_>, i: usize| match (&chosen, chunk.chosen) {
+            (Some(chosen), Some(index)) => chosen.int64_value(&[index as i64, 0]) as u32,
+            _ => chunk.tokens[i],
+        };
+        let rows_of = |chunk: &'_ SequenceChunk<'_>| -> Vec<(u32, usize)> {
+            chunk.logit_rows().map(|i| (token(chunk, i), chunk.past + i)).collect()
+        };
+        let wanted: Vec<_> = chunks.iter().flat_map(rows_of).collect();
         for (row, (token, position)) in logits.rows().zip(wanted) {
             let hash = scramble(u64::from(token) << 32 | position as u64);
             for (id, logit) in (0..).zip(row) {
@@ -94,7 +117,7 @@ impl Model for FaultyModel {
         }
         if self.rows_stay && logits.may_stay() && rows > 0 {
             let numbers: Vec<f32> = logits.rows().flat_map(|row| row.to_vec()).collect();
-            logits.keep(Tensor::f_from_slice(&numbers)?.f_view([rows as i64, -1])?);
+            logits.keep(Tensor::f_from_slice(&numbers)?.f_view([rows as i64, -1])?)?;
         }
         Ok(())
     }

@@ -14,6 +14,13 @@ pub const EXACT: FlashOperation = FlashOperation { dtypes: &[Kind::Half, Kind::B
 
 thread_local! {
     static CALLS: Cell<usize> = const { Cell::new(0) };
+    static SEQUENCES: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Returns the sequences of all calls on this thread since the last question.
+#[must_use]
+pub fn sequences() -> usize {
+    SEQUENCES.take()
 }
 
 /// Returns the number of calls on this thread since the last question.
@@ -26,6 +33,7 @@ pub fn calls() -> usize {
 /// If the arguments break the contract.
 fn call(call: &FlashCall<'_>) -> Result<Tensor, TchError> {
     CALLS.set(CALLS.get() + 1);
+    SEQUENCES.set(SEQUENCES.get() + call.seqused_k.size()[0] as usize);
     check_numbers(call);
     check_sequences(call);
     check_table(call);

@@ -1,5 +1,6 @@
 // Counts the operations that a process asks of libtorch itself: not those inside of others, and no views.
-// A step begins with an embedding. At exit it writes the operations of each step to the file
+// Copies between host and device are named so, also on a CPU: `upload` makes a tensor of numbers of the
+// host, `download` asks for a tensor on another device. A step begins with an embedding. At exit it writes the operations of each step to the file
 // TANDEM_OPERATIONS, one step per line: name=count, separated by spaces.
 #include <ATen/record_function.h>
 
@@ -32,9 +33,26 @@ struct Record {
 Record* record = nullptr;
 thread_local int depth = 0;
 
+// Returns true if the argument of this index is given.
+bool is_given(const at::RecordFunction& function, std::size_t index) {
+  const auto inputs = function.inputs();
+  return index < inputs.size() && !inputs[index].isNone();
+}
+
+std::string_view name_of(const at::RecordFunction& function) {
+  const std::string_view name = function.name();
+  // tch creates tensors of the host's numbers without a device, and all others with one.
+  if (name == "aten::zeros" && !is_given(function, 3)) return "upload";
+  // A conversion has a dtype. Without it, or as the overload `device`, this is a copy to a device.
+  const auto operation = function.operator_name();
+  const bool names_device = operation.has_value() && operation->overload_name == "device";
+  if (name == "aten::to" && (names_device || !is_given(function, 1))) return "download";
+  return name;
+}
+
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   if (depth++ > 0) return nullptr;
-  const std::string_view name = function.name();
+  const std::string_view name = name_of(function);
   if (VIEWS.count(name) > 0) return nullptr;
   const std::lock_guard lock(record->mutex);
   if (name == "aten::embedding") record->steps.emplace_back();
@@ -56,7 +74,7 @@ void write() {
 __attribute__((constructor)) void start() {
   if (std::getenv("TANDEM_OPERATIONS") == nullptr) return;
   record = new Record;
-  at::addGlobalCallback(at::RecordFunctionCallback(begin, end).scopes({at::RecordScope::FUNCTION}));
+  at::addGlobalCallback(at::RecordFunctionCallback(begin, end).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
   std::atexit(write);
 }
 

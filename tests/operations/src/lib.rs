@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 const COUNTER: &str = include_str!("counter.cpp");
@@ -39,7 +39,8 @@ impl Counter {
         let (source, library) = (folder.path().join("counter.cpp"), folder.path().join("counter.so"));
         fs::write(&source, COUNTER)?;
         let mut compiler = Command::new("c++");
-        compiler.args(["-std=c++20", "-shared", "-fPIC", "-I"]).arg(libtorch.join("include"));
+        // libtorch is built so, and its classes have other members without it.
+        compiler.args(["-DNDEBUG", "-std=c++20", "-shared", "-fPIC", "-I"]).arg(libtorch.join("include"));
         compiler.arg(&source).arg("-o").arg(&library);
         compiler.arg("-L").arg(libtorch.join("lib")).args(["-ltorch_cpu", "-lc10"]);
         let status = compiler.status().context("cannot run c++, a C++ compiler")?;
@@ -48,18 +49,38 @@ impl Counter {
     }
 
     /// Returns the operations of a decode step of this many greedy sequences of like lengths, in f32.
-    /// `embeddings` is the number of embeddings in a step.
+    /// `embeddings` is the number of embeddings in a step. Copies from and to the device are named
+    /// `upload` and `download`.
     ///
     /// # Errors
     /// gen-svc fails, or no step repeats.
     pub fn decode_step(&self, gen_svc: &Path, model: &Path, sequences: usize, embeddings: usize) -> Result<Operations> {
+        self.step(gen_svc, model, sequences, embeddings, &json!({"temperature": 0}), &[])
+    }
+
+    /// As [`decode_step`](Self::decode_step), with these settings of the requests and arguments of gen-svc.
+    ///
+    /// # Errors
+    /// gen-svc fails, or no step repeats.
+    pub fn step(
+        &self,
+        gen_svc: &Path,
+        model: &Path,
+        sequences: usize,
+        embeddings: usize,
+        settings: &Value,
+        arguments: &[&str],
+    ) -> Result<Operations> {
         let path = self.folder.path().join("steps");
         let mut command = Command::new(gen_svc);
         command.args(["generate", "--runtime", "torch", "--dtype", "f32", "--threads", "1", "--kv-memory-mib", "64"]);
-        command.args(["--jsonl", "--log", "error", "--max-running", &sequences.to_string(), "--model"]).arg(model);
+        command
+            .args(["--jsonl", "--log", "error", "--max-running", &sequences.to_string(), "--model"])
+            .arg(model)
+            .args(arguments);
         command.env("LD_PRELOAD", &self.library).env("TANDEM_OPERATIONS", &path);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("cannot run gen-svc")?;
-        let requests: String = (0..sequences).map(request).collect();
+        let requests: String = (0..sequences).map(|sequence| request(sequence, settings)).collect();
         child.stdin.take().context("no stdin")?.write_all(requests.as_bytes())?;
         ensure!(child.wait()?.success(), "gen-svc failed; see its messages above");
         // What precedes the first step loads the model.
@@ -69,9 +90,11 @@ impl Counter {
 }
 
 /// Returns a line with a request.
-fn request(sequence: usize) -> String {
+fn request(sequence: usize, settings: &Value) -> String {
     let ids: Vec<usize> = (0..PROMPT).map(|at| (sequence * 7 + at) % IDS).collect();
-    let request = json!({"token_ids": ids, "max_new_tokens": TOKENS, "temperature": 0, "ignore_eos": true});
+    let mut request = json!({"token_ids": ids, "max_new_tokens": TOKENS, "ignore_eos": true});
+    let settings = settings.as_object().into_iter().flatten();
+    settings.for_each(|(name, value)| request[name] = value.clone());
     format!("{request}\n")
 }
 

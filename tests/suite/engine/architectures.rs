@@ -210,6 +210,7 @@ fn logits(model: &mut dyn Model, tokens: &[u32]) -> Vec<Vec<f32>> {
     model
         .forward(
             &[SequenceChunk {
+                chosen: None,
                 tokens,
                 past: 0,
                 blocks: &blocks,
@@ -402,12 +403,13 @@ fn finish(mut events: Receiver<Event>) -> (Vec<u32>, usize) {
 /// Runs all prompts at once, twice. The second time, whole blocks of the prompts are cached.
 #[track_caller]
 fn assert_greedy(case: &Case, path: &Path, change: impl Fn(&mut Config), what: &str) {
-    for runtime in RuntimeChoice::ALL {
+    let runtimes = RuntimeChoice::ALL.map(|runtime| (runtime, None));
+    for (runtime, overlaps) in runtimes.into_iter().chain([(RuntimeChoice::Torch, Some(true))]) {
         let engine = start(path.to_owned(), |config| {
-            (config.runtime, config.dtype) = (runtime, DtypeChoice::F32);
+            (config.runtime, config.dtype, config.overlap_steps) = (runtime, DtypeChoice::F32, overlaps);
             change(config);
         });
-        assert_answers(case, &engine, &format!("{what}, {runtime:?}"));
+        assert_answers(case, &engine, &format!("{what}, {runtime:?}, overlap: {overlaps:?}"));
     }
 }
 

@@ -53,3 +53,33 @@ fn flash_attention_equals_buckets_over_random_batches() {
     assert_equal(STRICT, Kind::BFloat16, 0.01);
     assert_equal(STRICT, Kind::Half, 0.002);
 }
+
+/// Positions of several blocks. The pieces have up to 1,024 positions, or are 16.
+#[test]
+fn long_sequences_equal_buckets_as_several_pieces() {
+    let [long, longest, border] = [[5000, 1], [20_000, 1], [1024, 1]];
+    let case = |sequences: &[[usize; 2]], window| AttentionCase {
+        sequences: sequences.to_vec(),
+        shared_blocks: 2,
+        heads: [6, 2],
+        head_size: 16,
+        window,
+        block: FLASH_BLOCK,
+    };
+    let cases = [
+        (case(&[long, [1023, 1], border, longest, [600, 1]], None), 5 + 1 + 2 + 16 + 1),
+        (case(&[long, [3000, 40]], None), 5 + 1),
+        (case(&[[1023, 1], [700, 1]], None), 2),
+        (case(&[long, border], Some(1500)), 2),
+        (AttentionCase { block: 2 * FLASH_BLOCK, ..case(&[long, border], None) }, 5 + 2),
+    ];
+    for (operation, dtype, rows) in [(EXACT, Kind::Float, 2e-6), (STRICT, Kind::BFloat16, 0.01)] {
+        for (case, pieces) in &cases {
+            let target = TorchTarget { dtype, ..TorchTarget::REFERENCE };
+            let _ = flash::sequences();
+            let found = operation.compare(case, target).unwrap_or_else(|error| panic!("{case:?}: {}", error.chain()));
+            assert_eq!(flash::sequences(), *pieces, "{case:?}: pieces");
+            assert!(found.rows <= rows && found.log_sums <= 1e-4, "{dtype:?}, {case:?}: {found:?}");
+        }
+    }
+}

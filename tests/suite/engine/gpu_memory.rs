@@ -60,6 +60,7 @@ const LIMITS: EngineLimits = EngineLimits {
     max_decodes: usize::MAX,
     max_shared_decodes: usize::MAX,
     max_shared_prompt_tokens: usize::MAX,
+    overlaps_steps: false,
     max_priority: 0,
 };
 

@@ -74,6 +74,7 @@ impl ImagePrompt {
             images.push(ImageRows { start, rows: &self.rows[rows], deep, block });
         }
         then(SequenceChunk {
+            chosen: None,
             tokens: &self.tokens[range.clone()],
             past: range.start,
             blocks,

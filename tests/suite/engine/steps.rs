@@ -230,6 +230,7 @@ fn logits(model: &mut dyn Model, ids: &[u32], piece: usize) -> Vec<Vec<f32>> {
     let (mut rows, mut past, mut logits) = (Vec::new(), 0, Logits::default());
     for tokens in ids.chunks(piece) {
         let run = SequenceChunk {
+            chosen: None,
             tokens,
             past,
             blocks: &blocks,

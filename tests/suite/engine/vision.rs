@@ -115,6 +115,7 @@ impl Loaded {
             let past = case.input_ids.len() + ids.len() - 1;
             let position = case.mrope_delta.map(|delta| [(past as i64 + delta) as u32; 3]);
             let chunk = SequenceChunk {
+                chosen: None,
                 tokens: &ids[ids.len() - 1..],
                 past,
                 blocks,

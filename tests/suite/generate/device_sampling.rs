@@ -133,7 +133,7 @@ fn sampler(vocabulary: usize) -> DeviceSampler {
 fn on_device(sampler: &mut DeviceSampler, rows: &[Row], logprobs: Option<usize>) -> Vec<Result<Chosen, Error>> {
     let slots: Vec<_> = rows.iter().map(|row| sampler.slot(&row.sampling)).collect();
     let plans = rows.iter().zip(&slots).enumerate().map(|(i, (row, slot))| {
-        let history = slot.as_ref().map(|slot| History { slot, prompt: &row.prompt, output: &row.output });
+        let history = slot.as_ref().map(|slot| History { slot, prompt: &row.prompt, output: &row.output, awaited: 0 });
         row.plan(i, history, logprobs)
     });
     sampler.run(&tensor(rows), &plans.collect::<Vec<_>>()).expect("libtorch computes")
@@ -183,7 +183,7 @@ fn counts_for_penalties_follow_the_tokens_that_the_device_drew() {
         let present: Vec<Row> = taking_part.iter().map(|&i| rows[i].clone()).collect();
         let plans = present.iter().zip(&taking_part).enumerate().map(|(at, (row, &i))| {
             let slot = slots[i].as_ref().expect("it has penalties");
-            row.plan(at, Some(History { slot, prompt: &row.prompt, output: &row.output }), None)
+            row.plan(at, Some(History { slot, prompt: &row.prompt, output: &row.output, awaited: 0 }), None)
         });
         let chosen = sampler.run(&tensor(&present), &plans.collect::<Vec<_>>()).expect("libtorch computes");
         for (chosen, i) in chosen.into_iter().zip(taking_part) {

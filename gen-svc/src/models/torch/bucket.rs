@@ -7,6 +7,7 @@ use tch::{Kind, Tensor};
 
 use super::attend::{Attended, Scores};
 use super::reach::Visible;
+use crate::device::upload::{Later, Upload};
 use crate::error::Error;
 use crate::weights::TorchTarget;
 
@@ -55,35 +56,22 @@ struct Cap {
 }
 
 impl Bucket {
-    /// Creates the bucket of adjacent sequences. `first_row` is the row of their first token; `slots`
-    /// are those of each one's visible positions.
-    pub(super) fn new(
+    /// Plans the bucket of adjacent sequences. `first_row` is the row of their first token; `slots`
+    /// are those of each one's visible positions. Scores may have a bound.
+    pub(super) fn plan(
         first_row: usize,
         sequences: &[Visible],
         slots: &[Vec<i64>],
-        softcap: Option<f32>,
-        target: TorchTarget,
-    ) -> Result<Self, Error> {
+        (softcap, target): (Option<f32>, TorchTarget),
+        upload: &mut Upload,
+    ) -> Later<Self> {
         let longest = |part: usize| sequences.iter().map(|it| it.size()[part]).max().unwrap_or_default();
         let (tokens, positions) = (longest(0), longest(1));
-        let padded = slots.iter().flat_map(|slots| padded(slots, positions));
-        let on_device = |numbers: Vec<i64>| Ok::<_, Error>(Tensor::f_from_slice(&numbers)?.f_to_device(target.device)?);
-        Ok(Self {
-            size: [sequences.len() as i64, tokens as i64, positions as i64],
-            slots: on_device(padded.collect())?,
-            rows: Rows::new(first_row, sequences, tokens, on_device)?,
-            mask: match (sequences, softcap) {
-                ([one], None) if tokens > 1 && one.is_causal() => Mask::Causal,
-                (_, None) => Mask::Masked(mask(sequences, [tokens, positions], target)?),
-                (_, Some(cap)) => Mask::Capped {
-                    cap: Cap {
-                        bound: f64::from(cap),
-                        on_device: Tensor::f_full([1], f64::from(cap), (target.dtype, target.device))?,
-                    },
-                    mask: mask(sequences, [tokens, positions], target)?,
-                },
-            },
-        })
+        let size = [sequences.len() as i64, tokens as i64, positions as i64];
+        let slots = upload.add(slots.iter().flat_map(|slots| padded(slots, positions)));
+        let rows = Rows::plan(first_row, sequences, tokens, upload);
+        let mask = Mask::plan(sequences, [tokens, positions], (softcap, target), upload);
+        Box::new(move |sent| Ok(Self { size, slots: sent.get(slots)?, rows: rows(sent)?, mask: mask(sent)? }))
     }
 
     /// Grouped-query attention of the bucket's rows of T: `q [T, H, D], pairs [B * S, 2, K, D]`.
@@ -169,15 +157,40 @@ impl Bucket {
     }
 }
 
-impl Rows {
-    fn new(
-        first_row: usize,
+impl Mask {
+    fn plan(
         sequences: &[Visible],
-        tokens: usize,
-        on_device: impl Fn(Vec<i64>) -> Result<Tensor, Error>,
-    ) -> Result<Self, Error> {
+        [tokens, positions]: [usize; 2],
+        (softcap, target): (Option<f32>, TorchTarget),
+        upload: &mut Upload,
+    ) -> Later<Self> {
+        match (sequences, softcap) {
+            ([one], None) if tokens > 1 && one.is_causal() => Box::new(|_| Ok(Self::Causal)),
+            _ => {
+                let mask = mask(sequences, [tokens, positions], target, upload);
+                Box::new(move |sent| {
+                    let mask = mask(sent)?;
+                    Ok(match softcap {
+                        None => Self::Masked(mask),
+                        Some(cap) => Self::Capped { cap: Cap::new(cap, target)?, mask },
+                    })
+                })
+            }
+        }
+    }
+}
+
+impl Cap {
+    fn new(cap: f32, target: TorchTarget) -> Result<Self, Error> {
+        let bound = f64::from(cap);
+        Ok(Self { bound, on_device: Tensor::f_full([1], bound, (target.dtype, target.device))? })
+    }
+}
+
+impl Rows {
+    fn plan(first_row: usize, sequences: &[Visible], tokens: usize, upload: &mut Upload) -> Later<Self> {
         if sequences.iter().all(|sequence| sequence.of_tokens.len() == tokens) {
-            return Ok(Self::Adjacent(first_row as i64));
+            return Box::new(move |_| Ok(Self::Adjacent(first_row as i64)));
         }
         let (mut rows, mut kept) = (Vec::new(), Vec::new());
         let mut next = first_row as i64;
@@ -187,7 +200,8 @@ impl Rows {
             rows.extend(padded(&own, tokens));
             next += own.len() as i64;
         }
-        Ok(Self::Padded { rows: on_device(rows)?, kept: on_device(kept)? })
+        let (rows, kept) = (upload.add(rows), upload.add(kept));
+        Box::new(move |sent| Ok(Self::Padded { rows: sent.get(rows)?, kept: sent.get(kept)? }))
     }
 
     /// Returns the bucket's rows with padding.
@@ -213,21 +227,28 @@ fn padded(numbers: &[i64], length: usize) -> impl Iterator<Item = i64> {
     numbers.iter().copied().chain(first).take(length)
 }
 
-/// Returns `[B, 1, L, S]`, minus infinity where a token of a sequence must not look. Tokens that are
+/// Plans `[B, 1, L, S]`, minus infinity where a token of a sequence must not look. Tokens that are
 /// padding look at the first position.
-fn mask(sequences: &[Visible], [tokens, positions]: [usize; 2], target: TorchTarget) -> Result<Tensor, Error> {
-    let ends = |end: fn(&std::ops::Range<usize>) -> usize, padding: i64| {
+fn mask(
+    sequences: &[Visible],
+    [tokens, positions]: [usize; 2],
+    target: TorchTarget,
+    upload: &mut Upload,
+) -> Later<Tensor> {
+    let mut ends = |end: fn(&std::ops::Range<usize>) -> usize, padding: i64| {
         let of = |sequence: &Visible| {
             let own = sequence.of_tokens.iter().map(|seen| end(seen) as i64).collect::<Vec<_>>();
             own.into_iter().chain(std::iter::repeat(padding)).take(tokens).collect::<Vec<_>>()
         };
-        let numbers: Vec<i64> = sequences.iter().flat_map(of).collect();
-        let shape = [sequences.len() as i64, 1, tokens as i64, 1];
-        Ok::<_, Error>(Tensor::f_from_slice(&numbers)?.f_view(shape)?.f_to_device(target.device)?)
+        upload.add(sequences.iter().flat_map(of))
     };
-    let (starts, ends) = (ends(|seen| seen.start, 0)?, ends(|seen| seen.end, 1)?);
-    let columns = Tensor::f_arange(positions as i64, (Kind::Int64, target.device))?;
-    let hidden = columns.f_lt_tensor(&starts)?.f_logical_or(&columns.f_ge_tensor(&ends)?)?;
-    let zeros = Tensor::f_zeros(hidden.size(), (target.dtype, target.device))?;
-    Ok(zeros.f_masked_fill(&hidden, f64::NEG_INFINITY)?)
+    let (starts, ends) = (ends(|seen| seen.start, 0), ends(|seen| seen.end, 1));
+    let shape = [sequences.len() as i64, 1, tokens as i64, 1];
+    Box::new(move |sent| {
+        let (starts, ends) = (sent.get(starts)?.f_view(shape)?, sent.get(ends)?.f_view(shape)?);
+        let columns = Tensor::f_arange(positions as i64, (Kind::Int64, target.device))?;
+        let hidden = columns.f_lt_tensor(&starts)?.f_logical_or(&columns.f_ge_tensor(&ends)?)?;
+        let zeros = Tensor::f_zeros(hidden.size(), (target.dtype, target.device))?;
+        Ok(zeros.f_masked_fill(&hidden, f64::NEG_INFINITY)?)
+    })
 }

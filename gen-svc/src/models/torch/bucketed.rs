@@ -7,6 +7,7 @@ use super::bucket::Bucket;
 use super::buckets;
 use super::paged::slots;
 use super::reach::{Reach, Visible};
+use crate::device::upload::{Later, Upload};
 use crate::error::Error;
 use crate::models::SequenceChunk;
 use crate::weights::TorchTarget;
@@ -17,24 +18,25 @@ pub(super) struct Buckets(Vec<Bucket>);
 
 impl Buckets {
     /// Divides sorted chunks, whose blocks have `block` positions.
-    pub(super) fn new(
+    pub(super) fn plan(
         chunks: &[SequenceChunk<'_>],
         reach: Reach,
         block: usize,
         target: TorchTarget,
-    ) -> Result<Self, Error> {
+        upload: &mut Upload,
+    ) -> Later<Self> {
         let visible: Vec<Visible> = chunks.iter().map(|chunk| Visible::new(chunk, reach)).collect();
         let sizes: Vec<[usize; 2]> = visible.iter().map(Visible::size).collect();
         let mut first_row = 0;
-        let mut result = Vec::new();
+        let mut planned: Vec<Later<Bucket>> = Vec::new();
         for range in buckets::of(&sizes) {
             let members = chunks[range.clone()].iter().zip(&visible[range.clone()]);
             let slots = members.map(|(chunk, visible)| slots(chunk, visible.positions.clone(), block).collect());
             let slots: Vec<Vec<i64>> = slots.collect();
-            result.push(Bucket::new(first_row, &visible[range.clone()], &slots, reach.softcap(), target)?);
+            planned.push(Bucket::plan(first_row, &visible[range.clone()], &slots, (reach.softcap(), target), upload));
             first_row += sizes[range].iter().map(|[tokens, _]| tokens).sum::<usize>();
         }
-        Ok(Self(result))
+        Box::new(move |sent| Ok(Self(planned.into_iter().map(|bucket| bucket(sent)).collect::<Result<_, _>>()?)))
     }
 }
 

@@ -8,6 +8,7 @@ use super::flash::{FLASH_BLOCK, Flash, FlashOperation, FlashRules};
 use super::reach::Reach;
 use super::runs;
 use crate::cache::BlockId;
+use crate::device::upload::Upload;
 use crate::error::Error;
 use crate::models::{LogitsFor, SequenceChunk};
 use crate::weights::TorchTarget;
@@ -54,8 +55,11 @@ impl FlashOperation {
         let chunks: Vec<_> = runs::order(&chunks).into_iter().map(|i| chunks[i]).collect();
         let [heads, pair_heads] = case.heads;
         let rules = FlashRules { window: case.window, group: heads / pair_heads };
-        let flash = Flash::new(&chunks, rules, case.block, self, target)?;
-        let buckets = Buckets::new(&chunks, Reach::of_window(case.window), case.block, target)?;
+        let mut upload = Upload::default();
+        let flash = Flash::plan(&chunks, rules, case.block, self, &mut upload);
+        let buckets = Buckets::plan(&chunks, Reach::of_window(case.window), case.block, target, &mut upload);
+        let sent = upload.send(target.device)?;
+        let (flash, buckets) = (flash(&sent)?, buckets(&sent)?);
         let (q, pairs) = case.numbers(&tables, target)?;
         difference(case.attend(&flash, &q, &pairs)?, case.attend(&buckets, &q, &pairs)?)
     }
@@ -132,7 +136,16 @@ impl AttentionCase {
 }
 
 fn chunk<'a>(past: usize, tokens: &'a [u32], blocks: &'a [BlockId]) -> SequenceChunk<'a> {
-    SequenceChunk { tokens, past, blocks, copy: None, logits: LogitsFor::Nothing, images: &[], positions: None }
+    SequenceChunk {
+        tokens,
+        chosen: None,
+        past,
+        blocks,
+        copy: None,
+        logits: LogitsFor::Nothing,
+        images: &[],
+        positions: None,
+    }
 }
 
 /// Returns numbers that neither repeat nor follow a pattern of the shape.

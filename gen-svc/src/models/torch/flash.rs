@@ -6,9 +6,10 @@
 use tch::{Kind, TchError, Tensor};
 
 use super::attend::{Attended, PagedAttention, Scores};
+use super::pieces::{self, Pieces, Span};
+use crate::device::upload::{Later, Upload};
 use crate::error::Error;
 use crate::models::SequenceChunk;
-use crate::weights::TorchTarget;
 
 /// The positions of a block: the operation requires a multiple of this.
 pub const FLASH_BLOCK: usize = 256;
@@ -16,8 +17,9 @@ pub const FLASH_BLOCK: usize = 256;
 pub(super) const LARGEST_HEAD: usize = 256;
 /// The operation requires heads whose size is a multiple of this.
 pub(super) const HEAD_UNIT: usize = 8;
-/// The parts of a sequence that are computed apart. With more than one, the operation of libtorch 2.13
-/// computes wrong results for sequences of several lengths.
+/// The parts into which the operation itself divides a sequence. With more than one, that of libtorch 2.13
+/// computes wrong results for sequences of several lengths, so that long ones are divided
+/// [before](super::pieces).
 const SPLITS: i64 = 1;
 
 /// The arguments of `_flash_attention_forward_no_dropout_inplace`, under their names. R is the number of
@@ -120,6 +122,8 @@ struct Sequences {
     cum_seq_k: Tensor,
     seqused_k: Tensor,
     block_table: Tensor,
+    /// `None`: every sequence has one piece.
+    pieces: Option<Pieces>,
 }
 
 /// The query rows.
@@ -137,14 +141,14 @@ enum Layout {
 }
 
 impl Flash {
-    /// Prepares the calls for sorted chunks, whose blocks have `block` positions.
-    pub(super) fn new(
+    /// Plans the calls for sorted chunks, whose blocks have `block` positions.
+    pub(super) fn plan(
         chunks: &[SequenceChunk<'_>],
         rules: FlashRules,
         block: usize,
         operation: FlashOperation,
-        target: TorchTarget,
-    ) -> Result<Self, Error> {
+        upload: &mut Upload,
+    ) -> Later<Self> {
         let decodes = chunks.partition_point(|chunk| chunk.tokens.len() == 1);
         let (decodes, prefills) = chunks.split_at(decodes);
         let window_left = rules.window.map(|window| window as i64 - 1);
@@ -155,8 +159,12 @@ impl Flash {
         let prefill = Layout::Tokens { is_causal: true, window_left };
         let parts = [(0, decodes, decode), (decodes.len(), prefills, prefill)];
         let parts = parts.into_iter().filter(|(_, chunks, _)| !chunks.is_empty());
-        let parts = parts.map(|(first, chunks, layout)| Sequences::new(first, chunks, layout, block, target));
-        Ok(Self { parts: parts.collect::<Result<_, _>>()?, block: block as i64, operation })
+        let parts = parts.map(|(first, chunks, layout)| Sequences::plan(first, chunks, layout, block, upload));
+        let parts: Vec<_> = parts.collect();
+        Box::new(move |sent| {
+            let parts = parts.into_iter().map(|part| part(sent)).collect::<Result<_, _>>()?;
+            Ok(Self { parts, block: block as i64, operation })
+        })
     }
 }
 
@@ -171,30 +179,40 @@ impl PagedAttention for Flash {
 }
 
 impl Sequences {
-    fn new(
+    fn plan(
         first_row: usize,
         chunks: &[SequenceChunk<'_>],
         layout: Layout,
         block: usize,
-        target: TorchTarget,
-    ) -> Result<Self, Error> {
-        let rows: Vec<i32> = chunks.iter().map(|chunk| chunk.tokens.len() as i32).collect();
-        let group = layout.group() as i32;
-        let queries: Vec<i32> = rows.iter().map(|rows| rows * group).collect();
-        let positions: Vec<i32> = chunks.iter().map(|chunk| (chunk.past + chunk.tokens.len()) as i32).collect();
+        upload: &mut Upload,
+    ) -> Later<Self> {
+        let spans = match layout {
+            Layout::Packed { .. } => pieces::divided(chunks, block),
+            Layout::Tokens { .. } => pieces::whole(chunks),
+        };
+        let pieces = Pieces::plan(&spans, chunks.len(), upload);
+        let group = layout.group() as usize;
+        let queries: Vec<i32> = spans.iter().map(|span| (span.tokens * group) as i32).collect();
+        let positions: Vec<i32> = spans.iter().map(|span| span.positions as i32).collect();
         let longest = |numbers: &[i32]| numbers.iter().copied().max().unwrap_or_default();
         let (max_q, max_k) = (longest(&queries), longest(&positions));
-        let on_device = |numbers: &[i32]| Ok::<_, Error>(Tensor::f_from_slice(numbers)?.f_to_device(target.device)?);
-        let blocks = blocks(chunks, max_k as usize, block);
-        Ok(Self {
-            rows: [first_row as i64, rows.iter().map(|&rows| i64::from(rows)).sum()],
-            layout,
-            max_q: i64::from(max_q),
-            max_k: i64::from(max_k),
-            cum_seq_q: on_device(&sums(&queries))?,
-            cum_seq_k: on_device(&sums(&positions))?,
-            seqused_k: on_device(&positions)?,
-            block_table: on_device(&blocks)?.f_view([chunks.len() as i64, -1])?,
+        let table = [spans.len() as i64, -1];
+        let rows = [first_row as i64, chunks.iter().map(|chunk| chunk.tokens.len() as i64).sum()];
+        let blocks = upload.add(blocks(&spans, max_k as usize, block));
+        let sums = [&queries, &positions].map(|numbers| upload.add(sums(numbers)));
+        let positions = upload.add(positions);
+        Box::new(move |sent| {
+            Ok(Self {
+                rows,
+                layout,
+                max_q: i64::from(max_q),
+                max_k: i64::from(max_k),
+                cum_seq_q: sent.get(sums[0])?,
+                cum_seq_k: sent.get(sums[1])?,
+                seqused_k: sent.get(positions)?,
+                block_table: sent.get(blocks)?.f_view(table)?,
+                pieces: pieces.map(|pieces| pieces(sent)).transpose()?,
+            })
         })
     }
 
@@ -207,9 +225,10 @@ impl Sequences {
         [key, value]: [&Tensor; 2],
         scores: Scores,
     ) -> Result<Attended, Error> {
-        let (_, heads, size) = q.size3()?;
-        let [first, count] = self.rows;
-        let query = self.layout.pack(&q.f_narrow(0, first, count)?, key.size()[2])?;
+        let q = q.f_narrow(0, self.rows[0], self.rows[1])?;
+        let q = self.pieces.as_ref().map_or(Ok(q.shallow_clone()), |pieces| pieces.spread(&q))?;
+        let (count, heads, size) = q.size3()?;
+        let query = self.layout.pack(&q, key.size()[2])?;
         let out = query.f_empty_like()?;
         let (is_causal, window_left) = self.layout.mask();
         let call = FlashCall {
@@ -228,15 +247,16 @@ impl Sequences {
             block_table: &self.block_table,
         };
         let log_sums = (operation.call)(&call)?;
-        Ok(Attended {
-            rows: self.layout.unpack(&out, count)?.f_reshape([count, heads * size])?,
-            log_sums: match scores.with_log_sums {
-                true => {
-                    Some(self.layout.unpack(&log_sums.f_transpose(0, 1)?.f_unsqueeze(2)?, count)?.f_squeeze_dim(2)?)
-                }
-                false => None,
-            },
-        })
+        let rows = self.layout.unpack(&out, count)?;
+        let log_sums = || {
+            let log_sums = log_sums.f_transpose(0, 1)?.f_unsqueeze(2)?;
+            Ok::<_, Error>(self.layout.unpack(&log_sums, count)?.f_squeeze_dim(2)?)
+        };
+        if let Some(pieces) = &self.pieces {
+            return pieces.join(&rows, &log_sums()?);
+        }
+        let log_sums = scores.with_log_sums.then(log_sums).transpose()?;
+        Ok(Attended { rows: rows.f_reshape([count, heads * size])?, log_sums })
     }
 }
 
@@ -284,12 +304,12 @@ fn sums(numbers: &[i32]) -> Vec<i32> {
 }
 
 /// Returns the blocks of each sequence for as many positions as the longest has. Missing ones are 0.
-fn blocks(chunks: &[SequenceChunk<'_>], longest: usize, block: usize) -> Vec<i32> {
+fn blocks(spans: &[Span<'_>], longest: usize, block: usize) -> Vec<i32> {
     let count = longest.div_ceil(block);
-    let of = |chunk: &SequenceChunk<'_>| {
-        let used = (chunk.past + chunk.tokens.len()).div_ceil(block);
-        let blocks: Vec<i32> = chunk.blocks[..used].iter().map(|block| block.0 as i32).collect();
+    let of = |span: &Span<'_>| {
+        let used = span.positions.div_ceil(block);
+        let blocks: Vec<i32> = span.blocks[..used].iter().map(|block| block.0 as i32).collect();
         blocks.into_iter().chain(std::iter::repeat(0)).take(count)
     };
-    chunks.iter().flat_map(of).collect()
+    spans.iter().flat_map(of).collect()
 }

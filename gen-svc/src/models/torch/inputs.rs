@@ -7,9 +7,7 @@ use tch::Tensor;
 use super::layers::{Linear, RmsNorm, activate, scaled};
 use super::load::Loader;
 use crate::error::Error;
-use crate::models::SequenceChunk;
 use crate::models::decoder::{self, Activation};
-use crate::models::images::images;
 
 /// The inputs of all layers.
 #[derive(Debug)]
@@ -32,15 +30,9 @@ impl LayerInputs {
     }
 
     /// Computes the inputs of tokens with the embeddings `x`: `[T], [T, E] -> [T, layers, P]`
-    pub(super) fn forward(&self, mut ids: Vec<i64>, chunks: &[SequenceChunk<'_>], x: &Tensor) -> Result<Tensor, Error> {
-        let decoder::LayerInputs { size, table_scale, image_token, projection_scale, scale, .. } = self.description;
-        let width = x.size2()?.1 as usize;
-        for (first, image) in images(chunks) {
-            ids[first..][image.tokens(width)].fill(i64::from(image_token));
-        }
-        let ids = Tensor::f_from_slice(&ids)?.f_to_device(x.device())?;
-        let of_token =
-            Tensor::f_embedding(&self.table, &ids, -1, false, false)?.f_mul_scalar(f64::from(table_scale))?;
+    pub(super) fn forward(&self, ids: &Tensor, x: &Tensor) -> Result<Tensor, Error> {
+        let decoder::LayerInputs { size, table_scale, projection_scale, scale, .. } = self.description;
+        let of_token = Tensor::f_embedding(&self.table, ids, -1, false, false)?.f_mul_scalar(f64::from(table_scale))?;
         let projected = self.projection.forward(x)?.f_mul_scalar(f64::from(projection_scale))?;
         let normal = self.norm.forward(&projected.f_view([ids.size1()?, -1, size as i64])?)?;
         scaled(normal.f_add(&of_token.f_view_as(&normal)?)?, f64::from(scale))

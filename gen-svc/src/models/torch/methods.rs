@@ -5,7 +5,7 @@ use super::bucketed::Buckets;
 use super::flash::{FLASH_BLOCK, Flash, FlashOperation, FlashRules, HEAD_UNIT, LARGEST_HEAD};
 use super::reach::Reach;
 use crate::cache::BLOCK;
-use crate::error::Error;
+use crate::device::upload::{Later, Upload};
 use crate::models::SequenceChunk;
 use crate::models::decoder;
 use crate::weights::TorchTarget;
@@ -53,8 +53,12 @@ impl Methods {
     }
 
     /// Prepares each method for the sorted chunks of a call.
-    pub(super) fn prepare(&self, chunks: &[SequenceChunk<'_>]) -> Result<Vec<Box<dyn PagedAttention>>, Error> {
-        self.methods.iter().map(|method| method.prepare(chunks, self)).collect()
+    pub(super) fn plan(
+        &self,
+        chunks: &[SequenceChunk<'_>],
+        upload: &mut Upload,
+    ) -> Vec<Later<Box<dyn PagedAttention>>> {
+        self.methods.iter().map(|method| method.plan(chunks, self, upload)).collect()
     }
 
     fn method(&self, attention: &decoder::Attention) -> Method {
@@ -68,15 +72,24 @@ impl Methods {
 
 impl Method {
     /// Flash attention has no masks of images: buckets compute the calls with image blocks.
-    fn prepare(self, chunks: &[SequenceChunk<'_>], methods: &Methods) -> Result<Box<dyn PagedAttention>, Error> {
+    fn plan(
+        self,
+        chunks: &[SequenceChunk<'_>],
+        methods: &Methods,
+        upload: &mut Upload,
+    ) -> Later<Box<dyn PagedAttention>> {
         let (block, target) = (methods.block(), methods.target);
         let has_blocks = self.reach.image_blocks() && chunks.iter().any(|chunk| !chunk.images.is_empty());
         match (self.flash, methods.flash) {
             (Some(group), Some(operation)) if !has_blocks => {
                 let rules = FlashRules { window: self.reach.window(), group };
-                Ok(Box::new(Flash::new(chunks, rules, block, operation, target)?))
+                let flash = Flash::plan(chunks, rules, block, operation, upload);
+                Box::new(move |sent| Ok(Box::new(flash(sent)?)))
             }
-            _ => Ok(Box::new(Buckets::new(chunks, self.reach, block, target)?)),
+            _ => {
+                let buckets = Buckets::plan(chunks, self.reach, block, target, upload);
+                Box::new(move |sent| Ok(Box::new(buckets(sent)?)))
+            }
         }
     }
 }

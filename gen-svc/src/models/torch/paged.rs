@@ -9,7 +9,7 @@ use std::ops::Range;
 use tch::Tensor;
 
 use super::attend::{PagedAttention, Scores};
-use crate::cache::BlockCopy;
+use crate::cache::{BlockCopy, BlockId};
 use crate::error::Error;
 use crate::models::SequenceChunk;
 use crate::models::decoder::{self, Decoder, Pairs};
@@ -72,22 +72,10 @@ impl PagedKv {
         self.shape.block
     }
 
-    /// Copies the first positions of blocks, in all layers.
-    pub(super) fn copy(&self, copies: &[BlockCopy]) -> Result<(), Error> {
-        if copies.is_empty() {
-            return Ok(());
-        }
-        let slots = |block: fn(&BlockCopy) -> u32| {
-            let of = |copy: &BlockCopy| {
-                let first = i64::from(block(copy)) * self.shape.block as i64;
-                first..first + copy.positions as i64
-            };
-            let slots: Vec<i64> = copies.iter().flat_map(of).collect();
-            Ok::<_, Error>(Tensor::f_from_slice(&slots)?.f_to_device(self.shape.target.device)?)
-        };
-        let (from, to) = (slots(|copy| copy.from.0)?, slots(|copy| copy.to.0)?);
+    /// Copies the slots `from` to the slots `to`, in all layers.
+    pub(super) fn copy(&self, [from, to]: [&Tensor; 2]) -> Result<(), Error> {
         for layer in self.layers.iter().filter(|layer| layer.numel() > 0) {
-            drop(layer.shallow_clone().f_index_copy_(0, &to, &layer.f_index_select(0, &from)?)?);
+            drop(layer.shallow_clone().f_index_copy_(0, to, &layer.f_index_select(0, from)?)?);
         }
         Ok(())
     }
@@ -111,6 +99,12 @@ impl PagedKv {
         let scores = Scores { scale, with_log_sums: false };
         Ok(attention.attend(queries, &self.layers[layer], scores)?.rows)
     }
+}
+
+/// Returns the slots of the first positions of a block that are copied. Blocks have `positions` positions.
+pub(super) fn copied_slots(block: BlockId, copy: BlockCopy, positions: usize) -> Range<i64> {
+    let first = i64::from(block.0) * positions as i64;
+    first..first + copy.positions as i64
 }
 
 /// Returns the slots of positions of a sequence whose blocks have `block` positions.

@@ -9,9 +9,8 @@ use tch::Tensor;
 use super::attend::PagedAttention;
 use super::methods::Methods;
 use super::paged::slots;
-use crate::error::Error;
+use crate::device::upload::{Later, Upload};
 use crate::models::SequenceChunk;
-use crate::weights::TorchTarget;
 
 /// The positions of the chunks of one call.
 #[derive(Debug)]
@@ -25,17 +24,20 @@ pub(super) struct Runs {
 }
 
 impl Runs {
-    /// Computes the positions of [sorted](order) chunks.
-    pub(super) fn new(chunks: &[SequenceChunk<'_>], methods: &Methods, target: TorchTarget) -> Result<Self, Error> {
+    /// Adds the positions of [sorted](order) chunks to an upload.
+    pub(super) fn plan(chunks: &[SequenceChunk<'_>], methods: &Methods, upload: &mut Upload) -> Later<Self> {
         let axes = chunks.iter().flat_map(SequenceChunk::axes).flatten();
-        let positions: Vec<f32> = axes.map(|position| position as f32).collect();
+        let positions = upload.add(axes.map(|position| position as f32));
         let block = methods.block();
         let own = chunks.iter().flat_map(|chunk| slots(chunk, chunk.past..chunk.past + chunk.tokens.len(), block));
-        let slots: Vec<i64> = own.collect();
-        Ok(Self {
-            positions: Tensor::f_from_slice(&positions)?.f_view([-1, 3])?.f_to_device(target.device)?,
-            slots: Tensor::f_from_slice(&slots)?.f_to_device(target.device)?,
-            attention: methods.prepare(chunks)?,
+        let slots = upload.add(own);
+        let attention = methods.plan(chunks, upload);
+        Box::new(move |sent| {
+            Ok(Self {
+                positions: sent.get(positions)?.f_view([-1, 3])?,
+                slots: sent.get(slots)?,
+                attention: attention.into_iter().map(|attention| attention(sent)).collect::<Result<_, _>>()?,
+            })
         })
     }
 }

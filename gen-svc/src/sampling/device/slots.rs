@@ -2,11 +2,13 @@
 //!
 //! Shapes: S slots, V vocabulary.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tch::{Device, Kind, Tensor};
 
+use crate::device::upload::{Part, Sent, Upload};
 use crate::error::Error;
 
 /// The slots that are added at once.
@@ -42,6 +44,29 @@ pub struct History<'a> {
     pub prompt: &'a [u32],
     /// The tokens of the output.
     pub output: &'a [u32],
+    /// The tokens after these that are only on the device. The slot counts them already.
+    pub awaited: usize,
+}
+
+impl History<'_> {
+    /// Returns the number of tokens.
+    fn tokens(&self) -> usize {
+        self.prompt.len() + self.output.len() + self.awaited
+    }
+
+    /// Returns the index of the slot, and the number of tokens with the next one.
+    pub(super) fn after_next(&self) -> (usize, usize) {
+        (self.slot.index, self.tokens() + 1)
+    }
+}
+
+/// The counts of slots that do not have their output's tokens, in the upload.
+#[derive(Debug)]
+pub(super) struct Recount {
+    slots: Part,
+    /// Places in `[S * V]`, distinct, and the number of each.
+    places: Part,
+    numbers: Part,
 }
 
 /// The counts of all outputs with penalties.
@@ -62,6 +87,11 @@ impl Slots {
         Self { vocabulary: vocabulary as i64, device, counts: Tensor::new(), counted: Vec::new(), free: Arc::default() }
     }
 
+    /// Returns V.
+    pub(super) fn vocabulary(&self) -> usize {
+        self.vocabulary as usize
+    }
+
     /// Returns a free slot.
     pub(super) fn take(&mut self) -> Slot {
         let mut free = self.free.lock();
@@ -74,23 +104,48 @@ impl Slots {
         Slot { index, free: Arc::clone(&self.free) }
     }
 
-    /// Counts the tokens of outputs whose slots do not have exactly their tokens.
-    pub(super) fn update<'a>(&mut self, histories: impl Iterator<Item = History<'a>>) -> Result<(), Error> {
-        self.grow()?;
-        for History { slot, prompt, output } in histories {
-            if self.counted[slot.index] != Some(prompt.len() + output.len()) {
-                let counts = Tensor::f_from_slice(&self.count(prompt, output))?;
-                self.counts.f_select(0, slot.index())?.f_copy_(&counts)?;
+    /// Adds to an upload the counts of outputs whose slots do not have exactly their tokens.
+    pub(super) fn plan<'a>(
+        &mut self,
+        histories: impl Iterator<Item = History<'a>>,
+        upload: &mut Upload,
+    ) -> Option<Recount> {
+        let (mut slots, mut places, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
+        for history in histories {
+            let History { slot, prompt, output, awaited } = history;
+            // Unknown until the row's token is counted too.
+            if self.counted[slot.index].take() != Some(history.tokens()) {
+                debug_assert_eq!(awaited, 0, "tokens that are only on the device are counted there");
+                slots.push(slot.index());
+                for (id, number) in counts(prompt, output) {
+                    places.push(slot.index() * self.vocabulary + i64::from(id));
+                    numbers.push(number);
+                }
             }
-            // Until the row's token is counted too.
-            self.counted[slot.index] = None;
         }
+        if slots.is_empty() {
+            return None;
+        }
+        Some(Recount { slots: upload.add(slots), places: upload.add(places), numbers: upload.add(numbers) })
+    }
+
+    /// Writes planned counts. Every slot that was taken has room afterwards.
+    pub(super) fn write(&mut self, recount: Option<&Recount>, sent: &Sent) -> Result<(), Error> {
+        self.grow()?;
+        let Some(Recount { slots, places, numbers }) = recount else { return Ok(()) };
+        drop(self.counts.f_index_fill_(0, &sent.get(*slots)?, 0_i64)?);
+        drop(self.counts.f_view([-1])?.f_index_copy_(0, &sent.get(*places)?, &sent.get(*numbers)?)?);
         Ok(())
     }
 
-    /// Records that a slot counts the drawn token after these.
-    pub(super) fn advance(&mut self, History { slot, prompt, output }: History<'_>) {
-        self.counted[slot.index] = Some(prompt.len() + output.len() + 1);
+    /// Records that the slot of this index counts `tokens` tokens.
+    pub(super) fn set_counted(&mut self, index: usize, tokens: usize) {
+        self.counted[index] = Some(tokens);
+    }
+
+    /// Records that the slot's counts are wrong.
+    pub(super) fn forget(&mut self, slot: &Slot) {
+        self.counted[slot.index] = None;
     }
 
     fn grow(&mut self) -> Result<(), Error> {
@@ -102,11 +157,11 @@ impl Slots {
         }
         Ok(())
     }
+}
 
-    fn count(&self, prompt: &[u32], output: &[u32]) -> Vec<i32> {
-        let mut counts = vec![0; self.vocabulary as usize];
-        prompt.iter().for_each(|&id| counts[id as usize] = 1);
-        output.iter().for_each(|&id| counts[id as usize] += OCCURRENCE as i32);
-        counts
-    }
+/// Returns the number of each token that occurs.
+fn counts(prompt: &[u32], output: &[u32]) -> BTreeMap<u32, i32> {
+    let mut counts: BTreeMap<u32, i32> = prompt.iter().map(|&id| (id, 1)).collect();
+    output.iter().for_each(|&id| *counts.entry(id).or_default() += OCCURRENCE as i32);
+    counts
 }

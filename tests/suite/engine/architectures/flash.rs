@@ -68,9 +68,11 @@ fn start(path: &std::path::Path, change: impl Fn(&mut Config)) -> Engine {
 fn batches_and_chunks_match_transformers_tokens() {
     for case in CASES.iter() {
         let folder = case.whole(&case.config, "F32");
-        for chunk in [512, 7] {
-            let engine = start(folder.path(), |config| config.prefill_chunk = chunk);
-            assert_answers(case, &engine, &format!("chunks of {chunk}"));
+        for (chunk, overlaps) in [(512, false), (512, true), (7, false), (7, true)] {
+            let engine = start(folder.path(), |config| {
+                (config.prefill_chunk, config.overlap_steps) = (chunk, Some(overlaps));
+            });
+            assert_answers(case, &engine, &format!("chunks of {chunk}, overlap: {overlaps}"));
         }
     }
 }
@@ -113,8 +115,14 @@ fn outputs_that_compete_for_memory_are_those_of_buckets() {
     let buckets = super::start(folder.path().to_owned(), |config| {
         (config.runtime, config.dtype) = (RuntimeChoice::Torch, DtypeChoice::F32);
     });
-    let flash = start(folder.path(), |config| config.kv_memory = Some(5 * block_bytes));
-    assert_eq!(outputs(&flash), outputs(&buckets));
+    let expected = outputs(&buckets);
+    for overlaps in [false, true] {
+        let flash = start(folder.path(), |config| {
+            (config.kv_memory, config.overlap_steps) = (Some(5 * block_bytes), Some(overlaps));
+        });
+        assert_eq!(outputs(&flash), expected, "overlap: {overlaps}");
+        assert!(flash.gauges().preemptions > 0, "nothing is preempted");
+    }
 }
 
 /// bf16 has 8 bits: some layers move a logit by a few hundredths.

@@ -3,7 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tandem_operations::{Counter, Operations};
 use tandem_tests::{binary, repository};
 
@@ -39,6 +39,32 @@ fn a_step_of_64_sequences_asks_for_as_many_operations_as_a_step_of_one() {
     for case in NAMES.map(case) {
         let [one, many] = [1, 64].map(|sequences| decode_step(&counter, case, &case.config, sequences));
         assert_eq!(one, many, "{}", case.name);
+    }
+}
+
+/// Steps of greedy outputs, and of outputs that use every part of the sampler. Their penalties have counts
+/// on the device.
+#[test]
+fn a_step_has_one_upload_and_one_download() {
+    let counter = counter();
+    let every = json!({
+        "temperature": 0.8, "seed": 5, "top_k": 20, "top_p": 0.9, "min_p": 0.01, "repetition_penalty": 1.1,
+        "frequency_penalty": 0.2, "logit_bias": {"3": 2.0}, "min_new_tokens": 24,
+    });
+    for case in ["llama", "gemma2", "gemma4", "qwen3_moe"].map(case) {
+        let folder = case.whole(&case.config, "F32");
+        let has_inputs = case.config["hidden_size_per_layer_input"].as_u64().is_some_and(|size| size > 0);
+        for (settings, overlaps) in
+            [(json!({"temperature": 0}), "true"), (every.clone(), "false"), (every.clone(), "true")]
+        {
+            let arguments = ["--overlap-steps", overlaps];
+            let gen_svc = binary("gen-svc");
+            let step = counter.step(&gen_svc, folder.path(), 7, 1 + usize::from(has_inputs), &settings, &arguments);
+            let step = step.unwrap_or_else(|error| panic!("{}: {error:#}", case.name));
+            let copies = ["upload", "download"].map(|name| step.get(name).copied().unwrap_or(0));
+            assert_eq!(copies, [1, 1], "{}, {settings}, overlap: {overlaps}: {step:?}", case.name);
+            assert!(!step.contains_key("aten::item"), "{}, a number is read: {step:?}", case.name);
+        }
     }
 }
 

@@ -1,11 +1,16 @@
-// The calls of libtorch's allocator for GPUs. tch does not bind them, and their interface is a class
-// of C++. The header declares it for every device, so that no headers of CUDA are needed.
+// Calls of libtorch for GPUs: its allocator, and events. tch does not bind them, and their interfaces are
+// classes of C++. The headers declare them for every device, so that no headers of CUDA are needed.
 
 #include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <dlfcn.h>
 
 #include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <memory>
 
 namespace {
 c10::DeviceAllocator* allocator() {
@@ -50,4 +55,34 @@ extern "C" bool tandem_cuda_name(std::int32_t device, char* name, std::int32_t b
       get_name(name, bytes, handle) == 0;
   dlclose(driver);
   return is_known;
+}
+
+// Creates an event behind all calls to a GPU so far. Returns null, and writes the problem, if CUDA failed.
+extern "C" void* tandem_cuda_record(std::int32_t device, char* problem, std::int32_t bytes) noexcept {
+  try {
+    const c10::impl::VirtualGuardImpl guard(c10::DeviceType::CUDA);
+    const c10::Device place(c10::DeviceType::CUDA, static_cast<c10::DeviceIndex>(device));
+    auto event = std::make_unique<c10::Event>(c10::DeviceType::CUDA);
+    event->record(guard.getStream(place));
+    return event.release();
+  } catch (const std::exception& error) {
+    std::snprintf(problem, static_cast<std::size_t>(bytes), "%s", error.what());
+    return nullptr;
+  }
+}
+
+// Waits until the GPU reaches an event. Returns false, and writes the problem, if CUDA failed.
+extern "C" bool tandem_cuda_wait(void* event, char* problem, std::int32_t bytes) noexcept {
+  try {
+    static_cast<c10::Event*>(event)->synchronize();
+    return true;
+  } catch (const std::exception& error) {
+    std::snprintf(problem, static_cast<std::size_t>(bytes), "%s", error.what());
+    return false;
+  }
+}
+
+// Destroys an event.
+extern "C" void tandem_cuda_forget(void* event) noexcept {
+  delete static_cast<c10::Event*>(event);
 }
