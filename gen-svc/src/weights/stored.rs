@@ -31,7 +31,7 @@ pub struct Stored<'a> {
     pub bytes: FileBytes<'a>,
     /// The order of the rows.
     pub order: RowOrder,
-    /// What is told of the bytes that are read.
+    /// Counts the bytes that are read, if the load is reported.
     pub(super) progress: Option<&'a Progress>,
 }
 

@@ -1,9 +1,9 @@
-//! Long texts in the classic encoder, part by part. The library needs 150 times the size of what it
-//! encodes at one time.
+//! Long texts in the classic encoder, part by part. The library needs 150 times the size of the text
+//! that it encodes at one time.
 //!
-//! A text is cut between words. The text around a cut is encoded once more: if its tokens are those of
-//! both parts, the cut changes none, because what a pre-tokenizer makes of a word depends on its
-//! surroundings only. If they differ, the text is not cut.
+//! A text is cut between words. The text around a cut is also encoded alone: if its tokens are those of
+//! both parts, the cut changes none, because the tokens of a word depend on its surroundings only. If
+//! they differ, the text is not cut.
 
 use super::cancel;
 use super::error::TokenizerError;
@@ -14,7 +14,7 @@ use super::literal::Tokens;
 pub(super) struct PartSizes {
     /// The most bytes of a part.
     pub(super) part: usize,
-    /// The bytes before and after a cut that are encoded once more. The tokens of the inner half are
+    /// The bytes before and after a cut that are also encoded alone. The tokens of the inner half are
     /// compared.
     pub(super) context: usize,
 }
