@@ -104,8 +104,8 @@ fn long_request(engine: &Engine, which: u32) -> Receiver<Event> {
     engine.submit(request.prepare(engine.model()).expect("a valid request"), None).expect("room")
 }
 
-/// There is memory for five blocks. Three sequences start, and each needs a second block for its last 200
-/// tokens and more, however late the later requests arrive.
+/// There is memory for five blocks. Three sequences start. Each needs two blocks for its last 200 tokens
+/// and more, so that they compete even if the later requests arrive late.
 #[test]
 fn outputs_that_compete_for_memory_are_those_of_buckets() {
     let case = case("llama");
@@ -113,7 +113,7 @@ fn outputs_that_compete_for_memory_are_those_of_buckets() {
     let block_bytes = load(folder.path(), TORCH_WITH_FLASH).shape().block_bytes;
     let outputs = |engine: &Engine| {
         let running = (0..5).map(|which| long_request(engine, which));
-        // All are read at the same time: an output that is not read waits, and needs no more memory.
+        // All are read at the same time: an output that is not read waits, so that it does not compete.
         let readers: Vec<_> = running.map(|events| thread::spawn(|| finish(events).0)).collect();
         readers.into_iter().map(|reader| reader.join().expect("no panic")).collect::<Vec<_>>()
     };
