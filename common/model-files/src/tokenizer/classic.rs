@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokenizers::{
     Encoding, Model, ModelWrapper, NormalizedString, Normalizer, OffsetType, PostProcessor, PreTokenizedString,
-    PreTokenizer,
+    PreTokenizer, PreTokenizerWrapper,
 };
 
 use super::cancel;
@@ -85,8 +85,7 @@ impl Classic {
         }
     }
 
-    /// Returns None if the text is short, or must be encoded at once: without a pre-tokenizer it is one
-    /// word.
+    /// Returns None if the text is short, or must be encoded at once.
     fn parts(
         &self,
         text: &str,
@@ -94,7 +93,7 @@ impl Classic {
         first: impl FnOnce(&str) -> Result<Tokens, TokenizerError>,
         later: impl Fn(&str) -> Result<Tokens, TokenizerError>,
     ) -> Result<Option<Tokens>, TokenizerError> {
-        if text.len() <= sizes.part || self.encoder.get_pre_tokenizer().is_none() {
+        if text.len() <= sizes.part || !self.encoder.get_pre_tokenizer().is_some_and(ends_words_at_spaces) {
             return Ok(None);
         }
         Parts { text, sizes }.encode(first, later)
@@ -137,6 +136,20 @@ impl Classic {
             Some(processor) => processor.process(encoding, None, false),
             None => Ok(encoding),
         }
+    }
+}
+
+/// Returns true if no word reaches over a space between two letters. Otherwise a word may be as long as the
+/// text.
+fn ends_words_at_spaces(pre_tokenizer: &PreTokenizerWrapper) -> bool {
+    match pre_tokenizer {
+        PreTokenizerWrapper::Metaspace(metaspace) => metaspace.split,
+        PreTokenizerWrapper::ByteLevel(byte_level) => byte_level.use_regex,
+        PreTokenizerWrapper::Sequence(steps) => steps.as_ref().iter().any(ends_words_at_spaces),
+        PreTokenizerWrapper::BertPreTokenizer(_)
+        | PreTokenizerWrapper::Whitespace(_)
+        | PreTokenizerWrapper::WhitespaceSplit(_) => true,
+        _ => false,
     }
 }
 
@@ -231,7 +244,8 @@ mod tests {
 
     /// Returns a text of 300 parts that `state` selects.
     fn text(state: &mut u64) -> String {
-        let parts = ["a", "ab", "abc", "bca", " ", " ", " ", "  ", "\n", "\n", "1", "é", "<s>", "x", "A", "\u{3000}"];
+        let parts =
+            ["a b", "ab", "abc", "bca 1", " ", " ", "ab a", "  ", "\n", "a b", "1", "é", "<s>", "x", "A", "\u{3000}"];
         let part = |_| {
             *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             parts[(*state >> 60) as usize]

@@ -1,7 +1,7 @@
 //! Long texts in the classic encoder, part by part. The library needs 150 times the size of the text
 //! that it encodes at one time.
 //!
-//! A text is cut between words. The text around a cut is also encoded alone: if its tokens are those of
+//! A text is cut at spaces that end a word. The text around a cut is also encoded alone: if its tokens are those of
 //! both parts, the cut changes none, because the tokens of a word depend on its surroundings only. If
 //! they differ, the text is not cut.
 
@@ -59,17 +59,13 @@ impl Parts<'_> {
             return Some(self.text.len());
         }
         let least = start + self.sizes.part / 2;
-        let cuts = || (least..most).rev();
-        cuts()
-            .find(|&at| self.is_before(at, b'\n'))
-            .map(|at| at + 1)
-            .or_else(|| cuts().find(|&at| self.is_before(at, b' ')))
+        (least..most).rev().find(|&at| self.is_between_words(at))
     }
 
-    /// Returns true if this white space is at `at`, between two letters or digits of ASCII.
-    fn is_before(&self, at: usize, space: u8) -> bool {
+    /// Returns true if there is a space at `at`, between two letters or digits of ASCII.
+    fn is_between_words(&self, at: usize) -> bool {
         let bytes = self.text.as_bytes();
-        bytes[at] == space && bytes[at - 1].is_ascii_alphanumeric() && bytes[at + 1].is_ascii_alphanumeric()
+        bytes[at] == b' ' && bytes[at - 1].is_ascii_alphanumeric() && bytes[at + 1].is_ascii_alphanumeric()
     }
 
     /// Returns true if the text around a cut has the tokens of both parts.

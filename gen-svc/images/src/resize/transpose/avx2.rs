@@ -3,9 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::block::BLOCK_ROWS;
-
-/// The bytes of a row in a square.
-const SIDE: usize = 16;
+use super::sse2::{SIDE, load, store};
 
 /// Does what `transpose` does for `BLOCK_ROWS` rows. Returns how many bytes of each row it wrote.
 #[target_feature(enable = "avx2")]
@@ -60,18 +58,6 @@ fn turned(mut square: [__m256i; SIDE]) -> [__m256i; SIDE] {
         }
     }
     square
-}
-
-#[allow(unsafe_code)]
-fn load(bytes: &[u8; SIDE]) -> __m128i {
-    // SAFETY: an array of 16 bytes is read, at any alignment. Every x86-64 has the instruction.
-    unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) }
-}
-
-#[allow(unsafe_code)]
-fn store(vector: __m128i, bytes: &mut [u8; SIDE]) {
-    // SAFETY: an array of 16 bytes is written, at any alignment. Every x86-64 has the instruction.
-    unsafe { _mm_storeu_si128(bytes.as_mut_ptr().cast(), vector) }
 }
 
 #[allow(unsafe_code)]
