@@ -13,6 +13,7 @@ pub mod grpc;
 pub mod lifecycle;
 pub mod media;
 pub mod models;
+pub mod openmp;
 pub mod output;
 pub mod request;
 pub mod sampling;

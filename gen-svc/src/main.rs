@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use gen_svc::args::{Args, Command, Generate, Serve};
 use gen_svc::grammar::trial;
-use gen_svc::{cli, serve};
+use gen_svc::{cli, openmp, serve};
 use tandem_common::check::Check;
 use tandem_common::program::{Build, Invocation};
 use tandem_common::telemetry::{self, Telemetry};
@@ -14,6 +14,9 @@ use tandem_kernels::IsaLevel;
 fn main() -> ExitCode {
     let build = build();
     let (Args { command }, invocation) = Invocation::parse(&build);
+    if matches!(command, Command::Serve(_) | Command::Generate(_)) {
+        openmp::shorten_spinning();
+    }
     let ended = match command {
         Command::Serve(args) if args.dry_run.print_config => print_config(&invocation),
         Command::Serve(args) if args.dry_run.check => check_serve(*args, &build),

@@ -84,6 +84,22 @@ fn sigterm_while_the_model_loads_exits_with_0() {
     }
 }
 
+#[test]
+fn libtorchs_threads_spin_shortly_unless_the_environment_decides() {
+    let spinning = |variables: &[(&str, &str)]| {
+        let mut command = Command::new(binary("gen-svc"));
+        command.args(["serve", "--listen", "127.0.0.1:0", "--model"]).arg(default_model()).stderr(Stdio::null());
+        command.env_remove("GOMP_SPINCOUNT").env_remove("OMP_WAIT_POLICY").envs(variables.iter().copied());
+        let service = Service::start("gen-svc", &mut command).expect("it starts");
+        let environment = std::fs::read(format!("/proc/{}/environ", service.id())).expect("the process runs");
+        let mut variables = environment.split(|&byte| byte == 0).filter_map(|line| str::from_utf8(line).ok());
+        variables.find_map(|line| line.strip_prefix("GOMP_SPINCOUNT=")).map(str::to_owned)
+    };
+    assert_eq!(spinning(&[]).as_deref(), Some("10000"));
+    assert_eq!(spinning(&[("GOMP_SPINCOUNT", "7")]).as_deref(), Some("7"));
+    assert_eq!(spinning(&[("OMP_WAIT_POLICY", "active")]), None);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn second_interrupt_kills_a_draining_service() {
     let model = default_model();
