@@ -28,18 +28,21 @@ struct Turn<'a> {
     copy: Option<BlockCopy>,
 }
 
+impl<'a> Turn<'a> {
+    fn chunk(&self) -> SequenceChunk<'a> {
+        let Self { tokens, past, blocks, copy } = *self;
+        SequenceChunk { tokens, chosen: None, past, blocks, copy, logits: LogitsFor::All, images: &[], positions: None }
+    }
+}
+
 fn turn<'a>(tokens: &'a [u32], past: usize, blocks: &'a [BlockId]) -> Turn<'a> {
     Turn { tokens, past, blocks, copy: None }
 }
 
 /// Computes one step. Returns the logits after every token.
 fn step(model: &mut dyn Model, turns: &[Turn<'_>]) -> Vec<Vec<f32>> {
-    let chunk = |turn: &Turn<'_>| -> SequenceChunk<'_> {
-        let Turn { tokens, past, blocks, copy } = *turn;
-        SequenceChunk { tokens, chosen: None, past, blocks, copy, logits: LogitsFor::All, images: &[], positions: None }
-    };
     let mut logits = Logits::default();
-    model.forward(&turns.iter().map(chunk).collect::<Vec<_>>(), &mut logits).expect("computes");
+    model.forward(&turns.iter().map(Turn::chunk).collect::<Vec<_>>(), &mut logits).expect("computes");
     logits.rows().map(|row| row.to_vec()).collect()
 }
 
@@ -175,14 +178,14 @@ fn tokens_and_log_probabilities_are_those_of_one_device() {
 fn long_request(engine: &Engine, which: u32) -> Receiver<Event> {
     let request = GenerateRequest {
         sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
-        stop: StopOptions { max_new_tokens: Some(60), ignore_eos: true, ..StopOptions::default() },
+        stop: StopOptions { max_new_tokens: Some(100), ignore_eos: true, ..StopOptions::default() },
         returns: Returns { token_ids: true, ..Returns::default() },
         ..GenerateRequest::new(Input::TokenIds((0..20 + 4 * which).map(|i| (i * 5 + which) % 64).collect()))
     };
     engine.submit(request.prepare(engine.model()).expect("a valid request"), None).expect("room")
 }
 
-/// There is memory for nine blocks of 16 positions, and each output needs five or more.
+/// There is memory for 16 blocks of 16 positions, and each output needs 8 or more.
 #[test]
 fn outputs_that_compete_for_memory_are_those_of_one_device() {
     for case in ["llama", "gemma4"].map(case) {
@@ -197,7 +200,7 @@ fn outputs_that_compete_for_memory_are_those_of_one_device() {
         let expected = outputs(&torch(folder.path(), "cpu", |_| {}));
         for overlaps in [false, true] {
             let engine = torch(folder.path(), "cpu,cpu", |config| {
-                (config.kv_memory, config.overlap_steps) = (Some(9 * block_bytes), Some(overlaps));
+                (config.kv_memory, config.overlap_steps) = (Some(16 * block_bytes), Some(overlaps));
             });
             assert_eq!(outputs(&engine), expected, "{}, overlap: {overlaps}", case.name);
             assert!(engine.gauges().preemptions > 0, "{}, overlap {overlaps}: {:?}", case.name, engine.gauges());
