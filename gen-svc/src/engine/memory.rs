@@ -95,8 +95,8 @@ pub(super) fn require_context(config: &Config, model: &dyn Model) -> Result<(), 
 /// bytes than are free, or on a GPU than its share has left. Unknown memory suffices.
 ///
 /// # Errors
-/// [`Error::Memory`], [`Error::GpuMemory`] or [`Error::GpuMemories`]; the model cannot be divided among
-/// so many devices, or a device is not available.
+/// [`Error::Memory`], [`Error::GpuMemory`] or [`Error::GpuMemories`]; the model has fewer parts than there
+/// are devices, or a device is not available.
 pub(super) fn place(
     config: &Config,
     backend: Backend,
