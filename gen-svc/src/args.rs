@@ -14,7 +14,7 @@ use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::{LogArgs, TelemetryArgs};
 use tandem_images::Limits as ImageLimits;
 
-use crate::engine::{Config, DeviceChoice, DtypeChoice, Quantize, RuntimeChoice};
+use crate::engine::{Config, DeviceList, DtypeChoice, Quantize, RuntimeChoice};
 use crate::media::{ImageHosts, MediaLimits, Origin};
 use crate::sampling::PARAMETER_NAMES;
 
@@ -174,9 +174,10 @@ pub struct EngineArgs {
     /// GGUF's own values]
     #[arg(long, env = "TANDEM_GENERATION_CONFIG", value_name = "FILE")]
     pub generation_config: Option<PathBuf>,
-    /// Device: cpu, or cuda:N for the GPU of index N, from 0.
-    #[arg(long, env = "TANDEM_DEVICE", default_value_t = Config::default().device, value_name = "DEVICE")]
-    pub device: DeviceChoice,
+    /// Device: cpu, or cuda:N for the GPU of index N, from 0. Several GPUs, such as cuda:0,cuda:1,
+    /// each hold and compute a part of the layers, by their memory.
+    #[arg(long, env = "TANDEM_DEVICE", default_value_t = Config::default().devices, value_name = "DEVICE,...")]
+    pub device: DeviceList,
     /// What computes on the CPU.
     #[arg(long, env = "TANDEM_RUNTIME", default_value_t = Config::default().runtime, value_name = "RUNTIME", value_enum)]
     pub runtime: RuntimeChoice,
@@ -221,7 +222,7 @@ pub struct EngineArgs {
     /// enough for --max-running]
     #[arg(long, env = "TANDEM_KV_MEMORY_MIB", value_name = "MIB")]
     pub kv_memory_mib: Option<u32>,
-    /// Share of a GPU's memory for weights, KV cache and workspace, above 0 and at most 1. The memory of
+    /// Share of each GPU's memory for weights, KV cache and workspace, above 0 and at most 1. The memory of
     /// other processes counts as used.
     #[arg(
         long,
@@ -313,7 +314,7 @@ impl From<EngineArgs> for Config {
             model_id: args.model_id,
             mmproj: args.mmproj,
             generation_config: args.generation_config,
-            device: args.device,
+            devices: args.device,
             runtime: args.runtime,
             dtype: args.dtype,
             quantize: args.quantize,

@@ -6,7 +6,9 @@ pub(crate) mod upload;
 
 use std::ffi::{CStr, c_char, c_int};
 
-use tch::Device;
+use tch::{Device, Tensor};
+
+use crate::error::Error;
 
 /// The memory of a GPU, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,12 +29,18 @@ unsafe extern "C" {
     fn tandem_cuda_memory(device: c_int, free: *mut u64, total: *mut u64) -> bool;
 }
 
-/// Returns the unused memory that libtorch keeps to the GPU. Has no effect on the CPU.
+/// Copies a tensor to another device. Between GPUs, the host does not wait for the copy.
+pub(crate) fn copied(tensor: &Tensor, device: Device) -> Result<Tensor, Error> {
+    let (non_blocking, copy) = (true, true);
+    Ok(tensor.f_to_device_(device, tensor.f_kind()?, non_blocking, copy)?)
+}
+
+/// Returns the unused memory that libtorch keeps to all GPUs. Has no effect on the CPU.
 pub(crate) fn free_cache(device: Device) {
     #[allow(unsafe_code)]
     // SAFETY: the function has no preconditions, and catches exceptions.
     if device.is_cuda() && !unsafe { tandem_cuda_empty_cache() } {
-        tracing::warn!("libtorch's unused memory of the GPU cannot be freed");
+        tracing::warn!("libtorch's unused memory of the GPUs cannot be freed");
     }
 }
 

@@ -17,7 +17,7 @@ use tch::TchError;
 use tonic::{Code, Status};
 
 pub use config::ConfigError;
-pub use device::DeviceFault;
+pub use device::{DeviceFault, DeviceNeed};
 pub use fetch::FetchError;
 
 /// An error of this service. Callers see the first group, operators the second, when a model is
@@ -351,6 +351,20 @@ pub enum Error {
         /// The problem.
         problem: String,
     },
+    /// The CPU's own kernels compute, which have one device.
+    #[error("--device {devices} needs --runtime torch: the CPU's own kernels compute on one device")]
+    DevicesOfKernels {
+        /// The configured devices.
+        devices: String,
+    },
+    /// The model has fewer parts than there are devices.
+    #[error("--device names {devices} devices, limit {limit}: the parts into which the layers of this model can be divided")]
+    TooManyDevices {
+        /// The number of configured devices.
+        devices: usize,
+        /// The number of parts.
+        limit: usize,
+    },
     /// The kernels rejected a call.
     #[error("the kernels failed")]
     Kernels(#[from] tandem_kernels::Error),
@@ -401,6 +415,14 @@ pub enum Error {
         share: f64,
         /// All bytes of the GPU.
         total: u64,
+    },
+    /// A part of the weights needs more memory than its GPU has left for this process.
+    #[error("weights need {}: --gpu-memory {share} of each, less the used memory", DeviceNeed::list(needs))]
+    GpuMemories {
+        /// The bytes on each GPU, divided so that the fewest are missing on one.
+        needs: Vec<DeviceNeed>,
+        /// The configured share.
+        share: f64,
     },
     /// The KV cache has no room for a usable context.
     #[error("KV cache has {} MiB, minimum {} MiB (--kv-memory-mib)", bytes >> 20, least.div_ceil(1 << 20))]
@@ -498,12 +520,14 @@ impl Error {
             Self::QuantizeDevice { .. } | Self::QuantizeExperts => Reason::DeviceUnsupported,
             Self::QuantizeDtype { .. }
             | Self::QuantizeGpuDtype
+            | Self::DevicesOfKernels { .. }
+            | Self::TooManyDevices { .. }
             | Self::ProjectorOfOthers { .. }
             | Self::ProjectorRows { .. }
             | Self::ProcessorOfOthers { .. }
             | Self::SeveralMmproj { .. }
             | Self::MmprojOfFolder { .. } => Reason::SettingsConflict,
-            Self::Memory { .. } | Self::GpuMemory { .. } => Reason::MemoryTooSmall,
+            Self::Memory { .. } | Self::GpuMemory { .. } | Self::GpuMemories { .. } => Reason::MemoryTooSmall,
             Self::KvMemory { .. } => Reason::KvMemoryTooSmall,
             Self::Device { .. } => Reason::DeviceUnavailable,
             Self::Thread(_) => Reason::ThreadFailed,

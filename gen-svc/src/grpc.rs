@@ -77,8 +77,8 @@ impl GenerateService for Service {
         let pb::GetLoadedModelRequest { model } = request.into_inner();
         let served = self.engine.model();
         served.check_id(&model)?;
-        let gpu = self.engine.gpu().map(pb::Gpu::from);
-        let model = pb::LoadedModel { gpu, ..served.into() };
+        let gpus: Vec<pb::Gpu> = self.engine.gpus().into_iter().map(pb::Gpu::from).collect();
+        let model = pb::LoadedModel { gpu: gpus.first().cloned(), gpus, ..served.into() };
         Ok(Response::new(pb::GetLoadedModelResponse { model: Some(model) }))
     }
 }

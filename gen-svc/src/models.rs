@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use tandem_kernels::{IsaLevel, Kernels};
 use tandem_model_files::artifacts::Artifacts;
-use tch::{Device, Kind};
+use tch::Kind;
 
 use crate::error::Error;
 use crate::weights::gguf::header::GgufHeader;
-use crate::weights::{ModelFile, TorchTarget, WeightBits};
+use crate::weights::{ModelFile, TorchTarget};
 
 mod architecture;
 pub mod architectures;
@@ -22,6 +22,7 @@ mod head;
 mod images;
 mod interface;
 mod mmproj;
+mod placement;
 mod rope;
 mod torch;
 pub mod vision;
@@ -33,8 +34,9 @@ pub use cpu::Precision;
 use decoder::Decoder;
 pub use features::Features;
 pub(crate) use interface::DeviceRows;
-pub use interface::{ImageRows, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
+pub use interface::{DevicePart, ImageRows, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
 use mmproj::LanguageModel;
+pub use placement::{Costs, LayerCosts, PlacedLayers, Placement};
 use torch::TorchDecoder;
 pub use torch::{AttentionCase, AttentionDifference, FLASH_BLOCK, FlashCall, FlashOperation};
 use vision::TorchTower;
@@ -122,9 +124,9 @@ pub fn describe(file: &ModelFile) -> Result<Decoder, Error> {
 /// As [`describe`].
 pub fn weight_bytes(file: &ModelFile, decoder: &Decoder, backend: Backend) -> Result<u64, Error> {
     let bits = match backend {
-        Backend::Torch(target) => return Ok(target_bytes(decoder, target)),
+        Backend::Torch(target) => return Ok(Costs::of(decoder, target).weights()),
         Backend::Cpu { precision, .. } if !CpuDecoder::can_compute(decoder) => {
-            return Ok(target_bytes(decoder, substitute(precision)));
+            return Ok(Costs::of(decoder, substitute(precision)).weights());
         }
         Backend::Cpu { precision: Precision::F32, .. } => 32,
         Backend::Cpu { precision: Precision::Bf16, .. } => 16,
@@ -135,17 +137,13 @@ pub fn weight_bytes(file: &ModelFile, decoder: &Decoder, backend: Backend) -> Re
     Ok(decoder.parameter_count().saturating_mul(bits) / 8)
 }
 
-/// Returns the bytes of the weights that libtorch computes. The embedding table has the dtype.
-fn target_bytes(decoder: &Decoder, target: TorchTarget) -> u64 {
-    let table = (decoder.vocabulary as u64).saturating_mul(decoder.hidden as u64);
-    let full = 8 * target.dtype.elt_size_in_bytes() as u64;
-    let bits = match target.bits {
-        WeightBits::Full => full,
-        WeightBits::Int8 => 8,
-        WeightBits::Int4 => 4 + full / 16, // a scale and an offset for every 32
-    };
-    let others = decoder.parameter_count().saturating_sub(table);
-    (table.saturating_mul(full).saturating_add(others.saturating_mul(bits))) / 8
+/// Returns the sizes of the described model and of the tower in its file, which libtorch computes.
+///
+/// # Errors
+/// The tower is not supported.
+pub fn costs(file: &ModelFile, decoder: &Decoder, target: TorchTarget) -> Result<Costs, Error> {
+    let costs = Costs::of(decoder, target);
+    Ok(Costs { first: costs.first.saturating_add(vision::weight_bytes(file, target)?), ..costs })
 }
 
 /// Returns the target of libtorch for a model that the kernels do not support. Quantized weights
@@ -167,20 +165,32 @@ fn kept_bytes(file: &ModelFile, decoder: &Decoder) -> Result<u64, Error> {
     Ok(bytes)
 }
 
-/// Loads the described model. libtorch computes models that the kernels do not support.
+/// Loads the described model onto one device. libtorch computes models that the kernels do not support.
 ///
 /// # Errors
 /// A tensor cannot be read, there is no memory, or libtorch fails.
 pub fn load(file: &ModelFile, decoder: Decoder, backend: Backend) -> Result<LoadedModel, Error> {
-    let flash = match backend {
-        Backend::Torch(TorchTarget { device: Device::Cuda(_), .. }) => Some(FlashOperation::LIBTORCH),
-        _ => None,
-    };
-    load_with(file, decoder, backend, flash)
+    let placement = Placement::whole(target(backend).device, decoder.layers.len());
+    load_placed(file, decoder, backend, &placement)
 }
 
-/// As [`load`], with an implementation of flash attention for a model that libtorch computes. It is used
-/// where it serves.
+/// As [`load`], with the layers placed on one or more devices. The kernels compute on one device in any
+/// case.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_placed(
+    file: &ModelFile,
+    decoder: Decoder,
+    backend: Backend,
+    placement: &Placement,
+) -> Result<LoadedModel, Error> {
+    let flash = target(backend).device.is_cuda().then_some(FlashOperation::LIBTORCH);
+    load_with(file, decoder, backend, placement, flash)
+}
+
+/// As [`load_placed`], with an implementation of flash attention for a model that libtorch computes. It is
+/// used where it serves.
 ///
 /// # Errors
 /// As [`load`].
@@ -188,20 +198,27 @@ pub fn load_with(
     file: &ModelFile,
     decoder: Decoder,
     backend: Backend,
+    placement: &Placement,
     flash: Option<FlashOperation>,
 ) -> Result<LoadedModel, Error> {
-    let target = match backend {
-        Backend::Cpu { .. } => TorchTarget::REFERENCE,
-        Backend::Torch(target) => target,
-    };
-    let tower = vision::load(file, target)?;
+    let tower = vision::load(file, target(backend))?;
     let model: Box<dyn Model> = match backend {
         Backend::Cpu { precision, threads } if CpuDecoder::can_compute(&decoder) => {
             let kernels = Kernels::new(threads, IsaLevel::detect());
             Box::new(CpuDecoder::load(decoder, file, kernels, precision)?)
         }
-        Backend::Cpu { precision, .. } => Box::new(TorchDecoder::load(decoder, file, substitute(precision), flash)?),
-        Backend::Torch(target) => Box::new(TorchDecoder::load(decoder, file, target, flash)?),
+        Backend::Cpu { precision, .. } => {
+            Box::new(TorchDecoder::load(decoder, file, substitute(precision), placement, flash)?)
+        }
+        Backend::Torch(target) => Box::new(TorchDecoder::load(decoder, file, target, placement, flash)?),
     };
     Ok(LoadedModel { model, tower })
+}
+
+/// Returns the target of the tower: the first device.
+fn target(backend: Backend) -> TorchTarget {
+    match backend {
+        Backend::Cpu { .. } => TorchTarget::REFERENCE,
+        Backend::Torch(target) => target,
+    }
 }

@@ -79,9 +79,16 @@ class Proof:
     def serve(self, name, *options, environment=None):
         """Serves a model on the device."""
         log = self.work / "gen-svc.log"
-        device = ["--device", self.device] + (["--runtime", "torch"] if self.device == "cpu" else [])
-        options = [*device, *options, *self.options]
+        device = [] if "--device" in options else ["--device", self.device]
+        runtime = ["--runtime", "torch"] if self.device == "cpu" else []
+        options = [*device, *runtime, *options, *self.options]
         return service.serve(self.program, self.model(name), log, options, environment)
+
+    def two_devices(self):
+        """Returns a list of two devices for gen-svc, or None on a machine with one GPU."""
+        if self.device == "cpu":
+            return "cpu,cpu"
+        return "cuda:0,cuda:1" if torch.cuda.device_count() > 1 else None
 
     def size(self, large, small):
         """Returns a number of the proof, or the one for a machine without a GPU."""
@@ -198,6 +205,15 @@ def prefixed(messages):
         return {"cached tokens": sum(answer.cached for answer in answers)}
 
     return [], run, facts
+
+
+def divided(devices):
+    """Returns a run of all requests at once, with the layers divided among devices."""
+
+    def run(messages):
+        return ["--device", devices], lambda address: service.answers(address, messages, 0.01), nothing
+
+    return run
 
 
 # Phase 3
@@ -317,6 +333,8 @@ def phase_2(proof):
     for name in ("qwen3-1.7b", "gemma3", "mixture"):
         for run in (alone, together, chunked, preempted, prefixed):
             proof.check(f"2 {name} {run.__name__}", lambda: judged(proof, name, run))
+        if devices := proof.two_devices():
+            proof.check(f"2 {name} on {devices}", lambda: judged(proof, name, divided(devices)))
 
 
 def phase_3(proof):

@@ -10,6 +10,7 @@ mod gpu_memory;
 mod image_architectures;
 mod image_prompts;
 mod packed_weights;
+mod placement;
 mod sentencepiece;
 mod steps;
 mod tower_slices;

@@ -91,6 +91,15 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
+{{- /* The GPUs of a pod, as the value of --device. */}}
+{{- define "tandem.gpus" -}}
+{{- $devices := list -}}
+{{- range $index := until (int .gpu.count) -}}
+{{- $devices = append $devices (printf "cuda:%d" $index) -}}
+{{- end -}}
+{{- join "," $devices -}}
+{{- end -}}
+
 {{- /* The probes. Their page needs no TLS and no token, which the kubelet's gRPC probes cannot send.
 Startup: the models are loaded. Readiness: the service takes calls, and is not draining. Liveness: a
 restart is the remedy, because the engine has failed or does not progress. */}}

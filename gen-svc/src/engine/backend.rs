@@ -4,7 +4,7 @@ use std::thread;
 
 use tch::{Cuda, Device, Kind};
 
-use super::config::{Config, DeviceChoice, DtypeChoice, Quantize, RuntimeChoice};
+use super::config::{Config, DeviceChoice, DeviceList, DtypeChoice, Quantize, RuntimeChoice};
 use crate::error::Error;
 use crate::models::{Backend, Precision};
 use crate::weights::{TorchTarget, WeightBits};
@@ -12,24 +12,23 @@ use crate::weights::{TorchTarget, WeightBits};
 /// The names of a backend's settings, as spelled on the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct BackendNames {
-    pub(super) device: String,
     pub(super) dtype: &'static str,
     pub(super) quantization: &'static str,
 }
 
-/// Resolves the configured backend.
+/// Resolves the configured backend. libtorch's has the first of several devices.
 ///
 /// # Errors
-/// The device is not available, or does not support the dtype or the quantization.
+/// A device is not available, or does not support the dtype or the quantization; the CPU's own kernels
+/// compute, which have one device.
 pub(super) fn resolve(config: &Config) -> Result<Backend, Error> {
-    let device = match config.device {
-        DeviceChoice::Cpu if config.runtime == RuntimeChoice::Torch || config.dtype == DtypeChoice::F16 => Device::Cpu,
-        DeviceChoice::Cpu => {
-            let precision = precision(config.dtype, config.quantize)?;
-            return Ok(Backend::Cpu { precision, threads: threads(config.threads) });
-        }
-        DeviceChoice::Cuda(index) => cuda(index)?,
-    };
+    let is_torch = config.runtime == RuntimeChoice::Torch || config.dtype == DtypeChoice::F16;
+    if config.devices.is_cpu() && !is_torch {
+        require_one(&config.devices)?;
+        let precision = precision(config.dtype, config.quantize)?;
+        return Ok(Backend::Cpu { precision, threads: threads(config.threads) });
+    }
+    let device = devices(&config.devices)?.first().copied().unwrap_or(Device::Cpu);
     let bits = bits(config.quantize)?;
     let dtype = match config.dtype {
         DtypeChoice::F32 => Kind::Float,
@@ -42,6 +41,25 @@ pub(super) fn resolve(config: &Config) -> Result<Backend, Error> {
         return Err(Error::QuantizeGpuDtype);
     }
     Ok(Backend::Torch(TorchTarget { device, dtype, bits }))
+}
+
+/// Returns the configured devices, in order.
+///
+/// # Errors
+/// A device is not available.
+pub(super) fn devices(list: &DeviceList) -> Result<Vec<Device>, Error> {
+    let device = |device: &DeviceChoice| match device {
+        DeviceChoice::Cpu => Ok(Device::Cpu),
+        DeviceChoice::Cuda(index) => cuda(*index),
+    };
+    list.devices().iter().map(device).collect()
+}
+
+fn require_one(list: &DeviceList) -> Result<(), Error> {
+    if list.devices().len() > 1 {
+        return Err(Error::DevicesOfKernels { devices: list.to_string() });
+    }
+    Ok(())
 }
 
 /// Returns the bits of weights that libtorch computes.
@@ -99,11 +117,7 @@ pub(super) fn names(backend: Backend) -> BackendNames {
                 WeightBits::Int8 => Quantize::Int8,
                 WeightBits::Int4 => Quantize::Int4,
             };
-            BackendNames {
-                device: device(target.device).to_string(),
-                dtype: dtype.name(),
-                quantization: quantization.name(),
-            }
+            BackendNames { dtype: dtype.name(), quantization: quantization.name() }
         }
         Backend::Cpu { precision, .. } => {
             let (dtype, quantization) = match precision {
@@ -113,19 +127,7 @@ pub(super) fn names(backend: Backend) -> BackendNames {
                 Precision::Int8 => (DtypeChoice::F32, Quantize::Int8),
                 Precision::Int4 => (DtypeChoice::F32, Quantize::Int4),
             };
-            BackendNames {
-                device: DeviceChoice::Cpu.to_string(),
-                dtype: dtype.name(),
-                quantization: quantization.name(),
-            }
+            BackendNames { dtype: dtype.name(), quantization: quantization.name() }
         }
-    }
-}
-
-/// Returns the `--device` value for a libtorch device.
-fn device(device: Device) -> DeviceChoice {
-    match device {
-        Device::Cuda(index) => DeviceChoice::Cuda(index),
-        _ => DeviceChoice::Cpu,
     }
 }

@@ -21,8 +21,8 @@ pub struct Config {
     pub model_id: Option<String>,
     /// The file of sampling defaults. None: the files of the model.
     pub generation_config: Option<PathBuf>,
-    /// The device that computes.
-    pub device: DeviceChoice,
+    /// The devices that compute. Several have a part of the layers each.
+    pub devices: DeviceList,
     /// The dtype of weights and activations.
     pub dtype: DtypeChoice,
     /// The quantization of the weights. None: the blocks of a GGUF are kept, unless a dtype is set.
@@ -82,7 +82,7 @@ impl Default for Config {
             mmproj: None,
             model_id: None,
             generation_config: None,
-            device: DeviceChoice::Cpu,
+            devices: DeviceList::default(),
             dtype: DtypeChoice::Auto,
             quantize: None,
             runtime: RuntimeChoice::Auto,
@@ -115,10 +115,7 @@ impl Config {
 
     /// Returns the limits of the engine. Each is at least 1.
     pub(super) fn limits(&self) -> EngineLimits {
-        let on_cpu = |limit| match self.device {
-            DeviceChoice::Cpu => limit,
-            DeviceChoice::Cuda(_) => usize::MAX,
-        };
+        let on_cpu = |limit| if self.devices.is_cpu() { limit } else { usize::MAX };
         EngineLimits {
             max_queue: self.max_queue.max(1),
             max_running: self.max_running.max(1),
@@ -127,7 +124,7 @@ impl Config {
             max_shared_decodes: on_cpu(CPU_SHARED_DECODES),
             max_shared_prompt_tokens: on_cpu(CPU_SHARED_PROMPT_TOKENS),
             max_priority: self.max_priority,
-            overlaps_steps: self.overlap_steps.unwrap_or(self.device != DeviceChoice::Cpu),
+            overlaps_steps: self.overlap_steps.unwrap_or(!self.devices.is_cpu()),
         }
     }
 
@@ -177,7 +174,7 @@ impl FromStr for DeviceChoice {
             "cuda" => Some(0),
             _ => text.strip_prefix("cuda:").and_then(|index| index.parse().ok()),
         };
-        index.map(Self::Cuda).ok_or_else(|| format!("must be cpu, cuda or cuda:N, is {text:?}"))
+        index.map(Self::Cuda).ok_or_else(|| format!("must be cpu, cuda or cuda:N, or a list of them, is {text:?}"))
     }
 }
 
@@ -187,6 +184,54 @@ impl fmt::Display for DeviceChoice {
             Self::Cpu => f.write_str("cpu"),
             Self::Cuda(index) => write!(f, "cuda:{index}"),
         }
+    }
+}
+
+/// Configured devices, in the order of computation, such as `cuda:0,cuda:1`. At least one. Either all are
+/// `cpu`, or all are different GPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceList(Vec<DeviceChoice>);
+
+impl DeviceList {
+    /// Returns the devices.
+    #[must_use]
+    pub fn devices(&self) -> &[DeviceChoice] {
+        &self.0
+    }
+
+    /// Returns true if the processor computes.
+    #[must_use]
+    pub fn is_cpu(&self) -> bool {
+        self.0.contains(&DeviceChoice::Cpu)
+    }
+}
+
+impl Default for DeviceList {
+    fn default() -> Self {
+        Self(vec![DeviceChoice::Cpu])
+    }
+}
+
+impl FromStr for DeviceList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let devices = text.split(',').map(str::parse).collect::<Result<Vec<DeviceChoice>, String>>()?;
+        let gpus: Vec<_> = devices.iter().filter(|device| **device != DeviceChoice::Cpu).collect();
+        if !gpus.is_empty() && gpus.len() < devices.len() {
+            return Err(format!("must be GPUs only or cpu only, is {text:?}"));
+        }
+        match gpus.iter().enumerate().find(|(i, gpu)| gpus[..*i].contains(gpu)) {
+            Some((_, gpu)) => Err(format!("names {gpu} twice")),
+            None => Ok(Self(devices)),
+        }
+    }
+}
+
+impl fmt::Display for DeviceList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&names.join(","))
     }
 }
 

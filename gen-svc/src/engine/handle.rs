@@ -23,7 +23,7 @@ use crate::cache::BlockPool;
 use crate::device;
 use crate::error::Error;
 use crate::lifecycle::{Lifecycle, ServerState};
-use crate::models::LoadedModel;
+use crate::models::{DevicePart, LoadedModel};
 use crate::request::{PreparedRequest, ServedModel};
 
 /// A handle on the engine. After the last handle is dropped, running requests finish, and then the
@@ -120,13 +120,22 @@ impl Engine {
         self.shared.gauges()
     }
 
-    /// Returns the state of the GPU. None on a CPU.
+    /// Returns the state of the GPUs, in the order of computation. Empty on a CPU.
     #[must_use]
-    pub fn gpu(&self) -> Option<GpuState> {
-        let DeviceChoice::Cuda(index) = self.shared.device else { return None };
-        let device = Device::Cuda(index);
-        let name = device::name(device).unwrap_or_default();
-        Some(GpuState { name, memory: device::memory(device)?, kv_blocks: self.gauges().kv_blocks })
+    pub fn gpus(&self) -> Vec<GpuState> {
+        let kv_blocks = self.gauges().kv_blocks;
+        let state = |&DevicePart { device, layers, block_bytes }: &DevicePart| {
+            let Device::Cuda(index) = device else { return None };
+            Some(GpuState {
+                device: DeviceChoice::Cuda(index).to_string(),
+                name: device::name(device).unwrap_or_default(),
+                memory: device::memory(device)?,
+                layers,
+                kv_bytes: kv_blocks.total as u64 * block_bytes,
+                kv_blocks,
+            })
+        };
+        self.shared.parts.iter().filter_map(state).collect()
     }
 
     /// Returns the limits.
@@ -218,12 +227,11 @@ fn build(
         served.context_length = limit;
     }
     let (commands, receiver) = mpsc::channel();
-    let shared = Arc::new(Shared::new(served, config, lifecycle));
+    let parts = model.device_parts();
+    metrics::observe_gpus(parts.iter().map(|part| part.device));
+    let shared = Arc::new(Shared::new(served, parts, config, lifecycle));
     let observed = Arc::downgrade(&shared);
     metrics::observe(config.limits(), move || observed.upgrade().map(|shared| shared.gauges()));
-    if let DeviceChoice::Cuda(index) = config.device {
-        metrics::observe_gpu(index);
-    }
     let engine = Engine { commands, shared: Arc::clone(&shared) };
     let pool = BlockPool::new(blocks, shape.block);
     let thread = EngineThread::new(model, tower, pool, shared, receiver, config.reader_patience);

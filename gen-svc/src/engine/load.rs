@@ -35,12 +35,12 @@ pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(Ser
     let sampling = SamplingOptions::recommended(&defaults)?;
     let file = models::open_with(&artifacts, config.mmproj.as_deref())?.cancelled_by(cancelled);
     let decoder = models::describe(&file)?;
-    memory::require(models::weight_bytes(&file, &decoder, backend)?, config)?;
+    let placement = memory::place(config, backend, &file, &decoder)?;
     let has_tower = models::vision::has_tower(&file);
     let vision = if has_tower { vision(&artifacts, &file, &decoder, config)? } else { None };
-    let loaded = models::load(&file.with_progress(), decoder, backend)?;
+    let loaded = models::load_placed(&file.with_progress(), decoder, backend, &placement)?;
     let model = loaded.model.as_ref();
-    memory::require_context(config, &model.shape())?;
+    memory::require_context(config, model)?;
     let served = ServedModel { vision, ..served_model(&artifacts, config, sampling, model, backend)? };
     let took = start.elapsed();
     metrics::loaded(took);
@@ -80,7 +80,7 @@ fn log_loaded(
     took: Duration,
 ) -> Result<(), Error> {
     let (shape, limits) = (model.shape(), config.limits());
-    let blocks = u64::from(memory::blocks(config, &shape)?);
+    let blocks = u64::from(memory::blocks(config, model)?);
     let kv_tokens = blocks * shape.block as u64;
     let context = shape.context.min(usize::try_from(kv_tokens).unwrap_or(usize::MAX));
     tracing::info!(
@@ -114,7 +114,7 @@ fn served_model(
     model: &dyn Model,
     backend: Backend,
 ) -> Result<ServedModel, Error> {
-    let BackendNames { device, dtype, quantization } = backend::names(backend);
+    let BackendNames { dtype, quantization } = backend::names(backend);
     let shape = model.shape();
     let (tokenizer, eos_token_ids) = (artifacts.tokenizer()?, artifacts.eos_token_ids()?);
     Ok(ServedModel {
@@ -127,7 +127,7 @@ fn served_model(
         vocabulary_size: shape.vocabulary,
         dtype: dtype.to_owned(),
         quantization: quantization.to_owned(),
-        device,
+        device: config.devices.to_string(),
         vision: None,
         grammars: Grammars::new(
             tokenizer.clone(),

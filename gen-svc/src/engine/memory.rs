@@ -3,11 +3,16 @@
 use std::fs;
 use std::path::Path;
 
-use super::config::{Config, DeviceChoice};
-use super::warm_up;
-use crate::device::{self, DeviceMemory};
+use tch::Device;
+
+use super::config::Config;
+use super::gpu_memory::GpuMemory;
+use super::{backend, warm_up};
+use crate::device::DeviceMemory;
 use crate::error::Error;
-use crate::models::{Model, ModelShape};
+use crate::models::decoder::Decoder;
+use crate::models::{self, Backend, Costs, Model, ModelShape, Placement};
+use crate::weights::ModelFile;
 
 /// By default the KV cache takes the free memory divided by this.
 const DEFAULT_KV_DIVISOR: u64 = 4;
@@ -15,66 +20,34 @@ const DEFAULT_KV_DIVISOR: u64 = 4;
 const MIN_CONTEXT: usize = 256;
 /// The default size of the KV cache if the free memory is unknown.
 const DEFAULT_KV_BYTES: u64 = 4 << 30;
+/// The free memory of a device if it is unknown, so that weights fit.
+const UNKNOWN_BYTES: u64 = 1 << 50;
 
 /// Returns the number of blocks of the KV cache: as configured, or a share of the free memory. All
 /// running outputs at full length are the upper limit.
 ///
 /// # Errors
 /// There is no room for one block.
-pub(super) fn blocks(config: &Config, shape: &ModelShape) -> Result<u32, Error> {
+pub(super) fn blocks(config: &Config, model: &dyn Model) -> Result<u32, Error> {
+    let shape = model.shape();
     let most = (shape.context.div_ceil(shape.block) * config.limits().max_running) as u64;
-    let bytes = kv_bytes(config);
+    let bytes = kv_bytes(config, model);
     match (bytes / shape.block_bytes.max(1)).min(most).min(u64::from(u32::MAX)) {
-        0 => Err(Error::KvMemory { bytes, least: least_blocks(shape) * shape.block_bytes }),
+        0 => Err(Error::KvMemory { bytes, least: least_blocks(&shape) * shape.block_bytes }),
         blocks => Ok(blocks as u32),
     }
 }
 
-/// Returns the size of the KV cache in bytes: as configured, or a share of the free memory.
-fn kv_bytes(config: &Config) -> u64 {
-    config.kv_memory.unwrap_or_else(|| match config.device {
-        DeviceChoice::Cpu => free_bytes().map_or(DEFAULT_KV_BYTES, |free| free / DEFAULT_KV_DIVISOR),
-        DeviceChoice::Cuda(_) => GpuMemory::of(config).map_or(DEFAULT_KV_BYTES, |gpu| gpu.left()),
-    })
-}
-
-/// The memory of a GPU, and the share of it that may be used.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GpuMemory {
-    /// The configured device.
-    pub device: String,
-    /// The configured share.
-    pub share: f64,
-    /// The memory.
-    pub memory: DeviceMemory,
-}
-
-impl GpuMemory {
-    /// Returns the current memory of the configured GPU. None for the CPU, or if CUDA does not report it.
-    fn of(config: &Config) -> Option<Self> {
-        let DeviceChoice::Cuda(index) = config.device else { return None };
-        let memory = device::memory(tch::Device::Cuda(index))?;
-        Some(Self { device: config.device.to_string(), share: config.gpu_memory, memory })
-    }
-
-    /// Returns the bytes of the share that no process uses.
-    #[must_use]
-    pub fn left(&self) -> u64 {
-        let DeviceMemory { free, total } = self.memory;
-        ((total as f64 * self.share) as u64).saturating_sub(total - free)
-    }
-
-    /// Fails if weights of `needed` bytes do not fit.
-    ///
-    /// # Errors
-    /// [`Error::GpuMemory`].
-    pub fn require(&self, needed: u64) -> Result<(), Error> {
-        let (device, share, total, available) = (self.device.clone(), self.share, self.memory.total, self.left());
-        if needed > available {
-            return Err(Error::GpuMemory { device, needed, available, share, total });
+/// Returns the size of the KV cache in bytes, on all devices: as configured, or a share of the free
+/// memory.
+fn kv_bytes(config: &Config, model: &dyn Model) -> u64 {
+    config.kv_memory.unwrap_or_else(|| {
+        if config.devices.is_cpu() {
+            return free_bytes().map_or(DEFAULT_KV_BYTES, |free| free / DEFAULT_KV_DIVISOR);
         }
-        Ok(())
-    }
+        let block_bytes: Vec<u64> = model.device_parts().iter().map(|part| part.block_bytes).collect();
+        GpuMemory::all(config).map_or(DEFAULT_KV_BYTES, |gpus| GpuMemory::kv_bytes(&gpus, &block_bytes))
+    })
 }
 
 /// Returns the number of blocks of the KV cache of a loaded model. On a GPU, this is what `--gpu-memory`
@@ -83,19 +56,20 @@ impl GpuMemory {
 /// # Errors
 /// The step or a usable context does not fit.
 pub(super) fn divide(config: &Config, model: &mut dyn Model) -> Result<u32, Error> {
-    let shape = model.shape();
-    if config.kv_memory.is_none() && GpuMemory::of(config).is_some() {
+    if config.kv_memory.is_none() && GpuMemory::all(config).is_some() {
         warm_up::run(model, config.limits())?;
-        require_context(config, &shape)?;
-        log(config, blocks(config, &shape)?, &shape);
+        require_context(config, model)?;
+        log(config, blocks(config, model)?, model);
     }
-    blocks(config, &shape)
+    blocks(config, model)
 }
 
-fn log(config: &Config, blocks: u32, shape: &ModelShape) {
-    let Some(GpuMemory { device, share, memory: DeviceMemory { free, total } }) = GpuMemory::of(config) else { return };
-    let kv_mib = (u64::from(blocks) * shape.block_bytes) >> 20;
-    tracing::info!(device, share, total_mib = total >> 20, free_mib = free >> 20, kv_mib, "GPU memory divided");
+fn log(config: &Config, blocks: u32, model: &dyn Model) {
+    for (gpu, part) in GpuMemory::all(config).into_iter().flatten().zip(model.device_parts()) {
+        let GpuMemory { device, share, memory: DeviceMemory { free, total } } = gpu;
+        let kv_mib = (u64::from(blocks) * part.block_bytes) >> 20;
+        tracing::info!(device, share, total_mib = total >> 20, free_mib = free >> 20, kv_mib, "GPU memory divided");
+    }
 }
 
 /// Returns the blocks for [`MIN_CONTEXT`] tokens. A model with a smaller context needs as many blocks
@@ -108,26 +82,61 @@ fn least_blocks(shape: &ModelShape) -> u64 {
 ///
 /// # Errors
 /// [`Error::KvMemory`].
-pub(super) fn require_context(config: &Config, shape: &ModelShape) -> Result<(), Error> {
-    let least = least_blocks(shape);
-    if u64::from(blocks(config, shape)?) < least {
-        return Err(Error::KvMemory { bytes: kv_bytes(config), least: least * shape.block_bytes });
+pub(super) fn require_context(config: &Config, model: &dyn Model) -> Result<(), Error> {
+    let shape = model.shape();
+    let least = least_blocks(&shape);
+    if u64::from(blocks(config, model)?) < least {
+        return Err(Error::KvMemory { bytes: kv_bytes(config, model), least: least * shape.block_bytes });
     }
     Ok(())
 }
 
-/// Fails if the weights take more bytes than are free, or on a GPU than its share has left. Unknown
-/// memory suffices.
+/// Places the layers on the configured devices, by their free memory. Fails if the weights take more
+/// bytes than are free, or on a GPU than its share has left. Unknown memory suffices.
 ///
 /// # Errors
-/// [`Error::Memory`] or [`Error::GpuMemory`].
-pub(super) fn require(needed: u64, config: &Config) -> Result<(), Error> {
-    match config.device {
-        DeviceChoice::Cuda(_) => GpuMemory::of(config).map_or(Ok(()), |gpu| gpu.require(needed)),
-        DeviceChoice::Cpu => match free_bytes() {
-            Some(available) if needed > available => Err(Error::Memory { needed, available }),
-            _ => Ok(()),
-        },
+/// [`Error::Memory`], [`Error::GpuMemory`] or [`Error::GpuMemories`]; the model has fewer parts than there
+/// are devices, or a device is not available.
+pub(super) fn place(
+    config: &Config,
+    backend: Backend,
+    file: &ModelFile,
+    decoder: &Decoder,
+) -> Result<Placement, Error> {
+    let Backend::Torch(target) = backend else {
+        require_free(models::weight_bytes(file, decoder, backend)?)?;
+        return Ok(Placement::whole(Device::Cpu, decoder.layers.len()));
+    };
+    let costs = models::costs(file, decoder, target)?;
+    let (devices, gpus) = (backend::devices(&config.devices)?, GpuMemory::all(config));
+    let free: Vec<u64> = match &gpus {
+        Some(gpus) => gpus.iter().map(GpuMemory::left).collect(),
+        None => vec![UNKNOWN_BYTES; devices.len()],
+    };
+    let placement = Placement::divide(&costs, &devices.into_iter().zip(free).collect::<Vec<_>>())?;
+    match gpus {
+        Some(gpus) => GpuMemory::require_all(&gpus, &costs, &placement)?,
+        None if config.devices.is_cpu() => require_free(costs.weights())?,
+        None => {}
+    }
+    log_placement(config, &costs, &placement);
+    Ok(placement)
+}
+
+/// Logs the layers of each device, if there are several.
+fn log_placement(config: &Config, costs: &Costs, placement: &Placement) {
+    let devices = config.devices.devices();
+    for (device, part) in devices.iter().zip(placement.parts()).filter(|_| devices.len() > 1) {
+        let (layers, weights_mib) = (&part.layers, costs.weights_of(&part.layers) >> 20);
+        tracing::info!(%device, first = layers.start, layers = layers.len(), weights_mib, "layers placed");
+    }
+}
+
+/// Fails if weights take more bytes than are free. Unknown memory suffices.
+fn require_free(needed: u64) -> Result<(), Error> {
+    match free_bytes() {
+        Some(available) if needed > available => Err(Error::Memory { needed, available }),
+        _ => Ok(()),
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 use tandem_common::telemetry::meter;
+use tch::Device;
 
 use super::config::EngineLimits;
 use super::event::Timings;
@@ -194,21 +195,33 @@ pub(super) fn observe(limits: EngineLimits, gauges: impl Fn() -> Option<Gauges> 
         .build();
 }
 
-/// Registers the instrument that observes a GPU's memory.
-pub(super) fn observe_gpu(index: usize) {
-    let device = tch::Device::Cuda(index);
-    let name = device::name(device).unwrap_or_default();
-    let attributes = move |state| [KeyValue::new("device", name.clone()), KeyValue::new("state", state)];
+/// Registers the instrument that observes the memory of the GPUs among `devices`.
+pub(super) fn observe_gpus(devices: impl Iterator<Item = Device>) {
+    let gpus: Vec<_> = devices.filter_map(observed_gpu).collect();
+    if gpus.is_empty() {
+        return;
+    }
     meter()
         .u64_observable_gauge("tandem.engine.gpu.memory")
         .with_unit("By")
-        .with_description("Memory of the GPU, by its name: used by any process, or free.")
+        .with_description("Memory of each GPU, by its name and index: used by any process, or free.")
         .with_callback(move |observer| {
-            let Some(DeviceMemory { free, total }) = device::memory(device) else { return };
-            observer.observe(free, &attributes("free"));
-            observer.observe(total - free, &attributes("used"));
+            for (device, attributes) in &gpus {
+                let Some(DeviceMemory { free, total }) = device::memory(*device) else { continue };
+                for (state, bytes) in [("free", free), ("used", total - free)] {
+                    let [name, index] = attributes.clone();
+                    observer.observe(bytes, &[name, index, KeyValue::new("state", state)]);
+                }
+            }
         })
         .build();
+}
+
+/// Returns a GPU and its attributes. None for the CPU.
+fn observed_gpu(device: Device) -> Option<(Device, [KeyValue; 2])> {
+    let Device::Cuda(index) = device else { return None };
+    let name = KeyValue::new("device", device::name(device).unwrap_or_default());
+    Some((device, [name, KeyValue::new("index", i64::try_from(index).unwrap_or(i64::MAX))]))
 }
 
 /// Records how long the model took to load.

@@ -5,20 +5,22 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tandem_common::permits::{Exhausted, Permit, Permits};
 
-use super::config::{Config, DeviceChoice, EngineLimits};
+use super::config::{Config, EngineLimits};
 use super::metrics::{EngineMetrics, Gauges};
 use super::step_clock::StepClock;
 use crate::cache::Usage;
 use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::lifecycle::Lifecycle;
+use crate::models::DevicePart;
 use crate::request::ServedModel;
 
 /// The state that the engine's thread and its handles share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) model: ServedModel,
-    pub(super) device: DeviceChoice,
+    /// The devices that libtorch computes on.
+    pub(super) parts: Vec<DevicePart>,
     pub(super) limits: EngineLimits,
     /// The capacity of a request's event channel, without the slots for the last events.
     pub(super) event_capacity: usize,
@@ -31,14 +33,20 @@ pub(super) struct Shared {
     activity: Mutex<Gauges>,
 }
 
-/// A GPU, its memory, and the blocks of the KV cache there.
+/// A GPU, its memory, and its part of the model.
 #[derive(Debug, Clone)]
 pub struct GpuState {
+    /// The device, such as `cuda:0`.
+    pub device: String,
     /// The name. Empty if the driver does not report it.
     pub name: String,
     /// The memory.
     pub memory: DeviceMemory,
-    /// The blocks.
+    /// The number of layers.
+    pub layers: usize,
+    /// The bytes of the layers' part of the KV cache.
+    pub kv_bytes: u64,
+    /// The blocks of the KV cache. Every GPU has a part of each.
     pub kv_blocks: Usage,
 }
 
@@ -57,11 +65,11 @@ impl QueueSlot {
 }
 
 impl Shared {
-    pub(super) fn new(model: ServedModel, config: &Config, lifecycle: Lifecycle) -> Self {
+    pub(super) fn new(model: ServedModel, parts: Vec<DevicePart>, config: &Config, lifecycle: Lifecycle) -> Self {
         Self {
             metrics: Arc::new(EngineMetrics::new(&model.id)),
             model,
-            device: config.device,
+            parts,
             limits: config.limits(),
             event_capacity: config.event_capacity(),
             lifecycle,

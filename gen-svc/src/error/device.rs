@@ -1,4 +1,5 @@
-//! Failures of the device, recognized in libtorch's errors. It imports no other module.
+//! Failures of devices, recognized in libtorch's errors, and memory that they lack. It imports no other
+//! module.
 
 /// A failure of the device that computes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -7,6 +8,30 @@ pub enum DeviceFault {
     OutOfMemory,
     /// Every later call fails too: CUDA reports an error of a kernel until the process ends.
     Lost,
+}
+
+/// The memory that a part of the weights needs on its device, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceNeed {
+    /// The configured device.
+    pub device: String,
+    /// Bytes of the weights.
+    pub needed: u64,
+    /// Bytes that may be used.
+    pub available: u64,
+    /// All bytes of the device.
+    pub total: u64,
+}
+
+impl DeviceNeed {
+    /// Returns the numbers of each device.
+    pub(super) fn list(needs: &[Self]) -> String {
+        let text = |Self { device, needed, available, total }: &Self| {
+            let (needed, available, total) = (needed.div_ceil(1 << 20), available >> 20, total >> 20);
+            format!("{needed} MiB on {device}, with {available} of {total} MiB left")
+        };
+        needs.iter().map(text).collect::<Vec<_>>().join(", and ")
+    }
 }
 
 /// Parts of the first line that mean too little memory: of libtorch's allocator for a GPU and of the

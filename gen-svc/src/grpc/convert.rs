@@ -427,18 +427,22 @@ impl From<&ServedModel> for pb::LoadedModel {
             media_kinds: model.vision.iter().map(|_| pb::MediaKind::Image.into()).collect(),
             media_limits: model.vision.as_ref().map(|vision| (*vision.limits()).into()),
             gpu: None,
+            gpus: Vec::new(),
         }
     }
 }
 
 impl From<GpuState> for pb::Gpu {
-    fn from(GpuState { name, memory, kv_blocks }: GpuState) -> Self {
+    fn from(GpuState { device, name, memory, layers, kv_bytes, kv_blocks }: GpuState) -> Self {
         Self {
             name,
             memory_bytes: memory.total,
             free_memory_bytes: memory.free,
             kv_blocks: count(kv_blocks.total),
             held_kv_blocks: count(kv_blocks.held),
+            device,
+            layers: count(layers),
+            kv_bytes,
         }
     }
 }

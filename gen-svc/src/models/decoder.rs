@@ -284,7 +284,7 @@ impl Decoder {
     /// Returns the number of parameters in all tensors.
     #[must_use]
     pub fn parameter_count(&self) -> u64 {
-        self.tensors().map(|(_, shape)| shape.iter().product::<usize>() as u64).sum()
+        count(self.tensors())
     }
 
     /// Returns every norm.
@@ -299,7 +299,18 @@ impl Decoder {
     }
 }
 
+/// Returns the number of parameters in tensors.
+fn count(tensors: impl Iterator<Item = RequiredTensor>) -> u64 {
+    tensors.map(|(_, shape)| shape.iter().product::<usize>() as u64).sum()
+}
+
 impl Layer {
+    /// Returns the number of parameters.
+    #[must_use]
+    pub fn parameter_count(&self) -> u64 {
+        count(self.tensors())
+    }
+
     fn tensors(&self) -> impl Iterator<Item = RequiredTensor> {
         let Norms { before_attention, after_attention, before_feed_forward, after_feed_forward } = &self.norms;
         let norms =
@@ -369,6 +380,12 @@ impl Matrix {
     #[must_use]
     pub fn new(name: String, rows: usize, columns: usize) -> Self {
         Self { name, rows, columns, bias: false }
+    }
+
+    /// Returns the number of parameters.
+    #[must_use]
+    pub fn parameter_count(&self) -> u64 {
+        count(self.tensors())
     }
 
     fn tensors(&self) -> impl Iterator<Item = RequiredTensor> {

@@ -19,6 +19,12 @@ pub trait Model: std::fmt::Debug + Send {
     /// There is not that much memory.
     fn allocate(&mut self, blocks: u32) -> Result<(), Error>;
 
+    /// Returns the devices that libtorch computes on, in the order of computation. Empty: the kernels
+    /// compute.
+    fn device_parts(&self) -> Vec<DevicePart> {
+        Vec::new()
+    }
+
     /// Returns the device where rows of logits can stay. `None`: they are on the host.
     fn rows_device(&self) -> Option<Device> {
         None
@@ -36,7 +42,7 @@ pub trait Model: std::fmt::Debug + Send {
     /// The backend's. The chunks' blocks are then undefined from `past` on.
     fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error>;
 
-    /// Returns memory that the backend keeps for later calls to the device.
+    /// Returns memory that the backend keeps for later calls to the devices.
     fn free_cache(&mut self) {}
 }
 
@@ -50,6 +56,17 @@ pub struct ModelShape {
     /// The positions of one block, a multiple of [`BLOCK`](crate::cache::BLOCK).
     pub block: usize,
     /// The bytes of one block: keys and values of its positions in all layers.
+    pub block_bytes: u64,
+}
+
+/// The part of a model on a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DevicePart {
+    /// The device.
+    pub device: Device,
+    /// The number of layers there.
+    pub layers: usize,
+    /// The bytes of one block: keys and values of its positions in these layers.
     pub block_bytes: u64,
 }
 

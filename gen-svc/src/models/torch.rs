@@ -5,8 +5,10 @@
 use tch::{Device, Kind, Tensor};
 
 use super::decoder::{self, Decoder};
-use super::interface::{DeviceRows, Logits, Model, ModelShape, SequenceChunk};
+use super::interface::{DevicePart, DeviceRows, Logits, Model, ModelShape, SequenceChunk};
+use super::placement::{PlacedLayers, Placement};
 use crate::device;
+use crate::device::upload::{Sent, Upload};
 use crate::error::Error;
 use crate::weights::{ModelFile, TorchTarget};
 
@@ -20,107 +22,114 @@ mod check;
 mod feed_forward;
 mod flash;
 mod inputs;
+mod layer;
 mod layers;
 pub(super) mod load;
 mod methods;
 mod packed;
 mod paged;
+mod part;
 mod pieces;
 mod reach;
 mod runs;
 mod step;
 
-use attention::Attention;
-use call::Call;
 pub use check::{AttentionCase, AttentionDifference};
-use feed_forward::FeedForward;
 pub use flash::{FLASH_BLOCK, FlashCall, FlashOperation};
-use inputs::{InputBranch, LayerInputs};
-use layers::{Linear, RmsNorm, Rope, scaled, softcap};
+use inputs::LayerInputs;
+use layers::{Linear, RmsNorm, scaled, softcap};
 use load::Loader;
 use methods::Methods;
-use paged::{KvShape, PagedKv};
-use step::StepInputs;
+use part::Part;
+use step::{Batch, PartInputs, StartInputs};
 
 /// A loaded model.
 #[derive(Debug)]
 pub(super) struct TorchDecoder {
     description: Decoder,
-    target: TorchTarget,
-    /// `[V, E]`
+    dtype: Kind,
+    /// `[V, E]`, on the first device.
     embeddings: Tensor,
+    /// On the first device.
     layer_inputs: Option<LayerInputs>,
-    ropes: Vec<Rope>,
-    /// The attention of the layers.
-    methods: Methods,
-    layers: Vec<Layer>,
+    /// The layers of each device, in the order of computation. At least one part.
+    parts: Vec<Part>,
+    /// On the last device.
     final_norm: RmsNorm,
+    /// On the last device.
     head: Linear,
-    kv: PagedKv,
+    /// The first and the last device.
+    ends: [Device; 2],
 }
 
-#[derive(Debug)]
-struct Layer {
-    before_attention: RmsNorm,
-    attention: Attention,
-    after_attention: Option<RmsNorm>,
-    before_feed_forward: RmsNorm,
-    feed_forward: FeedForward,
-    after_feed_forward: Option<RmsNorm>,
-    residual_scale: f64,
-    /// The index of the layer, and the branch of its input.
-    input: Option<(usize, InputBranch)>,
-    /// `[1]`
-    scale: Option<Tensor>,
+/// The inputs of a step, each on the device that uses it.
+struct StepInputs {
+    start: StartInputs,
+    parts: Vec<PartInputs>,
+    /// `[R]`, the rows whose logits are requested. `None`: there are no such rows.
+    wanted: Option<Tensor>,
+    /// The numbers that the last device received.
+    sent: Sent,
 }
 
 impl TorchDecoder {
-    /// Loads the tensors. `flash` computes attention where it serves.
+    /// Loads the tensors, each onto its device. `flash` computes attention where it serves.
     pub(super) fn load(
         description: Decoder,
         file: &ModelFile,
         target: TorchTarget,
+        placement: &Placement,
         flash: Option<FlashOperation>,
     ) -> Result<Self, Error> {
-        let loader = Loader::new(file, target);
-        let flash = flash.and_then(|flash| flash.checked(target));
-        let methods = Methods::choose(&description.layers, flash, target);
-        let embeddings = loader.weight(&description.embeddings)?;
+        let loader = |device| Loader::new(file, TorchTarget { device, ..target });
+        let ends = ends(placement, target.device);
+        let [first, last] = ends.map(loader);
+        let parts = load_parts(&description, placement, flash, loader)?;
+        let embeddings = first.weight(&description.embeddings)?;
         let head = match &description.head {
-            Some(head) => Linear::head(&loader, head)?,
-            None => Linear::tied(&embeddings),
-        };
-        let layer =
-            |(i, layer): (usize, &decoder::Layer)| Layer::load(layer, i, methods.index(&layer.attention), &loader);
-        let rope = |(i, rope): (usize, &decoder::Rope)| {
-            let rotated = description.layers.iter().find(|layer| layer.attention.rope == Some(i));
-            Rope::new(rope, rotated.map_or(2 * rope.frequencies.len(), |layer| layer.attention.head_size), target)
+            Some(head) => Linear::head(&last, head)?,
+            None if parts.len() == 1 => Linear::tied(embeddings.shallow_clone()),
+            None => Linear::tied(device::copied(&embeddings, ends[1])?),
         };
         Ok(Self {
             embeddings,
-            layer_inputs: description.layer_inputs.as_ref().map(|it| LayerInputs::load(it, &loader)).transpose()?,
-            ropes: description.ropes.iter().enumerate().map(rope).collect::<Result<_, _>>()?,
-            layers: description.layers.iter().enumerate().map(layer).collect::<Result<_, _>>()?,
-            final_norm: RmsNorm::load(&loader, &description.final_norm)?,
+            layer_inputs: description.layer_inputs.as_ref().map(|it| LayerInputs::load(it, &first)).transpose()?,
+            parts,
+            final_norm: RmsNorm::load(&last, &description.final_norm)?,
             head,
-            kv: PagedKv::new(KvShape::of(&description, methods.block(), target)),
-            methods,
             description,
-            target,
+            dtype: target.dtype,
+            ends,
         })
     }
 
-    /// Returns the hidden states `[T, E]`, before the final norm.
-    fn hidden(&self, step: StepInputs) -> Result<Tensor, Error> {
-        let mut x = self.embed(&step.ids)?;
-        step.images.iter().try_for_each(|image| image.place(&x))?;
-        let inputs = self.layer_inputs.as_ref().map(|inputs| inputs.forward(step.layer_ids(), &x)).transpose()?;
-        let StepInputs { images, runs, .. } = step;
-        let rotations = self.ropes.iter().map(|rope| rope.at(&runs.positions)).collect::<Result<_, _>>()?;
-        let call = Call { rotations, runs, kv: &self.kv, inputs };
-        for (i, layer) in self.layers.iter().enumerate() {
-            x = layer.forward(&x, &call)?;
-            images.iter().try_for_each(|image| image.deepen(&x, i))?;
+    /// Sends the inputs of chunks in one upload to each device. The last device receives `upload` too.
+    fn send(&self, chunks: &[SequenceChunk<'_>], upload: Upload) -> Result<StepInputs, Error> {
+        let batch = Batch::new(chunks);
+        let last = self.parts.len() - 1;
+        let mut uploads: Vec<Upload> = (0..last).map(|_| Upload::default()).chain([upload]).collect();
+        let start = StartInputs::plan(&batch, (&self.description, self.dtype), &mut uploads[0]);
+        let plan = |(part, upload): (&Part, &mut Upload)| part.plan(&batch, self.description.hidden, upload);
+        let parts: Vec<_> = self.parts.iter().zip(&mut uploads).map(plan).collect();
+        let wanted = batch.wanted();
+        let wanted = (!wanted.is_empty()).then(|| uploads[last].add(wanted));
+        let sent = uploads.into_iter().zip(&self.parts).map(|(upload, part)| upload.send(part.device()));
+        let mut sent = sent.collect::<Result<Vec<Sent>, Error>>()?;
+        Ok(StepInputs {
+            start: start(&sent[0])?,
+            parts: parts.into_iter().zip(&sent).map(|(part, sent)| part(sent)).collect::<Result<_, _>>()?,
+            wanted: wanted.map(|wanted| sent[last].get(wanted)).transpose()?,
+            sent: sent.swap_remove(last),
+        })
+    }
+
+    /// Returns the hidden states `[T, E]`, before the final norm, on the last device.
+    fn hidden(&self, start: &StartInputs, parts: Vec<PartInputs>) -> Result<Tensor, Error> {
+        let mut x = self.embed(&start.ids)?;
+        start.images.iter().try_for_each(|image| image.place(&x))?;
+        let inputs = self.layer_inputs.as_ref().map(|inputs| inputs.forward(start.layer_ids(), &x)).transpose()?;
+        for (part, own) in self.parts.iter().zip(parts) {
+            x = part.forward(x, inputs.as_ref(), own)?;
         }
         Ok(x)
     }
@@ -131,6 +140,11 @@ impl TorchDecoder {
         scaled(x, f64::from(self.description.embed_scale))
     }
 
+    /// Returns tokens of the last device on the first one, if the step needs them: `[n, 1]`
+    fn on_first(&self, tokens: &Tensor) -> Result<Tensor, Error> {
+        if self.parts.len() == 1 { Ok(tokens.shallow_clone()) } else { device::copied(tokens, self.ends[0]) }
+    }
+
     /// `[R, E] -> [R, V]`
     fn logits(&self, rows: &Tensor) -> Result<Tensor, Error> {
         let decoder::LogitRule { scale, softcap: cap } = self.description.logits;
@@ -139,78 +153,62 @@ impl TorchDecoder {
     }
 }
 
-impl Layer {
-    fn load(layer: &decoder::Layer, index: usize, method: usize, loader: &Loader<'_>) -> Result<Self, Error> {
-        let norm = |norm: &decoder::Norm| RmsNorm::load(loader, norm);
-        let decoder::Norms { before_attention, after_attention, before_feed_forward, after_feed_forward } =
-            &layer.norms;
-        Ok(Self {
-            before_attention: norm(before_attention)?,
-            attention: Attention::load(&layer.attention, index, method, loader)?,
-            after_attention: after_attention.as_ref().map(norm).transpose()?,
-            before_feed_forward: norm(before_feed_forward)?,
-            feed_forward: FeedForward::load(&layer.feed_forward, loader)?,
-            after_feed_forward: after_feed_forward.as_ref().map(norm).transpose()?,
-            residual_scale: f64::from(layer.residual_scale),
-            input: match &layer.input {
-                Some(input) => Some((index, InputBranch::load(input, loader)?)),
-                None => None,
-            },
-            scale: layer.scale.as_ref().map(|name| loader.tensor(name, &[1])).transpose()?,
-        })
-    }
+/// Returns the first and the last device.
+fn ends(placement: &Placement, default: Device) -> [Device; 2] {
+    let device = |part: Option<&PlacedLayers>| part.map_or(default, |part| part.device);
+    [device(placement.parts().first()), device(placement.parts().last())]
+}
 
-    /// `[T, E] -> [T, E]`
-    fn forward(&self, x: &Tensor, call: &Call<'_>) -> Result<Tensor, Error> {
-        let attended = self.attention.forward(&self.before_attention.forward(x)?, call)?;
-        let x = self.add(x, attended, self.after_attention.as_ref())?;
-        let fed = self.feed_forward.forward(&self.before_feed_forward.forward(&x)?)?;
-        let mut x = self.add(&x, fed, self.after_feed_forward.as_ref())?;
-        if let (Some((layer, input)), Some(inputs)) = (&self.input, &call.inputs) {
-            x = x.f_add(&input.forward(&x, &inputs.f_select(1, *layer as i64)?)?)?;
-        }
-        match &self.scale {
-            None => Ok(x),
-            Some(scale) => Ok(x.f_mul(scale)?),
-        }
-    }
-
-    /// Adds the output of attention or feed-forward to `x`, after its norm if the model has one.
-    fn add(&self, x: &Tensor, branch: Tensor, norm: Option<&RmsNorm>) -> Result<Tensor, Error> {
-        let branch = norm.map_or(Ok(branch.shallow_clone()), |norm| norm.forward(&branch))?;
-        Ok(x.f_add(&scaled(branch, self.residual_scale)?)?)
-    }
+/// Loads the layers of each device. Blocks of keys and values have the same positions on all devices.
+fn load_parts<'a>(
+    description: &Decoder,
+    placement: &Placement,
+    flash: Option<FlashOperation>,
+    loader: impl Fn(Device) -> Loader<'a>,
+) -> Result<Vec<Part>, Error> {
+    let choose = |placed: &PlacedLayers| {
+        let target = loader(placed.device).target();
+        let flash = flash.and_then(|flash| flash.checked(target));
+        Methods::choose(&description.layers[placed.layers.clone()], flash, target)
+    };
+    let methods: Vec<Methods> = placement.parts().iter().map(choose).collect();
+    let block = methods.iter().map(Methods::block).max().unwrap_or_default();
+    let part = |(placed, methods): (&PlacedLayers, Methods)| {
+        Part::load(description, placed, methods.with_block(block), &loader(placed.device))
+    };
+    placement.parts().iter().zip(methods).map(part).collect()
 }
 
 impl Model for TorchDecoder {
     fn shape(&self) -> ModelShape {
         let Decoder { vocabulary, context, .. } = self.description;
-        ModelShape { vocabulary, context, block: self.kv.block(), block_bytes: self.kv.block_bytes() }
+        let block = self.parts.first().map_or(0, Part::block);
+        ModelShape { vocabulary, context, block, block_bytes: self.parts.iter().map(Part::block_bytes).sum() }
     }
 
     fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
-        self.kv.allocate(blocks)
+        self.parts.iter_mut().try_for_each(|part| part.allocate(blocks))
     }
 
     fn free_cache(&mut self) {
-        device::free_cache(self.target.device);
+        device::free_cache(self.ends[0]);
+    }
+
+    fn device_parts(&self) -> Vec<DevicePart> {
+        self.parts.iter().map(Part::described).collect()
     }
 
     fn rows_device(&self) -> Option<Device> {
-        Some(self.target.device)
+        Some(self.ends[1])
     }
 
     fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
-        let (stays, mut upload) = (logits.may_stay(), logits.take_upload().unwrap_or_default());
-        let inputs = StepInputs::plan(chunks, (&self.description, self.target.dtype), &self.methods, &mut upload);
-        let sent = upload.send(self.target.device)?;
-        let mut inputs = inputs(&sent)?;
-        logits.chosen().map_or(Ok(()), |tokens| inputs.insert(tokens))?;
-        if let Some([from, to]) = &inputs.copies {
-            self.kv.copy([from, to])?;
+        let (stays, upload) = (logits.may_stay(), logits.take_upload().unwrap_or_default());
+        let StepInputs { mut start, parts, wanted, sent } = self.send(chunks, upload)?;
+        if let Some(tokens) = logits.chosen().filter(|_| start.needs_tokens()) {
+            start.insert(&self.on_first(tokens)?)?;
         }
-        let (wanted, vocabulary) = (inputs.wanted.take(), self.description.vocabulary);
-        let hidden = self.hidden(inputs)?;
+        let (hidden, vocabulary) = (self.hidden(&start, parts)?, self.description.vocabulary);
         let Some(wanted) = wanted else {
             logits.resize(0, vocabulary);
             return Ok(());

@@ -47,6 +47,16 @@ pub fn load(file: &ModelFile, target: TorchTarget) -> Result<Option<TorchTower>,
     }
 }
 
+/// Returns the bytes of the weights of a model's tower, which libtorch computes. 0 for a model without.
+///
+/// # Errors
+/// The tower is not supported.
+pub(super) fn weight_bytes(file: &ModelFile, target: TorchTarget) -> Result<u64, Error> {
+    let Some(tower) = describe(file)? else { return Ok(0) };
+    let numbers: u64 = tower.tensors().iter().map(|(_, shape)| shape.iter().product::<usize>() as u64).sum();
+    Ok(numbers.saturating_mul(target.dtype.elt_size_in_bytes() as u64))
+}
+
 /// The facts about a tower that decide which images it takes.
 #[derive(Debug)]
 pub struct TowerFit(Option<Tower>);

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use gen_svc::cache::{BLOCK, BlockId};
-use gen_svc::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice};
+use gen_svc::engine::{Config, DeviceList, DtypeChoice, Engine, Event, RuntimeChoice};
 use gen_svc::error::Error;
 use gen_svc::models::{
-    self, Backend, FlashOperation, Logits, LogitsFor, Model, Precision, SequenceChunk, architectures,
+    self, Backend, Costs, FlashOperation, Logits, LogitsFor, Model, Placement, Precision, SequenceChunk, architectures,
 };
 use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use gen_svc::weights::TorchTarget;
@@ -18,10 +18,11 @@ use serde_json::{Value, json};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::{repository, scramble};
 use tandem_tests_full::flash::EXACT;
-use tch::Kind;
+use tch::{Device, Kind};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
+mod devices;
 mod flash;
 mod gguf;
 mod images;
@@ -181,25 +182,34 @@ fn every_architecture_has_a_golden_model() {
 
 // ---- logits ----
 
-/// A backend, and the flash attention that it may use.
+/// A backend, the flash attention that it may use, and the number of devices that share the layers.
 #[derive(Debug, Clone, Copy)]
 struct Setup {
     backend: Backend,
     flash: Option<FlashOperation>,
+    devices: usize,
 }
 
-const TORCH: Setup = Setup { backend: Backend::Torch(TorchTarget::REFERENCE), flash: None };
+const TORCH: Setup = Setup { backend: Backend::Torch(TorchTarget::REFERENCE), flash: None, devices: 1 };
 const TORCH_WITH_FLASH: Setup = Setup { flash: Some(EXACT), ..TORCH };
-const KERNELS: Setup = Setup { backend: Backend::Cpu { precision: Precision::F32, threads: 2 }, flash: None };
+const TORCH_DIVIDED: Setup = Setup { devices: 2, ..TORCH };
+const KERNELS: Setup = Setup { backend: Backend::Cpu { precision: Precision::F32, threads: 2 }, ..TORCH };
 
 /// Those whose results are compared with the goldens.
-const SETUPS: [Setup; 3] = [TORCH, TORCH_WITH_FLASH, KERNELS];
+const SETUPS: [Setup; 4] = [TORCH, TORCH_WITH_FLASH, TORCH_DIVIDED, KERNELS];
 
-fn load(path: &Path, Setup { backend, flash }: Setup) -> Box<dyn Model> {
+fn load(path: &Path, setup: Setup) -> Box<dyn Model> {
+    try_load(path, setup).unwrap_or_else(|error| panic!("{}: {}", path.display(), error.chain()))
+}
+
+/// Loads a model. All of its devices are the CPU.
+fn try_load(path: &Path, Setup { backend, flash, devices }: Setup) -> Result<Box<dyn Model>, Error> {
     let artifacts = Artifacts::load(path).expect("artifacts");
-    let model =
-        models::open(&artifacts).and_then(|file| models::load_with(&file, models::describe(&file)?, backend, flash));
-    model.unwrap_or_else(|error| panic!("{}: {}", path.display(), error.chain())).model
+    let file = models::open(&artifacts)?;
+    let decoder = models::describe(&file)?;
+    let costs = Costs::of(&decoder, TorchTarget::REFERENCE);
+    let placement = Placement::divide(&costs, &vec![(Device::Cpu, 1 << 40); devices])?;
+    Ok(models::load_with(&file, decoder, backend, &placement, flash)?.model)
 }
 
 /// Returns the logits after every position.
@@ -266,7 +276,7 @@ fn bf16_logits_stay_near_f32_logits() {
         let torch = Backend::Torch(TorchTarget { dtype: Kind::BFloat16, ..TorchTarget::REFERENCE });
         for backend in [torch, Backend::Cpu { precision: Precision::Bf16, threads: 2 }] {
             let tolerance = if case.name.starts_with("gemma4") { 0.5 } else { 0.25 };
-            let setup = Setup { backend, flash: None };
+            let setup = Setup { backend, ..TORCH };
             assert_near(case, case.whole(&case.config, "F32").path(), setup, tolerance, "computed in bf16");
         }
     }
@@ -403,14 +413,20 @@ fn finish(mut events: Receiver<Event>) -> (Vec<u32>, usize) {
 /// Runs all prompts at once, twice. The second time, whole blocks of the prompts are cached.
 #[track_caller]
 fn assert_greedy(case: &Case, path: &Path, change: impl Fn(&mut Config), what: &str) {
-    let runtimes = RuntimeChoice::ALL.map(|runtime| (runtime, None));
-    for (runtime, overlaps) in runtimes.into_iter().chain([(RuntimeChoice::Torch, Some(true))]) {
+    let runtimes = RuntimeChoice::ALL.map(|runtime| (runtime, None, "cpu"));
+    let overlapping = ["cpu", "cpu,cpu"].map(|devices| (RuntimeChoice::Torch, Some(true), devices));
+    for (runtime, overlaps, devices) in runtimes.into_iter().chain(overlapping) {
         let engine = start(path.to_owned(), |config| {
             (config.runtime, config.dtype, config.overlap_steps) = (runtime, DtypeChoice::F32, overlaps);
+            config.devices = device_list(devices);
             change(config);
         });
-        assert_answers(case, &engine, &format!("{what}, {runtime:?}, overlap: {overlaps:?}"));
+        assert_answers(case, &engine, &format!("{what}, {runtime:?}, {devices}, overlap: {overlaps:?}"));
     }
+}
+
+fn device_list(text: &str) -> DeviceList {
+    text.parse().expect("devices")
 }
 
 #[track_caller]

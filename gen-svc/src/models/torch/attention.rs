@@ -29,7 +29,8 @@ pub(super) struct Attention {
 }
 
 impl Attention {
-    /// Creates the attention of layer `layer`, which uses method number `method`.
+    /// Creates the attention of a layer, which uses the keys and values of layer `layer` and method number
+    /// `method`.
     pub(super) fn load(
         attention: &decoder::Attention,
         layer: usize,
@@ -49,7 +50,7 @@ impl Attention {
             scale: f64::from(attention.scale),
             method,
             pairs: attention.pairs,
-            layer: if let Pairs::Shared(source) = attention.pairs { source } else { layer },
+            layer,
         })
     }
 

@@ -39,8 +39,8 @@ impl Linear {
     }
 
     /// Returns the head that shares the embedding table.
-    pub(super) fn tied(table: &Tensor) -> Self {
-        Self { weight: Weight::Full(table.shallow_clone()), bias: None }
+    pub(super) fn tied(table: Tensor) -> Self {
+        Self { weight: Weight::Full(table), bias: None }
     }
 
     /// `[T, in] -> [T, out]`

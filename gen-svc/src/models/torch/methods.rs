@@ -1,5 +1,7 @@
 //! The choice of the implementation of attention for each layer.
 
+use tch::Kind;
+
 use super::attend::PagedAttention;
 use super::bucketed::Buckets;
 use super::flash::{FLASH_BLOCK, Flash, FlashOperation, FlashRules, HEAD_UNIT, LARGEST_HEAD};
@@ -18,27 +20,42 @@ struct Method {
     flash: Option<usize>,
 }
 
-/// The implementations that a model uses.
+/// The implementations that the layers of a device use.
 #[derive(Debug)]
 pub(super) struct Methods {
     /// Distinct, in order.
     methods: Vec<Method>,
     flash: Option<FlashOperation>,
     target: TorchTarget,
+    /// The positions of a block.
+    block: usize,
 }
 
 impl Methods {
     /// Chooses for each layer: flash attention where it is available and serves, else buckets. Logs the
     /// choice.
     pub(super) fn choose(layers: &[decoder::Layer], flash: Option<FlashOperation>, target: TorchTarget) -> Self {
-        let mut chosen = Self { methods: Vec::new(), flash, target };
+        let mut chosen = Self { methods: Vec::new(), flash, target, block: BLOCK };
         let mut methods: Vec<Method> = layers.iter().map(|layer| chosen.method(&layer.attention)).collect();
         methods.sort_unstable();
         for layers in methods.chunk_by(|a, b| a == b) {
             chosen.methods.push(layers[0]);
-            log(layers);
+            log(layers, target);
+        }
+        if chosen.methods.iter().any(|method| method.flash.is_some()) {
+            chosen.block = FLASH_BLOCK;
         }
         chosen
+    }
+
+    /// Sets the positions of a block, a multiple of the own one.
+    pub(super) fn with_block(self, block: usize) -> Self {
+        Self { block, ..self }
+    }
+
+    /// Returns the dtype of the layers.
+    pub(super) fn dtype(&self) -> Kind {
+        self.target.dtype
     }
 
     /// Returns the index of the layer's method.
@@ -49,7 +66,7 @@ impl Methods {
 
     /// Returns the positions of a block.
     pub(super) fn block(&self) -> usize {
-        if self.methods.iter().any(|method| method.flash.is_some()) { FLASH_BLOCK } else { BLOCK }
+        self.block
     }
 
     /// Prepares each method for the sorted chunks of a call.
@@ -95,9 +112,10 @@ impl Method {
 }
 
 /// Logs the method of some layers.
-fn log(layers: &[Method]) {
+fn log(layers: &[Method], target: TorchTarget) {
     let Method { reach, flash } = layers[0];
     let method = if flash.is_some() { "flash" } else { "buckets" };
     let (window, image_blocks) = (reach.window(), reach.image_blocks());
-    tracing::info!(layers = layers.len(), method, window, image_blocks, "attention chosen");
+    let device = target.device;
+    tracing::info!(?device, layers = layers.len(), method, window, image_blocks, "attention chosen");
 }

@@ -12,10 +12,10 @@ use super::attend::{PagedAttention, Scores};
 use crate::cache::{BlockCopy, BlockId};
 use crate::error::Error;
 use crate::models::SequenceChunk;
-use crate::models::decoder::{self, Decoder, Pairs};
+use crate::models::decoder::{self, Pairs};
 use crate::weights::TorchTarget;
 
-/// The shape of a model's keys and values.
+/// The shape of the keys and values of some layers.
 #[derive(Debug)]
 pub(super) struct KvShape {
     /// K and D of each layer. Zeros: the layer uses the keys and values of another layer.
@@ -26,17 +26,17 @@ pub(super) struct KvShape {
 }
 
 impl KvShape {
-    /// Returns the shape of a model's layers, in blocks of `block` positions.
-    pub(super) fn of(decoder: &Decoder, block: usize, target: TorchTarget) -> Self {
+    /// Returns the shape of layers, in blocks of `block` positions.
+    pub(super) fn of(layers: &[decoder::Layer], block: usize, target: TorchTarget) -> Self {
         let sizes = |layer: &decoder::Layer| match layer.attention.pairs {
             Pairs::Shared(_) => [0, 0],
             _ => [layer.attention.kv_heads as i64, layer.attention.head_size as i64],
         };
-        Self { layers: decoder.layers.iter().map(sizes).collect(), block, target }
+        Self { layers: layers.iter().map(sizes).collect(), block, target }
     }
 }
 
-/// The keys and values of all sequences.
+/// The keys and values of all sequences, in some layers.
 #[derive(Debug)]
 pub(super) struct PagedKv {
     shape: KvShape,
@@ -51,7 +51,7 @@ impl PagedKv {
         Self { shape, layers: Vec::new() }
     }
 
-    /// Returns the bytes of one block in all layers.
+    /// Returns the bytes of one block in all of the layers.
     pub(super) fn block_bytes(&self) -> u64 {
         let KvShape { layers, block, target } = &self.shape;
         let numbers: i64 = layers.iter().map(|[heads, size]| 2 * heads * size).sum();
@@ -65,11 +65,6 @@ impl PagedKv {
         let layer = |&[heads, size]: &[i64; 2]| Tensor::f_empty([slots, 2, heads, size], (target.dtype, target.device));
         self.layers = layers.iter().map(layer).collect::<Result<_, _>>()?;
         Ok(())
-    }
-
-    /// Returns the positions of one block.
-    pub(super) fn block(&self) -> usize {
-        self.shape.block
     }
 
     /// Copies the slots `from` to the slots `to`, in all layers.

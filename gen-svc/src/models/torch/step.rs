@@ -1,6 +1,8 @@
-//! The inputs of a step, which travel to the device in one upload.
+//! The inputs of a step, which travel to each device in one upload.
 //!
 //! Shapes: T tokens of a step, R requested rows, E hidden size.
+
+use std::ops::Range;
 
 use tch::{Kind, Tensor};
 
@@ -8,28 +10,41 @@ use super::methods::Methods;
 use super::paged::copied_slots;
 use super::runs::{self, Runs};
 use crate::cache::BlockCopy;
-use crate::device::upload::{Later, Upload};
+use crate::device::upload::{Later, Part, Sent, Upload};
 use crate::error::Error;
 use crate::models::decoder::Decoder;
 use crate::models::images::images;
 use crate::models::{ImageRows, SequenceChunk};
 
-/// The inputs on the device.
+/// The chunks of a step.
+pub(super) struct Batch<'a> {
+    chunks: &'a [SequenceChunk<'a>],
+    /// The indexes of the chunks in the [order](runs::order) of computation.
+    order: Vec<usize>,
+    /// The chunks in that order.
+    sorted: Vec<SequenceChunk<'a>>,
+}
+
+/// The inputs before the first layer, on the first device.
 #[derive(Debug)]
-pub(super) struct StepInputs {
+pub(super) struct StartInputs {
     /// `[T]`
     pub(super) ids: Tensor,
     /// `[T]`, for the inputs of single layers: images have the model's own token for them. `None`: there
     /// are no images.
     layer_ids: Option<Tensor>,
     pub(super) images: Vec<ImageInputs>,
-    pub(super) runs: Runs,
-    /// Slots that are copied before the step: from, to.
-    pub(super) copies: Option<[Tensor; 2]>,
     /// Indexes among the T tokens, and the indexes of their ids among the choices of the last step.
     chosen: Option<[Tensor; 2]>,
-    /// `[R]`, the rows whose logits are requested. `None`: there are no such rows.
-    pub(super) wanted: Option<Tensor>,
+}
+
+/// The inputs of the layers of a device.
+#[derive(Debug)]
+pub(super) struct PartInputs {
+    pub(super) runs: Runs,
+    pub(super) deep: Vec<DeepInputs>,
+    /// Slots that are copied before the step: from, to.
+    pub(super) copies: Option<[Tensor; 2]>,
 }
 
 /// The features of adjacent image tokens.
@@ -39,46 +54,64 @@ pub(super) struct ImageInputs {
     first: i64,
     /// `[n, E]`
     rows: Tensor,
-    /// `[n, E]` for each of the first layers.
+}
+
+/// The features of adjacent image tokens that are added after layers.
+#[derive(Debug)]
+pub(super) struct DeepInputs {
+    /// The first row among all tokens.
+    first: i64,
+    /// `[n, E]` for each of the first layers of a device.
     deep: Vec<Tensor>,
 }
 
-impl StepInputs {
-    /// Adds the inputs of chunks to an upload. The step computes them in [order](runs::order).
-    pub(super) fn plan(
-        chunks: &[SequenceChunk<'_>],
-        (description, dtype): (&Decoder, Kind),
-        methods: &Methods,
-        upload: &mut Upload,
-    ) -> Later<Self> {
+impl<'a> Batch<'a> {
+    pub(super) fn new(chunks: &'a [SequenceChunk<'a>]) -> Self {
         let order = runs::order(chunks);
-        let sorted: Vec<SequenceChunk<'_>> = order.iter().map(|&i| chunks[i]).collect();
+        let sorted = order.iter().map(|&i| chunks[i]).collect();
+        Self { chunks, order, sorted }
+    }
+
+    /// Returns the requested rows in the order of the chunks, which the step computes in another one.
+    pub(super) fn wanted(&self) -> Vec<i64> {
+        let mut first_rows = vec![0; self.chunks.len()];
+        let mut next = 0;
+        for &i in &self.order {
+            first_rows[i] = next;
+            next += self.chunks[i].tokens.len();
+        }
+        let rows =
+            |(chunk, first): (&SequenceChunk<'_>, usize)| chunk.logit_rows().map(move |row| (first + row) as i64);
+        self.chunks.iter().zip(first_rows).flat_map(rows).collect()
+    }
+}
+
+impl StartInputs {
+    /// Adds the inputs to the upload of the first device.
+    pub(super) fn plan(batch: &Batch<'_>, (description, dtype): (&Decoder, Kind), upload: &mut Upload) -> Later<Self> {
+        let sorted = &batch.sorted;
         let ids: Vec<i64> = sorted.iter().flat_map(|chunk| chunk.tokens).map(|&id| i64::from(id)).collect();
-        let layer_ids = layer_ids(&sorted, &ids, description).map(|ids| upload.add(ids));
+        let layer_ids = layer_ids(sorted, &ids, description).map(|ids| upload.add(ids));
         let ids = upload.add(ids);
-        let (width, images) = (description.hidden as i64, images(&sorted));
+        let rows = (description.hidden as i64, dtype);
         let images: Vec<_> =
-            images.map(|(first, image)| ImageInputs::plan(first, image, width, dtype, upload)).collect();
-        let runs = Runs::plan(&sorted, methods, upload);
-        let copies = copies(chunks, methods.block(), upload);
-        let chosen = chosen(&sorted, upload);
-        let wanted = wanted(chunks, &order);
-        let wanted = (!wanted.is_empty()).then(|| upload.add(wanted));
+            images(sorted).map(|(first, image)| ImageInputs::plan(first, image, rows, upload)).collect();
+        let chosen = chosen(sorted, upload);
         Box::new(move |sent| {
             Ok(Self {
                 ids: sent.get(ids)?,
                 layer_ids: layer_ids.map(|ids| sent.get(ids)).transpose()?,
                 images: images.into_iter().map(|image| image(sent)).collect::<Result<_, _>>()?,
-                runs: runs(sent)?,
-                copies: copies.map(|copies| copies(sent)).transpose()?,
                 chosen: chosen.map(|chosen| chosen(sent)).transpose()?,
-                wanted: wanted.map(|wanted| sent.get(wanted)).transpose()?,
             })
         })
     }
-}
 
-impl StepInputs {
+    /// Returns true if tokens of the step before must be inserted.
+    pub(super) fn needs_tokens(&self) -> bool {
+        self.chosen.is_some()
+    }
+
     /// Inserts tokens of the step before, `[n, 1]`.
     pub(super) fn insert(&mut self, tokens: &Tensor) -> Result<(), Error> {
         let Some([places, indexes]) = &self.chosen else { return Ok(()) };
@@ -95,28 +128,70 @@ impl StepInputs {
     }
 }
 
-impl ImageInputs {
-    fn plan(first: usize, image: &ImageRows<'_>, width: i64, dtype: Kind, upload: &mut Upload) -> Later<Self> {
-        let first = (first + image.start) as i64;
-        let rows = upload.add(image.rows.iter().copied());
-        let deep: Vec<_> = image.deep.iter().map(|deep| upload.add(deep.iter().copied())).collect();
+impl PartInputs {
+    /// Adds the inputs of these layers to the upload of their device. Rows of images have `width` numbers.
+    pub(super) fn plan(
+        batch: &Batch<'_>,
+        (layers, width, dtype): (&Range<usize>, usize, Kind),
+        methods: &Methods,
+        upload: &mut Upload,
+    ) -> Later<Self> {
+        let rows = (width as i64, dtype);
+        let deep: Vec<_> = images(&batch.sorted)
+            .map(|(first, image)| DeepInputs::plan(first, (image, layers), rows, upload))
+            .collect();
+        let runs = Runs::plan(&batch.sorted, methods, upload);
+        let copies = copies(batch.chunks, methods.block(), upload);
         Box::new(move |sent| {
-            let cut = |part| Ok::<_, Error>(sent.get(part)?.f_view([-1, width])?.f_to_kind(dtype)?);
-            Ok(Self { first, rows: cut(rows)?, deep: deep.into_iter().map(cut).collect::<Result<_, _>>()? })
+            Ok(Self {
+                runs: runs(sent)?,
+                deep: deep.into_iter().map(|image| image(sent)).collect::<Result<_, _>>()?,
+                copies: copies.map(|copies| copies(sent)).transpose()?,
+            })
         })
+    }
+}
+
+impl ImageInputs {
+    fn plan(first: usize, image: &ImageRows<'_>, rows: (i64, Kind), upload: &mut Upload) -> Later<Self> {
+        let first = (first + image.start) as i64;
+        let part = upload.add(image.rows.iter().copied());
+        Box::new(move |sent| Ok(Self { first, rows: features(sent, part, rows)? }))
     }
 
     /// Replaces the rows of the image in `x`, `[T, E]`.
     pub(super) fn place(&self, x: &Tensor) -> Result<(), Error> {
         Ok(x.f_narrow(0, self.first, self.rows.size()[0])?.f_copy_(&self.rows)?)
     }
+}
 
-    /// Adds the deep features for layer `layer` to the rows of the image in `x`, `[T, E]`.
+impl DeepInputs {
+    fn plan(
+        first: usize,
+        (image, layers): (&ImageRows<'_>, &Range<usize>),
+        rows: (i64, Kind),
+        upload: &mut Upload,
+    ) -> Later<Self> {
+        let first = (first + image.start) as i64;
+        let own = image.deep.iter().skip(layers.start).take(layers.len());
+        let parts: Vec<Part> = own.map(|deep| upload.add(deep.iter().copied())).collect();
+        Box::new(move |sent| {
+            let deep = parts.into_iter().map(|part| features(sent, part, rows)).collect::<Result<_, _>>()?;
+            Ok(Self { first, deep })
+        })
+    }
+
+    /// Adds the deep features for layer `layer` of the device to the rows of the image in `x`, `[T, E]`.
     pub(super) fn deepen(&self, x: &Tensor, layer: usize) -> Result<(), Error> {
         let Some(deep) = self.deep.get(layer) else { return Ok(()) };
         drop(x.f_narrow(0, self.first, deep.size()[0])?.f_add_(deep)?);
         Ok(())
     }
+}
+
+/// Returns the features of an image's tokens, `[n, E]`.
+fn features(sent: &Sent, part: Part, (width, dtype): (i64, Kind)) -> Result<Tensor, Error> {
+    Ok(sent.get(part)?.f_view([-1, width])?.f_to_kind(dtype)?)
 }
 
 /// Returns the tokens for the inputs of single layers, if they differ.
@@ -155,16 +230,4 @@ fn chosen(sorted: &[SequenceChunk<'_>], upload: &mut Upload) -> Option<Later<[Te
     }
     let (places, indexes) = (upload.add(places), upload.add(indexes));
     Some(Box::new(move |sent| Ok([sent.get(places)?, sent.get(indexes)?])))
-}
-
-/// Returns the requested rows in the order of the chunks, which the step computes in another `order`.
-fn wanted(chunks: &[SequenceChunk<'_>], order: &[usize]) -> Vec<i64> {
-    let mut first_rows = vec![0; chunks.len()];
-    let mut next = 0;
-    for &i in order {
-        first_rows[i] = next;
-        next += chunks[i].tokens.len();
-    }
-    let rows = |(chunk, first): (&SequenceChunk<'_>, usize)| chunk.logit_rows().map(move |row| (first + row) as i64);
-    chunks.iter().zip(first_rows).flat_map(rows).collect()
 }

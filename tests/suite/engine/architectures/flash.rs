@@ -24,7 +24,7 @@ fn case(name: &str) -> &'static Case {
 fn block(name: &str, dtype: Kind, flash: FlashOperation) -> usize {
     let case = case(name);
     let backend = Backend::Torch(TorchTarget { dtype, ..TorchTarget::REFERENCE });
-    load(case.whole(&case.config, "F32").path(), Setup { backend, flash: Some(flash) }).shape().block
+    load(case.whole(&case.config, "F32").path(), Setup { backend, flash: Some(flash), ..TORCH }).shape().block
 }
 
 /// Computes nothing.
@@ -136,6 +136,7 @@ fn bf16_logits_are_as_near_as_those_of_buckets() {
     for case in CASES.iter().filter(|case| !case.name.starts_with("gemma4")) {
         let folder = case.whole(&case.config, "F32");
         let backend = Backend::Torch(TorchTarget { dtype: Kind::BFloat16, ..TorchTarget::REFERENCE });
-        super::assert_near(case, folder.path(), Setup { backend, flash: Some(STRICT) }, 0.25, "flash in bf16");
+        let setup = Setup { backend, flash: Some(STRICT), ..TORCH };
+        super::assert_near(case, folder.path(), setup, 0.25, "flash in bf16");
     }
 }

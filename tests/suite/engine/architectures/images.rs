@@ -10,7 +10,7 @@ use tandem_tests::Random;
 use tempfile::TempDir;
 
 use super::super::image_prompts::{ImagePrompt, blocks};
-use super::{CASES, Case, SETUPS, Setup, assert_logits, load, write};
+use super::{CASES, Case, SETUPS, Setup, TORCH, assert_logits, load, try_load, write};
 
 /// A model with images.
 #[derive(Debug)]
@@ -119,6 +119,27 @@ fn for_each(check: impl Fn(&str, Setup, &mut dyn Model, ImagePrompt)) {
             let mut model = load(folder.path(), setup);
             model.allocate(16).expect("memory");
             check(&format!("{}, {}", imaging.name, case.name), setup, model.as_mut(), imaging.prompt(case));
+        }
+    }
+}
+
+/// Every layer of a model can be on another device. Deep features are then added on several devices.
+#[test]
+fn image_prompts_have_the_same_logits_on_several_devices() {
+    for (imaging, case) in MODELS.iter().flat_map(|model| model.cases().map(move |case| (model, case))) {
+        let folder = imaging.folder(case, &imaging.config(case), imaging.prefixes[0]);
+        let logits = |devices| {
+            let mut model = try_load(folder.path(), Setup { devices, ..TORCH })?;
+            model.allocate(16).expect("memory");
+            let prompt = imaging.prompt(case);
+            Ok::<_, Error>(prompt.logits(model.as_mut(), &blocks(0, prompt.tokens.len()), 7))
+        };
+        let expected = logits(1).expect("one device");
+        for devices in [2, 3] {
+            match logits(devices) {
+                Ok(found) => assert_eq!(found, expected, "{}, {}, {devices} devices", imaging.name, case.name),
+                Err(error) => assert!(matches!(error, Error::TooManyDevices { limit: 2, .. }), "{}", error.chain()),
+            }
         }
     }
 }

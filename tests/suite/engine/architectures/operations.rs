@@ -61,8 +61,36 @@ fn a_step_has_one_upload_and_one_download() {
             let gen_svc = binary("gen-svc");
             let step = counter.step(&gen_svc, folder.path(), 7, 1 + usize::from(has_inputs), &settings, &arguments);
             let step = step.unwrap_or_else(|error| panic!("{}: {error:#}", case.name));
-            let copies = ["upload", "download"].map(|name| step.get(name).copied().unwrap_or(0));
-            assert_eq!(copies, [1, 1], "{}, {settings}, overlap: {overlaps}: {step:?}", case.name);
+            assert_eq!(copies(&step), [1, 1], "{}, {settings}, overlap: {overlaps}: {step:?}", case.name);
+            assert!(!step.contains_key("aten::item"), "{}, a number is read: {step:?}", case.name);
+        }
+    }
+}
+
+/// Returns the uploads and the downloads of a step.
+fn copies(step: &Operations) -> [u32; 2] {
+    ["upload", "download"].map(|name| step.get(name).copied().unwrap_or(0))
+}
+
+/// A copy between devices counts as a download. The hidden states are copied between neighbours, the inputs
+/// of layers to each device but the first, and tokens that the host does not know to the first.
+#[test]
+fn a_step_on_several_devices_has_one_upload_for_each() {
+    let counter = counter();
+    for (case, devices) in [("llama", 2), ("llama", 3), ("gemma4", 2)] {
+        let case = self::case(case);
+        let folder = case.whole(&case.config, "F32");
+        let inputs = u32::from(case.name == "gemma4");
+        for overlaps in [false, true] {
+            let list = vec!["cpu"; devices as usize].join(",");
+            let overlap = overlaps.to_string();
+            let arguments = ["--device", list.as_str(), "--overlap-steps", overlap.as_str()];
+            let settings = json!({"temperature": 0});
+            let gen_svc = binary("gen-svc");
+            let step = counter.step(&gen_svc, folder.path(), 7, 1 + inputs as usize, &settings, &arguments);
+            let step = step.unwrap_or_else(|error| panic!("{}: {error:#}", case.name));
+            let between = (devices - 1) * (1 + inputs) + u32::from(overlaps);
+            assert_eq!(copies(&step), [devices, 1 + between], "{}, {list}, overlap: {overlaps}: {step:?}", case.name);
             assert!(!step.contains_key("aten::item"), "{}, a number is read: {step:?}", case.name);
         }
     }

@@ -15,7 +15,7 @@ use super::{CASES, Case, KERNELS, Setup, TORCH, load, logits, write};
 const FEW: usize = 16;
 
 fn setup(bits: WeightBits) -> Setup {
-    Setup { backend: Backend::Torch(TorchTarget { bits, ..TorchTarget::REFERENCE }), flash: None }
+    Setup { backend: Backend::Torch(TorchTarget { bits, ..TorchTarget::REFERENCE }), ..TORCH }
 }
 
 /// Returns the cases without experts.
