@@ -58,6 +58,22 @@ argument is {pool, source}. */}}
 {{- dict "kind" $kind "root" $root "mount" $mount "file" $file | toJson -}}
 {{- end -}}
 
+{{- /* The id of a pool's model in requests: the argument is {pool, settings}. */}}
+{{- define "tandem.id" -}}
+{{- $file := (include "tandem.source" (dict "pool" .pool "source" .settings.model) | fromJson).file -}}
+{{- $name := regexReplaceAll "(?i)[.]gguf$" (base $file) "" -}}
+{{- if regexMatch "/models--[^/]+/snapshots/[^/]+$" $file -}}
+{{- $name = regexReplaceAll "^.*/models--([^/]+)/snapshots/[^/]+$" $file "${1}" | replace "--" "/" -}}
+{{- end -}}
+{{- default $name .settings.modelId -}}
+{{- end -}}
+
+{{- /* The same if the services would not find it themselves, else nothing: with `renderModel` they
+have files of different names. */}}
+{{- define "tandem.givenId" -}}
+{{- if or .settings.modelId .settings.renderModel -}}{{ include "tandem.id" . }}{{- end -}}
+{{- end -}}
+
 {{- /* The volume of a model: the argument is {pool, source, settings}. */}}
 {{- define "tandem.modelVolume" -}}
 {{- $parts := include "tandem.source" . | fromJson -}}
@@ -115,11 +131,12 @@ argument is {pool, source}. */}}
 {{ .Values.render.config }}
 {{- else -}}
 {{- range $name, $pool := include "tandem.pools" . | fromJson }}
-{{- if or $pool.modelId $pool.aliases $pool.adapter $pool.capabilities }}
+{{- $id := include "tandem.givenId" (dict "pool" $name "settings" $pool) }}
+{{- if or $id $pool.aliases $pool.adapter $pool.capabilities }}
 {{- $parts := include "tandem.source" (dict "pool" $name "source" (default $pool.model $pool.renderModel)) | fromJson }}
 [[models]]
 path = {{ $parts.file | toJson }}
-{{- with $pool.modelId }}
+{{- with $id }}
 id = {{ toJson . }}
 {{- end }}
 {{- with $pool.aliases }}
