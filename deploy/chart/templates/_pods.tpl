@@ -69,6 +69,11 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
+{{- /* The strategy of a Deployment. `Recreate` has no other fields, which the defaults would add. */}}
+{{- define "tandem.strategy" -}}
+{{ ternary (dict "type" "Recreate") .strategy (eq .strategy.type "Recreate") | toJson }}
+{{- end -}}
+
 {{- /* The operator's own flags. A list repeats its flag. The argument is {flags, key}. */}}
 {{- define "tandem.ownFlags" -}}
 {{- $own := list "model" "model-id" "models" "config" "generate" "generate-ca" "generate-cert" "generate-key" "generate-token-file" -}}
