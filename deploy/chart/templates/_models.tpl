@@ -13,7 +13,7 @@ the pool `main`. */}}
 {{- $empty := dict "model" "" "modelId" "" "aliases" list "adapter" "" "capabilities" list "renderModel" "" "modelVolume" dict -}}
 {{- $_ := set $empty "modelFetch" (dict "image" "" "command" list "args" list "env" list "envFrom" list "resources" dict "sizeLimit" "") -}}
 {{- range $name, $pool := .Values.pools -}}
-{{- if has $name (list "main" "headless") -}}
+{{- if or (eq $name "main") (regexMatch "(^|-)headless$" $name) -}}
 {{- fail (printf "pools.%s: the name %s is taken by the chart; choose another" $name $name) -}}
 {{- end -}}
 {{- if not $pool.model -}}
@@ -26,6 +26,11 @@ the pool `main`. */}}
 {{- fail "no model is set: use --set model=pvc://CLAIM/PATH, or a source with oci://, host://, init:// or volume:// (values.yaml describes them)" -}}
 {{- end -}}
 {{- toJson $pools -}}
+{{- end -}}
+
+{{- /* The key of values.yaml that has the settings of a pool, for messages: the argument is {root, pool}. */}}
+{{- define "tandem.settings" -}}
+{{- ternary (printf "pools.%s" .pool) "generation" (hasKey (default dict .root.Values.pools) .pool) -}}
 {{- end -}}
 
 {{- /* The parts of a model's source, as JSON: kind, root (claim, image or folder), mount and file. The
