@@ -133,9 +133,10 @@ livenessProbe:
 {{- define "tandem.scheme" -}}{{ ternary "https" "http" .enabled }}{{- end -}}
 {{- define "tandem.appProtocol" -}}{{ ternary "https" "kubernetes.io/h2c" .enabled }}{{- end -}}
 
-{{- /* The replicas field, or nothing. With autoscaling, the autoscaler owns the number. If this chart
-has set the field before, Helm would remove it, and the API server would set it to 1: so the number of
-the running Deployment is repeated. The argument is {root, name, replicas, isScaled}. */}}
+{{- /* The replicas field, or nothing. With autoscaling, the autoscaler owns the number. If only this
+chart has set the field before, the API server would set it to 1 once Helm removes it: so the number of
+the running Deployment is repeated, until the autoscaler has changed it. The argument is {root, name,
+replicas, isScaled}. */}}
 {{- define "tandem.replicas" -}}
 {{- if not .isScaled -}}
 replicas: {{ .replicas }}
@@ -151,6 +152,18 @@ replicas: {{ int $running.spec.replicas }}
 true
 {{- else -}}
 {{- $running := lookup "apps/v1" "Deployment" .root.Release.Namespace .name | default dict -}}
-{{- if dig "metadata" "annotations" "tandem/replicas" "" $running -}}true{{- end -}}
+{{- if and (dig "metadata" "annotations" "tandem/replicas" "" $running) (not (include "tandem.isScaledByOther" $running)) -}}true{{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{- /* Text if Helm can leave the replicas field to its other owner, who has changed it through the
+subresource `scale`. A rollback then keeps the number too. Only with server-side apply do fields
+have several owners. The argument is the Deployment. */}}
+{{- define "tandem.isScaledByOther" -}}
+{{- $isApplied := false -}}{{- $hasOther := false -}}
+{{- range dig "metadata" "managedFields" list . -}}
+{{- if and (eq .manager "helm") (eq .operation "Apply") -}}{{- $isApplied = true -}}{{- end -}}
+{{- if and (eq (dig "subresource" "" .) "scale") (hasKey (dig "fieldsV1" "f:spec" dict .) "f:replicas") -}}{{- $hasOther = true -}}{{- end -}}
+{{- end -}}
+{{- if and $isApplied $hasOther -}}true{{- end -}}
 {{- end -}}
