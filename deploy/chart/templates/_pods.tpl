@@ -156,9 +156,9 @@ true
 {{- end -}}
 {{- end -}}
 
-{{- /* Text if Helm can leave the replicas field to its other owner, who has changed it through the
-subresource `scale`. A rollback then keeps the number too. Only with server-side apply do fields
-have several owners. The argument is the Deployment. */}}
+{{- /* Text if another client has set the replicas field through the subresource `scale`, so that Helm can
+leave it. A rollback then keeps the number too. Only with server-side apply does the field remain.
+The argument is the Deployment. */}}
 {{- define "tandem.isScaledByOther" -}}
 {{- $isApplied := false -}}{{- $hasOther := false -}}
 {{- range dig "metadata" "managedFields" list . -}}
