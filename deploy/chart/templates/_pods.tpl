@@ -74,7 +74,8 @@ topologySpreadConstraints:
 {{ ternary (dict "type" "Recreate") .strategy (eq .strategy.type "Recreate") | toJson }}
 {{- end -}}
 
-{{- /* The operator's own flags. A list repeats its flag. The argument is {flags, key}. */}}
+{{- /* The operator's own flags. A list repeats its flag, and null removes it. The argument is {flags,
+key}. */}}
 {{- define "tandem.ownFlags" -}}
 {{- $own := list "model" "model-id" "models" "config" "generate" "generate-ca" "generate-cert" "generate-key" "generate-token-file" -}}
 {{- $own = concat $own (list "listen" "control-listen" "control-token-file" "health-listen" "metrics-listen" "tls-cert" "tls-key" "tls-client-ca") -}}
@@ -85,6 +86,7 @@ topologySpreadConstraints:
 {{- fail (printf "%s.%s is a flag that the chart sets itself: use the value of values.yaml for it" $.key $name) }}
 {{- end }}
 {{- range $one := ternary $value (list $value) (kindIs "slice" $value) }}
+{{- if kindIs "invalid" $one }}{{ continue }}{{ end }}
 {{- if kindIs "float64" $one }}
 - {{ printf "--%s=%s" $name (toJson $one) | quote }}
 {{- else if and (kindIs "bool" $one) $one }}
