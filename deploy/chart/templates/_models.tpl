@@ -13,7 +13,7 @@ the pool `main`. */}}
 {{- $empty := dict "model" "" "modelId" "" "aliases" list "adapter" "" "capabilities" list "renderModel" "" "modelVolume" dict -}}
 {{- $_ := set $empty "modelFetch" (dict "image" "" "command" list "args" list "env" list "envFrom" list "resources" dict "sizeLimit" "") -}}
 {{- range $name, $pool := .Values.pools -}}
-{{- if has $name (list "main" "headless") -}}
+{{- if or (eq $name "main") (regexMatch "(^|-)headless$" $name) -}}
 {{- fail (printf "pools.%s: the name %s is taken by the chart; choose another" $name $name) -}}
 {{- end -}}
 {{- if not $pool.model -}}
@@ -26,6 +26,11 @@ the pool `main`. */}}
 {{- fail "no model is set: use --set model=pvc://CLAIM/PATH, or a source with oci://, host://, init:// or volume:// (values.yaml describes them)" -}}
 {{- end -}}
 {{- toJson $pools -}}
+{{- end -}}
+
+{{- /* The key of values.yaml that has the settings of a pool, for messages: the argument is {root, pool}. */}}
+{{- define "tandem.settings" -}}
+{{- ternary (printf "pools.%s" .pool) "generation" (hasKey (default dict .root.Values.pools) .pool) -}}
 {{- end -}}
 
 {{- /* The parts of a model's source, as JSON: kind, root (claim, image or folder), mount and file. The
@@ -56,6 +61,22 @@ argument is {pool, source}. */}}
 {{- end -}}
 {{- $file := ternary (printf "%s/%s" $mount $path) $mount (ne $path "") -}}
 {{- dict "kind" $kind "root" $root "mount" $mount "file" $file | toJson -}}
+{{- end -}}
+
+{{- /* The id of a pool's model in requests: the argument is {pool, settings}. */}}
+{{- define "tandem.id" -}}
+{{- $file := (include "tandem.source" (dict "pool" .pool "source" .settings.model) | fromJson).file -}}
+{{- $name := regexReplaceAll "(?i)[.]gguf$" (base $file) "" -}}
+{{- if regexMatch "/models--[^/]+/snapshots/[^/]+$" $file -}}
+{{- $name = regexReplaceAll "^.*/models--([^/]+)/snapshots/[^/]+$" $file "${1}" | replace "--" "/" -}}
+{{- end -}}
+{{- default $name .settings.modelId -}}
+{{- end -}}
+
+{{- /* The same if the services would not find it themselves, else nothing: with `renderModel` they
+have files of different names. */}}
+{{- define "tandem.givenId" -}}
+{{- if or .settings.modelId .settings.renderModel -}}{{ include "tandem.id" . }}{{- end -}}
 {{- end -}}
 
 {{- /* The volume of a model: the argument is {pool, source, settings}. */}}
@@ -115,11 +136,12 @@ argument is {pool, source}. */}}
 {{ .Values.render.config }}
 {{- else -}}
 {{- range $name, $pool := include "tandem.pools" . | fromJson }}
-{{- if or $pool.modelId $pool.aliases $pool.adapter $pool.capabilities }}
+{{- $id := include "tandem.givenId" (dict "pool" $name "settings" $pool) }}
+{{- if or $id $pool.aliases $pool.adapter $pool.capabilities }}
 {{- $parts := include "tandem.source" (dict "pool" $name "source" (default $pool.model $pool.renderModel)) | fromJson }}
 [[models]]
 path = {{ $parts.file | toJson }}
-{{- with $pool.modelId }}
+{{- with $id }}
 id = {{ toJson . }}
 {{- end }}
 {{- with $pool.aliases }}

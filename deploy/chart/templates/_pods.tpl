@@ -69,7 +69,13 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{- /* The operator's own flags. A list repeats its flag. The argument is {flags, key}. */}}
+{{- /* The strategy of a Deployment. `Recreate` has no other fields, which the defaults would add. */}}
+{{- define "tandem.strategy" -}}
+{{ ternary (dict "type" "Recreate") .strategy (eq .strategy.type "Recreate") | toJson }}
+{{- end -}}
+
+{{- /* The operator's own flags. A list repeats its flag, and null removes it. The argument is {flags,
+key}. */}}
 {{- define "tandem.ownFlags" -}}
 {{- $own := list "model" "model-id" "models" "config" "generate" "generate-ca" "generate-cert" "generate-key" "generate-token-file" -}}
 {{- $own = concat $own (list "listen" "control-listen" "control-token-file" "health-listen" "metrics-listen" "tls-cert" "tls-key" "tls-client-ca") -}}
@@ -80,6 +86,7 @@ topologySpreadConstraints:
 {{- fail (printf "%s.%s is a flag that the chart sets itself: use the value of values.yaml for it" $.key $name) }}
 {{- end }}
 {{- range $one := ternary $value (list $value) (kindIs "slice" $value) }}
+{{- if kindIs "invalid" $one }}{{ continue }}{{ end }}
 {{- if kindIs "float64" $one }}
 - {{ printf "--%s=%s" $name (toJson $one) | quote }}
 {{- else if and (kindIs "bool" $one) $one }}
@@ -137,9 +144,10 @@ livenessProbe:
 {{- define "tandem.scheme" -}}{{ ternary "https" "http" .enabled }}{{- end -}}
 {{- define "tandem.appProtocol" -}}{{ ternary "https" "kubernetes.io/h2c" .enabled }}{{- end -}}
 
-{{- /* The replicas field, or nothing. With autoscaling, the autoscaler owns the number. If this chart
-has set the field before, Helm would remove it, and the API server would set it to 1: so the number of
-the running Deployment is repeated. The argument is {root, name, replicas, isScaled}. */}}
+{{- /* The replicas field, or nothing. With autoscaling, the autoscaler owns the number. If only this
+chart has set the field before, the API server would set it to 1 once Helm removes it: so the number of
+the running Deployment is repeated, until the autoscaler has changed it. The argument is {root, name,
+replicas, isScaled}. */}}
 {{- define "tandem.replicas" -}}
 {{- if not .isScaled -}}
 replicas: {{ .replicas }}
@@ -155,6 +163,18 @@ replicas: {{ int $running.spec.replicas }}
 true
 {{- else -}}
 {{- $running := lookup "apps/v1" "Deployment" .root.Release.Namespace .name | default dict -}}
-{{- if dig "metadata" "annotations" "tandem/replicas" "" $running -}}true{{- end -}}
+{{- if and (dig "metadata" "annotations" "tandem/replicas" "" $running) (not (include "tandem.isScaledByOther" $running)) -}}true{{- end -}}
 {{- end -}}
+{{- end -}}
+
+{{- /* Text if another client has set the replicas field through the subresource `scale`, so that Helm can
+leave it. A rollback then keeps the number too. Only with server-side apply does the field remain.
+The argument is the Deployment. */}}
+{{- define "tandem.isScaledByOther" -}}
+{{- $isApplied := false -}}{{- $hasOther := false -}}
+{{- range dig "metadata" "managedFields" list . -}}
+{{- if and (eq .manager "helm") (eq .operation "Apply") -}}{{- $isApplied = true -}}{{- end -}}
+{{- if and (eq (dig "subresource" "" .) "scale") (hasKey (dig "fieldsV1" "f:spec" dict .) "f:replicas") -}}{{- $hasOther = true -}}{{- end -}}
+{{- end -}}
+{{- if and $isApplied $hasOther -}}true{{- end -}}
 {{- end -}}

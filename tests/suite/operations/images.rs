@@ -79,6 +79,8 @@ fn images_run_in_their_own_root_and_not_as_root() {
         let (config, layer) = layout.image();
         assert_eq!(config["config"]["User"], "65532:65532");
         assert_eq!(config["config"]["Entrypoint"], json!([format!("/bin/{}", services[at])]));
+        let has_cuda = config["config"]["Labels"]["org.opencontainers.image.version"].to_string().contains("-cuda");
+        assert_eq!(config["config"]["Env"].to_string().contains("NVIDIA"), has_cuda);
         let root = Root::empty(way.clone());
         run(Command::new("tar").arg("--extract").arg("--directory").arg(root.folder.path()).arg("--file").arg(&layer));
         root.add(&model, "/model.gguf");

@@ -79,9 +79,11 @@ pub(super) fn pack(image: &Image<'_>, folder: &Path, out: &Path) -> Result<Archi
 fn config(image: &Image<'_>, diff: &str) -> String {
     let Image { service, commit: Commit { name: commit, .. }, .. } = image;
     let (version, title) = (image.name.rsplit(':').next().unwrap_or_default(), title(service));
-    // The container runtime of NVIDIA mounts the driver, as these variables ask.
+    // The container runtime of NVIDIA mounts the driver, as these variables ask. Where it is the runtime of
+    // all pods, it would also give every GPU of the node to an image without CUDA.
     let nvidia = r#","NVIDIA_VISIBLE_DEVICES=all","NVIDIA_DRIVER_CAPABILITIES=compute,utility""#;
-    let (port, variables) = if *service == "gen-svc" { (50_052, nvidia) } else { (50_051, "") };
+    let variables = if version.ends_with("-cuda") { nvidia } else { "" };
+    let port = if *service == "gen-svc" { 50_052 } else { 50_051 };
     format!(
         r#"{{"architecture":"{}","os":"linux","config":{{"User":"{USER}","ExposedPorts":{{"{port}/tcp":{{}},"8081/tcp":{{}},"9464/tcp":{{}}}},"Env":["PATH=/bin"{variables}],"Entrypoint":["/bin/{service}"],"Cmd":["serve","--help"],"Labels":{{"org.opencontainers.image.title":"{service}","org.opencontainers.image.description":"{title}","org.opencontainers.image.licenses":"Apache-2.0","org.opencontainers.image.version":"{version}","org.opencontainers.image.revision":{commit:?}}}}},"rootfs":{{"type":"layers","diff_ids":["sha256:{diff}"]}}}}"#,
         architecture()

@@ -40,8 +40,8 @@ fn healthy_replicas(scene: &Scene, pod: &str) -> Result<usize> {
     Ok(value.with_context(|| format!("{pod} does not export its replicas"))?.parse()?)
 }
 
-/// By the HorizontalPodAutoscaler on CPU: no pod is lost when it is turned on; up under load, and down
-/// after it.
+/// By the HorizontalPodAutoscaler on CPU: no pod is lost when it is turned on; up under load, where a
+/// rollback keeps the number, and down after it.
 pub(super) fn render(scene: &Scene) -> Result<String> {
     let before = scene.ready_pods("render-svc")?;
     autoscale(scene, before.len())?;
@@ -54,10 +54,15 @@ pub(super) fn render(scene: &Scene) -> Result<String> {
     let status = |path: &str| scene.kubectl(&[&name[..], &[&format!("jsonpath={{.status.{path}}}")]].concat());
     scene.until("the autoscaler has removed idle replicas", || Ok(status("desiredReplicas")? == "1"))?;
     scene.until_ready("render-svc", 1)?;
+    // From here on, a release leaves the number to the autoscaler, and the rollback needs an older one.
+    autoscale(scene, 1)?;
+    autoscale(scene, 1)?;
     let load = Load::start(scene, SERVICE, &["--tasks=200", "--parallel=6", "--tokens=1"])?;
     scene.until("the autoscaler adds replicas", || Ok(status("desiredReplicas")? == "3"))?;
     scene.until_ready("render-svc", 3)?;
     let use_of_cpu = status("currentMetrics[0].resource.current.averageUtilization")?;
+    scene.helm(&["rollback", "tandem", "--wait", "--timeout=120s"])?;
+    scene.until_ready("render-svc", 3).context("the rollback changed the number of replicas")?;
     let figures = load.finish()?;
     scene.until("the autoscaler removes replicas", || Ok(status("desiredReplicas")? == "1"))?;
     scene.until_ready("render-svc", 1)?;
