@@ -358,7 +358,9 @@ pub enum Error {
         devices: String,
     },
     /// The model has fewer parts than there are devices.
-    #[error("--device names {devices} devices, limit {limit}: the parts into which the layers of this model can be divided")]
+    #[error(
+        "--device names {devices} devices, limit {limit}: the parts into which the layers of this model can be divided"
+    )]
     TooManyDevices {
         /// The number of configured devices.
         devices: usize,
