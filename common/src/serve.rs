@@ -13,6 +13,7 @@ mod element_count;
 mod error;
 mod handshakes;
 mod health;
+mod health_capacity;
 mod listener;
 mod message_bytes;
 mod message_limit;

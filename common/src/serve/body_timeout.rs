@@ -12,19 +12,25 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
 
+use super::health::is_health_check;
 use crate::status::{Failure, Reason};
 
 /// The maximum time for the whole request message. Every method of the project has exactly one
 /// request message.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Makes the body fail if its end does not arrive within [`READ_TIMEOUT`].
+/// The maximum time for the request message of a health check, which has some bytes.
+const CHECK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Makes the body fail if its end does not arrive within the timeout.
 pub(super) fn with_body_timeout(request: Request<Body>) -> Request<Body> {
-    request.map(|body| Body::new(BodyTimeout { body, timer: Box::pin(tokio::time::sleep(READ_TIMEOUT)) }))
+    let limit = if is_health_check(&request) { CHECK_TIMEOUT } else { READ_TIMEOUT };
+    request.map(|body| Body::new(BodyTimeout { body, limit, timer: Box::pin(tokio::time::sleep(limit)) }))
 }
 
 struct BodyTimeout {
     body: Body,
+    limit: Duration,
     timer: Pin<Box<Sleep>>,
 }
 
@@ -35,7 +41,7 @@ impl http_body::Body for BodyTimeout {
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
         if polled.is_pending() && self.timer.as_mut().poll(context).is_ready() {
-            return Poll::Ready(Some(Err(request_timeout())));
+            return Poll::Ready(Some(Err(request_timeout(self.limit))));
         }
         polled
     }
@@ -49,7 +55,7 @@ impl http_body::Body for BodyTimeout {
     }
 }
 
-fn request_timeout() -> Status {
-    let message = format!("the request message did not arrive within {} s", READ_TIMEOUT.as_secs());
+fn request_timeout(limit: Duration) -> Status {
+    let message = format!("the request message did not arrive within {} s", limit.as_secs());
     Failure::new(Reason::RequestTooSlow, message).into()
 }

@@ -5,10 +5,10 @@
 
 use super::message_types::{Field, FieldKind, MessageIndex};
 
-/// The maximum number of a request's elements: nested messages, and values of repeated strings.
+/// The maximum number of a request's elements: nested messages, and values of repeated strings and
+/// enumerators.
 pub(super) const MAX_ELEMENTS: usize = 1 << 16;
-/// The maximum number of JSON values in one field of the request, and in the messages within it. In
-/// a batch, such a field is one of its requests.
+/// The maximum number of JSON values in a request, in a batch in one of its requests.
 pub(super) const MAX_JSON_VALUES: usize = 1 << 17;
 /// The maximum depth of nested messages. The decoder has the same limit.
 const MAX_DEPTH: usize = 100;
@@ -50,6 +50,8 @@ enum State {
     /// This number of bytes without elements.
     Skip(u64),
     Json(JsonText, &'static Field),
+    /// The rest of a value with this number of bytes, which has enumerators.
+    Enums(u64, &'static Field),
     /// The message is malformed.
     Malformed,
 }
@@ -99,6 +101,7 @@ impl ElementCount {
             let count = match self.state {
                 State::Skip(left) => self.skip(left, data),
                 State::Json(text, field) => self.read_json(text, field, data)?,
+                State::Enums(left, field) => self.read_enums(left, field, data)?,
                 _ => {
                     self.position += 1;
                     self.read_byte(data[0])?;
@@ -129,6 +132,21 @@ impl ElementCount {
         text.bytes -= count as u64;
         self.state = if text.bytes == 0 { self.next_tag() } else { State::Json(text, field) };
         Ok(count)
+    }
+
+    /// Counts enumerators, each of which ends with a byte below 128, and returns the number of bytes read.
+    fn read_enums(&mut self, left: u64, field: &'static Field, data: &[u8]) -> Result<usize, TooMany> {
+        let count = data.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+        self.add_elements(data[..count].iter().filter(|byte| byte.is_ascii()).count(), field)?;
+        self.position += count as u64;
+        let left = left - count as u64;
+        self.state = if left == 0 { self.next_tag() } else { State::Enums(left, field) };
+        Ok(count)
+    }
+
+    fn add_elements(&mut self, count: usize, field: &'static Field) -> Result<(), TooMany> {
+        self.elements += count;
+        if self.elements > MAX_ELEMENTS { Err(TooMany::Elements(self.path(field))) } else { Ok(()) }
     }
 
     fn read_byte(&mut self, byte: u8) -> Result<(), TooMany> {
@@ -175,26 +193,34 @@ impl ElementCount {
     }
 
     fn begin_value(&mut self, length: u64, field: Option<&'static Field>) -> Result<State, TooMany> {
-        if self.open.len() == 1 {
-            self.json_values = 0;
-        }
         let Some(field) = field else { return Ok(self.rest(length)) };
-        if let FieldKind::Json = field.kind {
-            let text = JsonText { bytes: length, is_in_string: false, is_escaped: false };
-            return Ok(if length == 0 { self.next_tag() } else { State::Json(text, field) });
-        }
-        self.elements += 1;
-        if self.elements > MAX_ELEMENTS {
-            return Err(TooMany::Elements(self.path(field)));
+        if self.open.len() == 1 && field.is_repeated {
+            self.json_values = 0; // the next request of a batch
         }
         match field.kind {
-            FieldKind::Message(message) if self.open.len() <= MAX_DEPTH => {
-                let end = self.position.saturating_add(length);
-                self.open.push(OpenMessage { message, end, field: Some(field) });
-                Ok(self.next_tag())
+            FieldKind::Json | FieldKind::PackedEnums if length == 0 => Ok(self.next_tag()),
+            FieldKind::Json => {
+                Ok(State::Json(JsonText { bytes: length, is_in_string: false, is_escaped: false }, field))
             }
-            _ => Ok(self.rest(length)),
+            FieldKind::PackedEnums => Ok(State::Enums(length, field)),
+            FieldKind::RepeatedString => {
+                self.add_elements(1, field)?;
+                Ok(self.rest(length))
+            }
+            FieldKind::Message(message) => {
+                self.add_elements(1, field)?;
+                Ok(self.begin_message(length, field, message))
+            }
         }
+    }
+
+    fn begin_message(&mut self, length: u64, field: &'static Field, message: MessageIndex) -> State {
+        if self.open.len() > MAX_DEPTH {
+            return self.rest(length);
+        }
+        let end = self.position.saturating_add(length);
+        self.open.push(OpenMessage { message, end, field: Some(field) });
+        self.next_tag()
     }
 
     /// Returns the state before the rest of a value without elements.

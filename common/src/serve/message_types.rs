@@ -28,6 +28,7 @@ type MessageType = HashMap<u32, Field>;
 pub(super) struct Field {
     pub(super) name: String,
     pub(super) kind: FieldKind,
+    pub(super) is_repeated: bool,
 }
 
 /// The contents of a field.
@@ -36,6 +37,8 @@ pub(super) enum FieldKind {
     Message(MessageIndex),
     /// One of several strings or byte strings.
     RepeatedString,
+    /// Enumerators, one after the other.
+    PackedEnums,
     /// JSON text. Its field has `json` in its name.
     Json,
 }
@@ -91,14 +94,16 @@ fn collect<'a>(parent: &str, message: &'a DescriptorProto, messages: &mut Vec<(S
 
 fn fields(message: &DescriptorProto, indices: &HashMap<&str, usize>) -> MessageType {
     let field = |field: &FieldDescriptorProto| {
+        let is_repeated = field.label() == Label::Repeated;
         let kind = match field.r#type() {
             Type::Message => FieldKind::Message(MessageIndex(*indices.get(field.type_name())?)),
-            Type::String | Type::Bytes if field.label() == Label::Repeated => FieldKind::RepeatedString,
+            Type::String | Type::Bytes if is_repeated => FieldKind::RepeatedString,
+            Type::Enum if is_repeated => FieldKind::PackedEnums,
             Type::String if field.name().split('_').any(|word| word == "json") => FieldKind::Json,
             _ => return None,
         };
         let number = u32::try_from(field.number()).ok()?;
-        Some((number, Field { name: field.name().to_owned(), kind }))
+        Some((number, Field { name: field.name().to_owned(), kind, is_repeated }))
     };
     message.field.iter().filter_map(field).collect()
 }

@@ -92,15 +92,18 @@ pub(super) fn threads(configured: usize) -> usize {
 
 fn cuda(index: usize) -> Result<Device, Error> {
     let device = DeviceChoice::Cuda(index).to_string();
-    if !Cuda::is_available() {
-        let problem = "there is no GPU, or libtorch is built without CUDA (`cargo xtask setup --cuda` installs one with CUDA); use --device cpu".to_owned();
-        return Err(Error::Device { device, problem });
-    }
     let count = Cuda::device_count();
     if (index as i64) < count {
         return Ok(Device::Cuda(index));
     }
-    Err(Error::Device { device, problem: format!("the machine has {count} GPUs, counted from 0") })
+    let problem = match count {
+        1.. => format!("this process has {count} GPUs, counted from 0"),
+        _ if tch::utils::has_cudart() => {
+            "no GPU was found: check the driver with nvidia-smi, or use --device cpu".to_owned()
+        }
+        _ => "libtorch has no CUDA: `cargo xtask setup --cuda` installs one that has, or use --device cpu".to_owned(),
+    };
+    Err(Error::Device { device, problem })
 }
 
 /// Returns the names of a backend's settings.

@@ -78,8 +78,8 @@ enum Turn {
     NotDue,
     /// It started, or another was preempted for it.
     Taken,
-    /// There is no room for it.
-    Blocked,
+    /// There is no room for it. Its caller has this number of running sequences.
+    Blocked(usize),
 }
 
 impl Scheduler {
@@ -165,38 +165,42 @@ impl Scheduler {
         loop {
             match self.start_long_wait() {
                 Turn::Taken => {}
-                // The next sequence would take the memory for which this one waits.
-                Turn::Blocked => return,
-                Turn::NotDue if self.start_next() => {}
-                Turn::NotDue => return,
+                // The next sequence would take the memory for which this one waits. Only a caller with
+                // fewer running sequences may.
+                Turn::Blocked(running) if self.start_next(running) => {}
+                Turn::NotDue if self.start_next(usize::MAX) => {}
+                Turn::Blocked(_) | Turn::NotDue => return,
             }
         }
     }
 
-    /// Starts the sequence with the longest wait, if one has waited long and it is the turn of such.
+    /// Starts a sequence that has waited long, if one has and it is the turn of such: the one with the
+    /// longest wait, of the callers with the fewest running sequences.
     fn start_long_wait(&mut self) -> Turn {
         // While no place is free, a sequence that preempts another takes nothing from this one.
         if self.until_long_wait > 0 || self.running.len() >= self.max_running() {
             return Turn::NotDue;
         }
         let now = Instant::now();
+        let running = shares::by_caller(&self.running);
+        let count = |sequence: &Sequence| running.get(&*sequence.caller).copied().unwrap_or(0);
         let waits_long = self.ready().filter(|(_, sequence)| sequence.waits_longer_than(LONG_WAIT, now));
-        let Some((at, _)) = waits_long.min_by_key(|(_, sequence)| sequence.waits_since()) else {
-            return Turn::NotDue;
-        };
+        let by_count = waits_long.map(|(at, sequence)| (count(sequence), sequence.waits_since(), at));
+        let Some((count, _, at)) = by_count.min() else { return Turn::NotDue };
         if self.start(at, true) {
             self.until_long_wait = STARTS_PER_LONG_WAIT - 1;
             return Turn::Taken;
         }
-        if self.preempt_for(at) { Turn::Taken } else { Turn::Blocked }
+        if self.preempt_for(at) { Turn::Taken } else { Turn::Blocked(count) }
     }
 
-    /// Starts the next sequence by priority and by the shares of callers. Returns true if it started,
-    /// or another was preempted for it.
-    fn start_next(&mut self) -> bool {
+    /// Starts the next sequence by priority and by the shares of callers, of the callers with fewer running
+    /// sequences than `below`. Returns true if it started, or another was preempted for it.
+    fn start_next(&mut self, below: usize) -> bool {
         let running = shares::by_caller(&self.running);
         let count = |sequence: &Sequence| running.get(&*sequence.caller).copied().unwrap_or(0);
-        let next = self.ready().min_by_key(|(at, sequence)| (Reverse(sequence.priority()), count(sequence), *at));
+        let may_start = self.ready().filter(|(_, sequence)| count(sequence) < below);
+        let next = may_start.min_by_key(|(at, sequence)| (Reverse(sequence.priority()), count(sequence), *at));
         let Some((at, _)) = next else { return false };
         self.start(at, false) || self.preempt_for(at)
     }

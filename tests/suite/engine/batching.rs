@@ -695,6 +695,42 @@ fn long_wait_for_a_place_does_not_keep_another_caller_from_its_share() {
 }
 
 #[test]
+fn long_wait_for_memory_does_not_keep_another_caller_from_its_share() {
+    let (engine, _, mut gate) = gated(48, |config| (config.max_running, config.event_buffer) = (8, 1000));
+    let of =
+        |caller: &str, which, length| GenerateRequest { caller: caller.into(), ..request(&prompt(which, length), 60) };
+    let greedy: Vec<_> = (0..4).map(|which| submit(&engine, of("greedy", which, 250))).collect();
+    gate.run(2);
+    std::thread::sleep(Duration::from_millis(2_100));
+    let mut polite = submit(&engine, of("polite", 99, 10));
+    gate.run(1);
+    assert!(matches!(polite.try_recv(), Ok(Event::Accepted(_))), "it starts with the next step");
+    drop(gate);
+    polite.close();
+    greedy.into_iter().for_each(|events| drop(finish(events)));
+}
+
+#[test]
+fn long_waits_are_served_by_callers() {
+    let (engine, _, mut gate) = gated(64, |config| (config.max_running, config.event_buffer) = (2, 1000));
+    let of = |caller: &str, priority, which| GenerateRequest {
+        caller: caller.into(),
+        priority,
+        ..request(&prompt(which, 20), 3)
+    };
+    let greedy: Vec<_> = (0..40).map(|which| submit(&engine, of("greedy", i32::MAX, which))).collect();
+    let mut polite = submit(&engine, of("polite", 0, 99));
+    gate.run(1);
+    std::thread::sleep(Duration::from_millis(2_100));
+    // Two places, each free after at most four steps.
+    gate.run(12);
+    assert!(matches!(polite.try_recv(), Ok(Event::Accepted(_))), "it starts before most of the other caller's");
+    drop(gate);
+    polite.close();
+    greedy.into_iter().for_each(|events| drop(finish(events)));
+}
+
+#[test]
 fn long_wait_ends_beside_a_flood_of_the_highest_priority() {
     let (engine, _) = paced(256, Duration::from_millis(1), |config| {
         (config.max_running, config.event_buffer) = (2, 1000);

@@ -1,37 +1,57 @@
 //! The health service beside many callers.
 
+use std::net::SocketAddr;
+
 use tandem_common::serve::ServeArgs;
 use tandem_tests::failure::failed;
 use tandem_tests::{ModelFolder, error_texts, render_service_with_args};
-use tonic::Code;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 /// The limit of concurrent watches.
 const MAX_WATCHES: usize = 1024;
+/// The limit of concurrent watches per address.
+const PER_ADDRESS: usize = 768;
 /// The limit of concurrent watches per connection.
 const PER_CONNECTION: usize = 16;
+
+/// Connects from an address of this machine.
+async fn connect(service: SocketAddr, from: [u8; 4]) -> HealthClient<Channel> {
+    let endpoint = Endpoint::from_shared(format!("http://{service}")).expect("an address");
+    HealthClient::new(endpoint.local_address(Some(from.into())).connect().await.expect("the service answers"))
+}
+
+/// Opens a watch, and returns the message of its refusal.
+async fn refused(client: &mut HealthClient<Channel>) -> String {
+    let status: Status = client.watch(HealthCheckRequest::default()).await.expect_err("one too many");
+    let failure = failed(&status);
+    assert_eq!((failure.code, failure.reason.as_str()), (Code::ResourceExhausted, "OVERLOADED"));
+    status.message().to_owned()
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn health_is_checked_beside_the_maximum_number_of_watches() {
     let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}").with_tokenizer();
     let service = render_service_with_args(&[model.path()], ServeArgs::default()).await;
+    let (first, second) = ([127, 0, 0, 1], [127, 0, 0, 2]);
     let mut watches = Vec::new();
-    let mut channel = service.channel().await;
-    for number in 0..MAX_WATCHES {
-        if number % PER_CONNECTION == 0 {
-            channel = service.channel().await;
+    for number in 0..MAX_WATCHES / PER_CONNECTION {
+        let from = if number < PER_ADDRESS / PER_CONNECTION { first } else { second };
+        let mut client = connect(service.address, from).await;
+        for _ in 0..PER_CONNECTION {
+            watches.push(client.watch(HealthCheckRequest::default()).await.expect("a stream"));
         }
-        let watch = HealthClient::new(channel.clone()).watch(HealthCheckRequest::default()).await;
-        watches.push(watch.expect("a stream"));
+        if watches.len() == PER_CONNECTION {
+            error_texts::check("network/watches-of-connection", refused(&mut client).await);
+        }
+        if watches.len() == PER_ADDRESS {
+            let mut other = connect(service.address, first).await;
+            error_texts::check("network/watches-of-address", refused(&mut other).await);
+        }
     }
-    let mut same = HealthClient::new(channel);
-    let status = same.watch(HealthCheckRequest::default()).await.expect_err("one too many on a connection");
-    assert_eq!(failed(&status).reason, "OVERLOADED");
-    let mut client = HealthClient::new(service.channel().await);
-    let status = client.watch(HealthCheckRequest::default()).await.expect_err("one too many");
-    let failure = failed(&status);
-    assert_eq!((failure.code, failure.reason.as_str()), (Code::ResourceExhausted, "OVERLOADED"));
-    error_texts::check("network/watches", status.message());
-    client.check(HealthCheckRequest::default()).await.expect("checks have no limit");
+    let mut client = connect(service.address, second).await;
+    error_texts::check("network/watches", refused(&mut client).await);
+    client.check(HealthCheckRequest::default()).await.expect("watches do not hinder checks");
 }

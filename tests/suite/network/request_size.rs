@@ -16,19 +16,24 @@ use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tonic::codegen::Bytes;
 use tonic::{Code, Status};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
 const RENDER: &str = "tandem.render.v1.RenderService/Render";
 const BATCH: &str = "tandem.render.v1.RenderService/BatchRender";
+const CHECK: &str = "grpc.health.v1.Health/Check";
 const RUN_TASK: &str = "tandem.task.v1.TaskService/RunTask";
 const MAX_ELEMENTS: usize = 65_536;
 const MAX_JSON_VALUES: usize = 131_072;
+/// The limit of a connection's health checks whose message is incomplete.
+const MAX_CHECKS: usize = 64;
 /// The bytes of a message that do not count towards the limit of all messages.
 const UNCOUNTED_BYTES: usize = 64 << 10;
 const TOKENS: &str = "first-secret name=first\nsecond-secret name=second\n";
 
 /// A service, and one connection to it.
 struct Service {
-    _service: Running,
+    running: Running,
     _files: (TempDir, ModelFolder),
     sender: SendRequest<Bytes>,
 }
@@ -50,7 +55,7 @@ impl Service {
         let stream = TcpStream::connect(service.address).await.expect("it listens");
         let (sender, connection) = h2::client::handshake(stream).await.expect("a connection");
         tokio::spawn(connection);
-        Self { _service: service, _files: (folder, model), sender }
+        Self { running: service, _files: (folder, model), sender }
     }
 
     /// Starts a call without a message.
@@ -162,6 +167,11 @@ async fn elements_of_a_request_are_limited() {
     let task = RunTaskRequest { stop: Some(stop), ..Default::default() };
     let found = service.refusal(RUN_TASK, &task.encode_to_vec(), 1 << 14).await;
     assert_eq!(field(found).as_deref(), Some("stop.stop_strings"));
+    let capabilities = Some(pb::CapabilityOverride { capabilities: vec![0; MAX_ELEMENTS] });
+    let options = Some(pb::RenderOptions { capabilities, ..Default::default() });
+    let options = pb::RenderRequest { options, ..Default::default() };
+    let found = service.refusal(RENDER, &options.encode_to_vec(), 4_999).await;
+    assert_eq!(field(found).as_deref(), Some("options.capabilities.capabilities"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -195,8 +205,27 @@ async fn json_values_of_a_conversation_are_limited() {
     let (field, message) = render(json_values(&[half, half + 1])).await.expect("a refusal");
     assert_eq!(field, "conversation.tools.tool_json");
     error_texts::check("network/json-values", message);
+    // The decoder joins repeated occurrences of a conversation.
+    let parts = [json_values(&[half]), json_values(&[half]), json_values(&[half])];
+    let parts = parts.map(|part| part.encode_to_vec()).concat();
+    let (field, _) = too_large(service.refusal(RENDER, &parts, 4_999).await).expect("a refusal");
+    assert_eq!(field, "conversation.tools.tool_json");
     let batch = pb::BatchRenderRequest { requests: vec![json_values(&[half, half]); 3] };
     assert_eq!(too_large(service.refusal(BATCH, &batch.encode_to_vec(), 1 << 14).await), None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn incomplete_health_checks_are_limited() {
+    let service = Service::start(ServeArgs::default()).await;
+    let mut calls = Vec::new();
+    for _ in 0..=MAX_CHECKS {
+        calls.push(service.begin(CHECK, "first").await.refusal());
+    }
+    let mut other = HealthClient::new(service.running.channel().await);
+    other.check(HealthCheckRequest::default()).await.expect("another connection is checked");
+    let refusals = futures_util::future::join_all(calls).await;
+    let count = |reason: &str| refusals.iter().flatten().filter(|status| failed(status).reason == reason).count();
+    assert_eq!((count("OVERLOADED"), count("REQUEST_TOO_SLOW")), (1, MAX_CHECKS));
 }
 
 #[tokio::test(flavor = "multi_thread")]
