@@ -28,6 +28,7 @@ mod paged;
 mod pieces;
 mod reach;
 mod runs;
+mod stack;
 mod step;
 
 use attention::Attention;

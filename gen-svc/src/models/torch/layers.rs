@@ -32,6 +32,11 @@ impl Linear {
         Self::load_in(loader, std::slice::from_ref(head), bits)
     }
 
+    /// Loads a matrix in the dtype.
+    pub(super) fn unpacked(loader: &Loader<'_>, matrix: &Matrix) -> Result<Self, Error> {
+        Self::load_in(loader, std::slice::from_ref(matrix), WeightBits::Full)
+    }
+
     fn load_in(loader: &Loader<'_>, parts: &[Matrix], bits: WeightBits) -> Result<Self, Error> {
         let biased = parts.iter().any(|part| part.bias);
         let bias = biased.then(|| loader.biases(parts)).transpose()?;
