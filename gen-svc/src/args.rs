@@ -235,6 +235,10 @@ pub struct EngineArgs {
     /// GPU.
     #[arg(long, env = "TANDEM_OVERLAP_STEPS", value_name = "BOOL")]
     pub overlap_steps: Option<bool>,
+    /// Compute products of libtorch with as many rows in every step, so that an output depends on the
+    /// other outputs less. Steps with prompts take longer. The kernels of gen-svc need no such flag.
+    #[arg(long, env = "TANDEM_BATCH_INVARIANT")]
+    pub batch_invariant: bool,
     /// Prompt tokens computed in one step. Larger is faster for prompts, and delays the next token
     /// of others.
     #[arg(
@@ -337,6 +341,7 @@ impl From<EngineArgs> for Config {
             max_priority: args.max_priority,
             gpu_memory: args.gpu_memory,
             overlap_steps: args.overlap_steps,
+            batch_invariant: args.batch_invariant,
             kv_memory: args.kv_memory_mib.map(|mib| u64::from(mib) << 20),
             reader_patience: Duration::from_secs(args.reader_patience_seconds),
             grammar_trials: own_program(),

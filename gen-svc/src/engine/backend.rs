@@ -25,8 +25,8 @@ pub(super) fn resolve(config: &Config) -> Result<Backend, Error> {
     let device = match config.device {
         DeviceChoice::Cpu if config.runtime == RuntimeChoice::Torch || config.dtype == DtypeChoice::F16 => Device::Cpu,
         DeviceChoice::Cpu => {
-            let precision = precision(config.dtype, config.quantize)?;
-            return Ok(Backend::Cpu { precision, threads: threads(config.threads) });
+            let (threads, batch_invariant) = (threads(config.threads), config.batch_invariant);
+            return Ok(Backend::Cpu { precision: precision(config.dtype, config.quantize)?, threads, batch_invariant });
         }
         DeviceChoice::Cuda(index) => cuda(index)?,
     };
@@ -41,7 +41,7 @@ pub(super) fn resolve(config: &Config) -> Result<Backend, Error> {
     if device.is_cuda() && bits == WeightBits::Int4 && dtype != Kind::BFloat16 {
         return Err(Error::QuantizeGpuDtype);
     }
-    Ok(Backend::Torch(TorchTarget { device, dtype, bits }))
+    Ok(Backend::Torch(TorchTarget { device, dtype, bits, batch_invariant: config.batch_invariant }))
 }
 
 /// Returns the bits of weights that libtorch computes.

@@ -53,6 +53,9 @@ pub struct Config {
     /// True if a step may be launched on the device before the tokens of the last one are known on the
     /// host. None: on a GPU.
     pub overlap_steps: Option<bool>,
+    /// True if the results of a token must not depend on the other sequences of its step, as far as libtorch
+    /// allows.
+    pub batch_invariant: bool,
     /// The limits of images.
     pub media: MediaLimits,
     /// The hosts of images at URLs.
@@ -97,6 +100,7 @@ impl Default for Config {
             kv_memory: None,
             gpu_memory: 0.9,
             overlap_steps: None,
+            batch_invariant: false,
             media: MediaLimits::default(),
             image_hosts: ImageHosts::default(),
             event_buffer: 64,

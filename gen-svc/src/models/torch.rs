@@ -27,6 +27,7 @@ mod packed;
 mod paged;
 mod pieces;
 mod reach;
+mod rows;
 mod runs;
 mod stack;
 mod step;
@@ -83,13 +84,16 @@ impl TorchDecoder {
         target: TorchTarget,
         flash: Option<FlashOperation>,
     ) -> Result<Self, Error> {
+        if target.batch_invariant {
+            device::sum_precisely();
+        }
         let loader = Loader::new(file, target);
         let flash = flash.and_then(|flash| flash.checked(target));
         let methods = Methods::choose(&description.layers, flash, target);
         let embeddings = loader.weight(&description.embeddings)?;
         let head = match &description.head {
             Some(head) => Linear::head(&loader, head)?,
-            None => Linear::tied(&embeddings),
+            None => Linear::tied(&embeddings, target),
         };
         let layer =
             |(i, layer): (usize, &decoder::Layer)| Layer::load(layer, i, methods.index(&layer.attention), &loader);
@@ -203,7 +207,7 @@ impl Model for TorchDecoder {
 
     fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
         let (stays, mut upload) = (logits.may_stay(), logits.take_upload().unwrap_or_default());
-        let inputs = StepInputs::plan(chunks, (&self.description, self.target.dtype), &self.methods, &mut upload);
+        let inputs = StepInputs::plan(chunks, (&self.description, self.target), &self.methods, &mut upload);
         let sent = upload.send(self.target.device)?;
         let mut inputs = inputs(&sent)?;
         logits.chosen().map_or(Ok(()), |tokens| inputs.insert(tokens))?;
@@ -216,12 +220,13 @@ impl Model for TorchDecoder {
             logits.resize(0, vocabulary);
             return Ok(());
         };
-        let rows = self.logits(&hidden.f_index_select(0, &wanted)?)?;
+        let requested: usize = chunks.iter().map(|chunk| chunk.logit_rows().len()).sum();
+        let rows = self.logits(&hidden.f_index_select(0, &wanted)?)?.f_narrow(0, 0, requested as i64)?;
         if stays {
             logits.keep_with(DeviceRows { rows, sent });
             return Ok(());
         }
-        let values = logits.resize(wanted.numel(), vocabulary);
+        let values = logits.resize(requested, vocabulary);
         Ok(rows.f_to_device(Device::Cpu)?.f_copy_data(values, values.len())?)
     }
 }

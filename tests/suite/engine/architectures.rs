@@ -25,6 +25,7 @@ use tokio::sync::mpsc::Receiver;
 mod flash;
 mod gguf;
 mod images;
+mod invariant;
 mod operations;
 mod quantized;
 
@@ -190,10 +191,14 @@ struct Setup {
 
 const TORCH: Setup = Setup { backend: Backend::Torch(TorchTarget::REFERENCE), flash: None };
 const TORCH_WITH_FLASH: Setup = Setup { flash: Some(EXACT), ..TORCH };
-const KERNELS: Setup = Setup { backend: Backend::Cpu { precision: Precision::F32, threads: 2 }, flash: None };
+const KERNELS: Setup = Setup { backend: Backend::Cpu { precision: Precision::F32, threads: 2, batch_invariant: false }, flash: None };
+
+/// Results do not depend on the other sequences of a step.
+const INVARIANT: Setup =
+    Setup { backend: Backend::Torch(TorchTarget { batch_invariant: true, ..TorchTarget::REFERENCE }), flash: None };
 
 /// Those whose results are compared with the goldens.
-const SETUPS: [Setup; 3] = [TORCH, TORCH_WITH_FLASH, KERNELS];
+const SETUPS: [Setup; 4] = [TORCH, TORCH_WITH_FLASH, INVARIANT, KERNELS];
 
 fn load(path: &Path, Setup { backend, flash }: Setup) -> Box<dyn Model> {
     let artifacts = Artifacts::load(path).expect("artifacts");
@@ -264,7 +269,7 @@ fn sharded_and_half_precision_files_give_the_same_logits() {
 fn bf16_logits_stay_near_f32_logits() {
     for case in CASES.iter() {
         let torch = Backend::Torch(TorchTarget { dtype: Kind::BFloat16, ..TorchTarget::REFERENCE });
-        for backend in [torch, Backend::Cpu { precision: Precision::Bf16, threads: 2 }] {
+        for backend in [torch, Backend::Cpu { precision: Precision::Bf16, threads: 2, batch_invariant: false }] {
             let tolerance = if case.name.starts_with("gemma4") { 0.5 } else { 0.25 };
             let setup = Setup { backend, flash: None };
             assert_near(case, case.whole(&case.config, "F32").path(), setup, tolerance, "computed in bf16");

@@ -6,6 +6,7 @@ use tch::{Kind, Tensor};
 
 use super::layers::{Linear, activate};
 use super::load::Loader;
+use super::rows::ProductRows;
 use super::stack::{Sorted, Stack};
 use crate::error::Error;
 use crate::models::decoder::{self, Activation, Matrix};
@@ -37,6 +38,7 @@ pub(super) struct Experts {
     normalize: bool,
     /// `[X]`, the experts' indexes.
     indexes: Tensor,
+    rows: ProductRows,
 }
 
 impl FeedForward {
@@ -51,7 +53,7 @@ impl FeedForward {
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
         match self {
             Self::Gated(gated) => gated.forward(x),
-            Self::Experts(experts) => experts.forward(x),
+            Self::Experts(experts) => experts.rows.compute(x, |x| experts.forward(x)),
         }
     }
 }
@@ -95,6 +97,7 @@ impl Experts {
             per_token: experts.per_token as i64,
             normalize: experts.normalize,
             indexes: Tensor::f_arange(experts.count as i64, (Kind::Int64, loader.target().device))?,
+            rows: ProductRows::of(loader.target()),
         })
     }
 

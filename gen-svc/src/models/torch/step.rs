@@ -6,6 +6,7 @@ use tch::{Kind, Tensor};
 
 use super::methods::Methods;
 use super::paged::copied_slots;
+use super::rows::ProductRows;
 use super::runs::{self, Runs};
 use crate::cache::BlockCopy;
 use crate::device::upload::{Later, Upload};
@@ -13,6 +14,7 @@ use crate::error::Error;
 use crate::models::decoder::Decoder;
 use crate::models::images::images;
 use crate::models::{ImageRows, SequenceChunk};
+use crate::weights::TorchTarget;
 
 /// The inputs on the device.
 #[derive(Debug)]
@@ -28,7 +30,7 @@ pub(super) struct StepInputs {
     pub(super) copies: Option<[Tensor; 2]>,
     /// Indexes among the T tokens, and the indexes of their ids among the choices of the last step.
     chosen: Option<[Tensor; 2]>,
-    /// `[R]`, the rows whose logits are requested. `None`: there are no such rows.
+    /// `[R]`, the rows whose logits are requested, then padding. `None`: there are no such rows.
     pub(super) wanted: Option<Tensor>,
 }
 
@@ -44,25 +46,30 @@ pub(super) struct ImageInputs {
 }
 
 impl StepInputs {
-    /// Adds the inputs of chunks to an upload. The step computes them in [order](runs::order).
+    /// Adds the inputs of chunks to an upload. The step computes them in [order](runs::order), then padding if
+    /// products need it.
     pub(super) fn plan(
         chunks: &[SequenceChunk<'_>],
-        (description, dtype): (&Decoder, Kind),
+        (description, target): (&Decoder, TorchTarget),
         methods: &Methods,
         upload: &mut Upload,
     ) -> Later<Self> {
         let order = runs::order(chunks);
         let sorted: Vec<SequenceChunk<'_>> = order.iter().map(|&i| chunks[i]).collect();
-        let ids: Vec<i64> = sorted.iter().flat_map(|chunk| chunk.tokens).map(|&id| i64::from(id)).collect();
+        let rows = ProductRows::of(target);
+        let mut ids: Vec<i64> = sorted.iter().flat_map(|chunk| chunk.tokens).map(|&id| i64::from(id)).collect();
+        let padding = rows.padded(ids.len()) - ids.len();
+        ids.resize(ids.len() + padding, 0);
         let layer_ids = layer_ids(&sorted, &ids, description).map(|ids| upload.add(ids));
         let ids = upload.add(ids);
         let (width, images) = (description.hidden as i64, images(&sorted));
         let images: Vec<_> =
-            images.map(|(first, image)| ImageInputs::plan(first, image, width, dtype, upload)).collect();
-        let runs = Runs::plan(&sorted, methods, upload);
+            images.map(|(first, image)| ImageInputs::plan(first, image, width, target.dtype, upload)).collect();
+        let runs = Runs::plan(&sorted, padding, methods, upload);
         let copies = copies(chunks, methods.block(), upload);
         let chosen = chosen(&sorted, upload);
-        let wanted = wanted(chunks, &order);
+        let mut wanted = wanted(chunks, &order);
+        wanted.resize(rows.padded(wanted.len()), 0);
         let wanted = (!wanted.is_empty()).then(|| upload.add(wanted));
         Box::new(move |sent| {
             Ok(Self {

@@ -16,11 +16,11 @@ const LAYER: u32 = 18;
 const NAMES: [&str; 11] =
     ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "granite", "smollm3", "qwen3_moe", "gemma4"];
 
-fn case(name: &str) -> &'static Case {
+pub(super) fn case(name: &str) -> &'static Case {
     CASES.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("no model {name}"))
 }
 
-fn counter() -> Counter {
+pub(super) fn counter() -> Counter {
     let libtorch = env::var_os("LIBTORCH").map_or_else(|| repository().join(".tandem/libtorch"), PathBuf::from);
     Counter::compile(&libtorch).expect("a counter")
 }
