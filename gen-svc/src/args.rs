@@ -193,9 +193,10 @@ pub struct EngineArgs {
     /// Requests that may wait in the queue. Further ones are rejected.
     #[arg(long, env = "TANDEM_MAX_QUEUE", default_value_t = Config::default().max_queue, value_name = "REQUESTS")]
     pub max_queue: usize,
-    /// Outputs that are generated at once. They share each step and the KV cache.
-    #[arg(long, env = "TANDEM_MAX_RUNNING", default_value_t = Config::default().max_running, value_name = "OUTPUTS")]
-    pub max_running: usize,
+    /// Outputs that are generated at once. They share each step and the KV cache [default: 64, on a GPU
+    /// 128]
+    #[arg(long, env = "TANDEM_MAX_RUNNING", value_name = "OUTPUTS")]
+    pub max_running: Option<usize>,
     /// Tokens that a prompt may have [default: the model's context]
     #[arg(long, env = "TANDEM_MAX_PROMPT_TOKENS", value_name = "TOKENS")]
     pub max_prompt_tokens: Option<usize>,
@@ -231,8 +232,8 @@ pub struct EngineArgs {
         value_name = "SHARE"
     )]
     pub gpu_memory: f64,
-    /// Whether a step is launched before the tokens of the last one are known on the host. Default: on a
-    /// GPU.
+    /// Whether a step is launched before the tokens of the last one are known on the host [default: false,
+    /// on a GPU true]
     #[arg(long, env = "TANDEM_OVERLAP_STEPS", value_name = "BOOL")]
     pub overlap_steps: Option<bool>,
     /// Compute products of libtorch with as many rows in every step, so that an output depends on the
@@ -240,14 +241,9 @@ pub struct EngineArgs {
     #[arg(long, env = "TANDEM_BATCH_INVARIANT")]
     pub batch_invariant: bool,
     /// Prompt tokens computed in one step. Larger is faster for prompts, and delays the next token
-    /// of others.
-    #[arg(
-        long,
-        env = "TANDEM_PREFILL_CHUNK",
-        default_value_t = Config::default().prefill_chunk,
-        value_name = "TOKENS"
-    )]
-    pub prefill_chunk: usize,
+    /// of others [default: 512, on a GPU 2048]
+    #[arg(long, env = "TANDEM_PREFILL_CHUNK", value_name = "TOKENS")]
+    pub prefill_chunk: Option<usize>,
     /// Images that a request may have, for models with images.
     #[arg(long, env = "TANDEM_MAX_IMAGES", default_value_t = MediaLimits::default().images, value_name = "COUNT")]
     pub max_images: usize,
@@ -323,11 +319,11 @@ impl From<EngineArgs> for Config {
             quantize: args.quantize,
             threads: args.threads,
             max_queue: args.max_queue,
-            max_running: args.max_running,
+            max_running: args.max_running.unwrap_or(args.device.default_max_running()),
             max_prompt_tokens: args.max_prompt_tokens,
             max_output_tokens: args.max_output_tokens,
             default_output_tokens: args.default_output_tokens,
-            prefill_chunk: args.prefill_chunk,
+            prefill_chunk: args.prefill_chunk.unwrap_or(args.device.default_prefill_chunk()),
             media: MediaLimits {
                 images: args.max_images,
                 image: ImageLimits {

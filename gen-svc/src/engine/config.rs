@@ -91,11 +91,11 @@ impl Default for Config {
             runtime: RuntimeChoice::Auto,
             threads: 0,
             max_queue: 256,
-            max_running: 64,
+            max_running: DeviceChoice::Cpu.default_max_running(),
             max_prompt_tokens: None,
             max_output_tokens: None,
             default_output_tokens: None,
-            prefill_chunk: 512,
+            prefill_chunk: DeviceChoice::Cpu.default_prefill_chunk(),
             max_priority: i32::MAX,
             kv_memory: None,
             gpu_memory: 0.9,
@@ -170,6 +170,22 @@ pub enum DeviceChoice {
     Cpu,
     /// The GPU of this index.
     Cuda(usize),
+}
+
+impl DeviceChoice {
+    /// Returns the default of [`Config::max_running`]. A GPU reads a matrix in about the time that it computes
+    /// 128 rows.
+    #[must_use]
+    pub fn default_max_running(self) -> usize {
+        if self == Self::Cpu { 64 } else { 128 }
+    }
+
+    /// Returns the default of [`Config::prefill_chunk`]. A GPU needs more rows to compute at its full rate, and
+    /// computes them in less time.
+    #[must_use]
+    pub fn default_prefill_chunk(self) -> usize {
+        if self == Self::Cpu { 512 } else { 2048 }
+    }
 }
 
 impl FromStr for DeviceChoice {

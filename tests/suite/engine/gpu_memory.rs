@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use gen_svc::args::{Args, Command};
 use gen_svc::device::DeviceMemory;
 use gen_svc::engine::{Config, EngineLimits, GpuMemory, warm_up};
@@ -51,6 +51,28 @@ fn the_share_is_above_zero_and_at_most_one() {
     };
     assert_eq!((config("0.35").gpu_memory, config("1").gpu_memory), (0.35, 1.0));
     assert_eq!(Config::new(default_model()).gpu_memory, 0.9);
+}
+
+#[test]
+fn a_gpu_has_defaults_of_its_own() {
+    let sizes = |arguments: &[&str]| {
+        let command = ["gen-svc", "serve", "--model", "m"].into_iter().chain(arguments.iter().copied());
+        match Args::try_parse_from(command).expect("arguments").command {
+            Command::Serve(serve) => {
+                let config = Config::from(serve.engine);
+                (config.max_running, config.prefill_chunk)
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(sizes(&[]), (64, 512));
+    assert_eq!(sizes(&["--device", "cuda:1"]), (128, 2048));
+    assert_eq!(sizes(&["--device", "cuda", "--max-running", "7", "--prefill-chunk", "9"]), (7, 9));
+    let help = Args::command().find_subcommand("serve").expect("it exists").clone().render_long_help().to_string();
+    let stated: String = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for default in ["[default: 64, on a GPU 128]", "[default: 512, on a GPU 2048]", "[default: false, on a GPU true]"] {
+        assert!(stated.contains(default), "{default}");
+    }
 }
 
 const LIMITS: EngineLimits = EngineLimits {
