@@ -191,7 +191,8 @@ struct Setup {
 
 const TORCH: Setup = Setup { backend: Backend::Torch(TorchTarget::REFERENCE), flash: None };
 const TORCH_WITH_FLASH: Setup = Setup { flash: Some(EXACT), ..TORCH };
-const KERNELS: Setup = Setup { backend: Backend::Cpu { precision: Precision::F32, threads: 2, batch_invariant: false }, flash: None };
+const KERNELS: Setup =
+    Setup { backend: Backend::Cpu { precision: Precision::F32, threads: 2, batch_invariant: false }, flash: None };
 
 /// Results do not depend on the other sequences of a step.
 const INVARIANT: Setup =

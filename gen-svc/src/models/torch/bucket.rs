@@ -172,9 +172,7 @@ impl Mask {
         upload: &mut Upload,
     ) -> Later<Self> {
         match (sequences, softcap) {
-            ([one], None) if tokens > 1 && one.is_causal() && !target.batch_invariant => {
-                Box::new(|_| Ok(Self::Causal))
-            }
+            ([one], None) if tokens > 1 && one.is_causal() && !target.batch_invariant => Box::new(|_| Ok(Self::Causal)),
             _ => {
                 let mask = mask(sequences, [tokens, positions], target, upload);
                 Box::new(move |sent| {

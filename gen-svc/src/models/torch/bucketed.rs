@@ -27,10 +27,14 @@ impl Buckets {
     ) -> Later<Self> {
         let visible: Vec<Visible> = chunks.iter().map(|chunk| Visible::new(chunk, reach)).collect();
         let sizes: Vec<[usize; 2]> = visible.iter().map(Visible::size).collect();
-        let padded = buckets::padded(&sizes, target.batch_invariant);
+        let divide = match (target.batch_invariant, reach.softcap()) {
+            (false, _) => buckets::of_any_sizes,
+            (true, None) => buckets::of_equal_sizes,
+            (true, Some(_)) => buckets::of_one_sequence,
+        };
         let mut first_row = 0;
         let mut planned: Vec<Later<Bucket>> = Vec::new();
-        for (range, size) in padded {
+        for (range, size) in divide(&sizes) {
             let members = chunks[range.clone()].iter().zip(&visible[range.clone()]);
             let slots = members.map(|(chunk, visible)| slots(chunk, visible.positions.clone(), block).collect());
             let slots: Vec<Vec<i64>> = slots.collect();

@@ -12,18 +12,30 @@ const PADDING: usize = 2;
 /// memory of the bucket's mask.
 const SCORES: usize = 1 << 22;
 
-/// Divides sequences into buckets, and returns the size of each: its tokens and positions with padding.
-///
-/// If a sequence must not depend on others, its padding depends on its own size only: both numbers are
-/// powers of two, and a bucket has sequences of one size.
-pub(super) fn padded(sizes: &[[usize; 2]], batch_invariant: bool) -> Vec<(Range<usize>, [usize; 2])> {
-    if batch_invariant {
-        let sizes: Vec<[usize; 2]> = sizes.iter().map(|size| size.map(usize::next_power_of_two)).collect();
-        return joined(&sizes, 0, are_equal).into_iter().map(|range| (range.clone(), sizes[range.start])).collect();
-    }
+/// The sequences of a bucket, and its size: tokens and positions with padding.
+pub(super) type SizedBucket = (Range<usize>, [usize; 2]);
+
+/// Divides sequences into few buckets, which have the size of the longest.
+pub(super) fn of_any_sizes(sizes: &[[usize; 2]]) -> Vec<SizedBucket> {
     let longest = |range: &Range<usize>, part: usize| sizes[range.clone()].iter().map(|size| size[part]).max();
     let size = |range: &Range<usize>| [0, 1].map(|part| longest(range, part).unwrap_or_default());
     of(sizes).into_iter().map(|range| (range.clone(), size(&range))).collect()
+}
+
+/// Divides sequences so that the padding of each depends on its own size only: both numbers are powers of
+/// two, and a bucket has sequences of one size.
+pub(super) fn of_equal_sizes(sizes: &[[usize; 2]]) -> Vec<SizedBucket> {
+    with_own_padding(sizes, are_equal)
+}
+
+/// As [`of_equal_sizes`], with one sequence in a bucket. Products of several matrices depend on their number.
+pub(super) fn of_one_sequence(sizes: &[[usize; 2]]) -> Vec<SizedBucket> {
+    with_own_padding(sizes, |_| false)
+}
+
+fn with_own_padding(sizes: &[[usize; 2]], fits: fn(&[[usize; 2]]) -> bool) -> Vec<SizedBucket> {
+    let sizes: Vec<[usize; 2]> = sizes.iter().map(|size| size.map(usize::next_power_of_two)).collect();
+    joined(&sizes, 0, fits).into_iter().map(|range| (range.clone(), sizes[range.start])).collect()
 }
 
 fn are_equal(sizes: &[[usize; 2]]) -> bool {
