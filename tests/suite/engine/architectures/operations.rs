@@ -31,7 +31,7 @@ fn a_step_with_packed_experts_reads_no_number() {
     let (counter, case) = (counter(), case("qwen3_moe"));
     let folder = case.whole(&case.config, "F32");
     for quantize in ["int8", "int4"] {
-        let steps = [1, 3, 7, 40].map(|sequences| {
+        let steps = [1, 3, 7, 12].map(|sequences| {
             let arguments = ["--quantize", quantize];
             let greedy = json!({"temperature": 0});
             let step = counter.step(&binary("gen-svc"), folder.path(), sequences, 1, &greedy, &arguments);
