@@ -54,6 +54,10 @@ pub enum Command {
     /// Try the grammar on standard input. The service starts this to bound the cost of a grammar.
     #[command(hide = true)]
     TryGrammar,
+    /// Print the time of decode steps that are launched without waiting for their tokens. The proof on a
+    /// GPU compares it with that of a service.
+    #[command(hide = true, mut_arg("log", |log| log.default_value("warn")))]
+    TimeSteps(TimeSteps),
 }
 
 /// Returns the help of `gen-svc generate`, with the name of every sampling parameter.
@@ -132,6 +136,26 @@ pub struct Generate {
     /// --set temperature=0, --set 'stop=["END"]'
     #[arg(long, value_name = "KEY=JSON", value_parser = setting)]
     pub set: Vec<(String, Value)>,
+    /// The engine.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// Logs.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+/// The arguments of `gen-svc time-steps`.
+#[derive(Debug, clap::Args)]
+pub struct TimeSteps {
+    /// Numbers of sequences. Each is timed.
+    #[arg(long, value_delimiter = ',', default_value = "1", value_name = "COUNT,...")]
+    pub sequences: Vec<usize>,
+    /// Positions of a sequence before the first step.
+    #[arg(long, default_value_t = 1000, value_name = "TOKENS")]
+    pub positions: usize,
+    /// Steps to time.
+    #[arg(long, default_value_t = 64, value_name = "COUNT")]
+    pub steps: usize,
     /// The engine.
     #[command(flatten)]
     pub engine: EngineArgs,
