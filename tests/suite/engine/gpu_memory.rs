@@ -88,17 +88,21 @@ const LIMITS: EngineLimits = EngineLimits {
 
 #[test]
 fn the_memory_is_measured_after_a_step_of_the_largest_shapes() {
-    let steps = Arc::<Mutex<Vec<Vec<usize>>>>::default();
-    let log = Arc::clone(&steps);
-    let (mut model, _) = FaultyModel::boxed(&served_model(), move |chunks: &[SequenceChunk<'_>]| {
-        assert!(chunks.iter().all(|chunk| chunk.logits == LogitsFor::Last));
-        let has_room = |chunk: &SequenceChunk<'_>| chunk.tokens.len() <= chunk.blocks.len() * gen_svc::cache::BLOCK;
-        assert!(chunks.iter().all(has_room));
-        log.lock().expect("no panic").push(chunks.iter().map(|chunk| chunk.tokens.len()).collect());
-        None
-    });
-    warm_up(model.as_mut(), LIMITS).expect("it computes");
-    assert_eq!(*steps.lock().expect("no panic"), [[1, 1, 1, 1, 40]]);
+    let largest = [1, 1, 1, 1, 40];
+    // The rows of an overlapped step are kept while the next one is computed.
+    for (overlaps_steps, expected) in [(false, vec![largest]), (true, vec![largest; 2])] {
+        let steps = Arc::<Mutex<Vec<Vec<usize>>>>::default();
+        let log = Arc::clone(&steps);
+        let (mut model, _) = FaultyModel::boxed(&served_model(), move |chunks: &[SequenceChunk<'_>]| {
+            assert!(chunks.iter().all(|chunk| chunk.logits == LogitsFor::Last));
+            let has_room = |chunk: &SequenceChunk<'_>| chunk.tokens.len() <= chunk.blocks.len() * gen_svc::cache::BLOCK;
+            assert!(chunks.iter().all(has_room));
+            log.lock().expect("no panic").push(chunks.iter().map(|chunk| chunk.tokens.len()).collect());
+            None
+        });
+        warm_up(model.as_mut(), EngineLimits { overlaps_steps, ..LIMITS }).expect("it computes");
+        assert_eq!(*steps.lock().expect("no panic"), expected);
+    }
     // The sampler's workspace is part of it.
     let mut on_device: Box<dyn Model> = FaultyModel::sound(&served_model(), true);
     warm_up(on_device.as_mut(), LIMITS).expect("it computes");
