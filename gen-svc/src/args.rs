@@ -54,6 +54,10 @@ pub enum Command {
     /// Try the grammar on standard input. The service starts this to bound the cost of a grammar.
     #[command(hide = true)]
     TryGrammar,
+    /// Print the time of decode steps that are launched without waiting for their tokens. The proof on a
+    /// GPU compares it with that of a service.
+    #[command(hide = true, mut_arg("log", |log| log.default_value("warn")))]
+    TimeSteps(TimeSteps),
 }
 
 /// Returns the help of `gen-svc generate`, with the name of every sampling parameter.
@@ -140,6 +144,26 @@ pub struct Generate {
     pub log: LogArgs,
 }
 
+/// The arguments of `gen-svc time-steps`.
+#[derive(Debug, clap::Args)]
+pub struct TimeSteps {
+    /// Numbers of sequences. Each is timed.
+    #[arg(long, value_delimiter = ',', default_value = "1", value_name = "COUNT,...")]
+    pub sequences: Vec<usize>,
+    /// Positions of a sequence before the first step.
+    #[arg(long, default_value_t = 1000, value_name = "TOKENS")]
+    pub positions: usize,
+    /// Steps to time.
+    #[arg(long, default_value_t = 64, value_name = "COUNT")]
+    pub steps: usize,
+    /// The engine.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// Logs.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
 /// Reads a value of `--set`.
 fn setting(text: &str) -> Result<(String, Value), String> {
     let (key, value) = text.split_once('=').ok_or("expected KEY=JSON, such as temperature=0.2")?;
@@ -194,9 +218,10 @@ pub struct EngineArgs {
     /// Requests that may wait in the queue. Further ones are rejected.
     #[arg(long, env = "TANDEM_MAX_QUEUE", default_value_t = Config::default().max_queue, value_name = "REQUESTS")]
     pub max_queue: usize,
-    /// Outputs that are generated at once. They share each step and the KV cache.
-    #[arg(long, env = "TANDEM_MAX_RUNNING", default_value_t = Config::default().max_running, value_name = "OUTPUTS")]
-    pub max_running: usize,
+    /// Outputs that are generated at once. They share each step and the KV cache [default: 64, on a GPU
+    /// 128]
+    #[arg(long, env = "TANDEM_MAX_RUNNING", value_name = "OUTPUTS")]
+    pub max_running: Option<usize>,
     /// Tokens that a prompt may have [default: the model's context]
     #[arg(long, env = "TANDEM_MAX_PROMPT_TOKENS", value_name = "TOKENS")]
     pub max_prompt_tokens: Option<usize>,
@@ -232,19 +257,18 @@ pub struct EngineArgs {
         value_name = "SHARE"
     )]
     pub gpu_memory: f64,
-    /// Whether a step is launched before the tokens of the last one are known on the host. Default: on a
-    /// GPU.
+    /// Whether a step is launched before the tokens of the last one are known on the host [default: false,
+    /// on a GPU true]
     #[arg(long, env = "TANDEM_OVERLAP_STEPS", value_name = "BOOL")]
     pub overlap_steps: Option<bool>,
+    /// Compute products of libtorch with as many rows in every step, so that an output depends on the
+    /// other outputs less. Steps with prompts take longer. The kernels of gen-svc need no such flag.
+    #[arg(long, env = "TANDEM_BATCH_INVARIANT")]
+    pub batch_invariant: bool,
     /// Prompt tokens computed in one step. Larger is faster for prompts, and delays the next token
-    /// of others.
-    #[arg(
-        long,
-        env = "TANDEM_PREFILL_CHUNK",
-        default_value_t = Config::default().prefill_chunk,
-        value_name = "TOKENS"
-    )]
-    pub prefill_chunk: usize,
+    /// of others [default: 512, on a GPU 2048]
+    #[arg(long, env = "TANDEM_PREFILL_CHUNK", value_name = "TOKENS")]
+    pub prefill_chunk: Option<usize>,
     /// Images that a request may have, for models with images.
     #[arg(long, env = "TANDEM_MAX_IMAGES", default_value_t = MediaLimits::default().images, value_name = "COUNT")]
     pub max_images: usize,
@@ -314,17 +338,17 @@ impl From<EngineArgs> for Config {
             model_id: args.model_id,
             mmproj: args.mmproj,
             generation_config: args.generation_config,
-            devices: args.device,
             runtime: args.runtime,
             dtype: args.dtype,
             quantize: args.quantize,
             threads: args.threads,
             max_queue: args.max_queue,
-            max_running: args.max_running,
+            max_running: args.max_running.unwrap_or(args.device.default_max_running()),
             max_prompt_tokens: args.max_prompt_tokens,
             max_output_tokens: args.max_output_tokens,
             default_output_tokens: args.default_output_tokens,
-            prefill_chunk: args.prefill_chunk,
+            prefill_chunk: args.prefill_chunk.unwrap_or(args.device.default_prefill_chunk()),
+            devices: args.device,
             media: MediaLimits {
                 images: args.max_images,
                 image: ImageLimits {
@@ -338,6 +362,7 @@ impl From<EngineArgs> for Config {
             max_priority: args.max_priority,
             gpu_memory: args.gpu_memory,
             overlap_steps: args.overlap_steps,
+            batch_invariant: args.batch_invariant,
             kv_memory: args.kv_memory_mib.map(|mib| u64::from(mib) << 20),
             reader_patience: Duration::from_secs(args.reader_patience_seconds),
             grammar_trials: own_program(),

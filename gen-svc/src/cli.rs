@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use tandem_common::input;
 use tokio::sync::mpsc::Receiver;
 
-use crate::args::Generate;
+use crate::args::{Generate, TimeSteps};
 use crate::command::CommandError;
-use crate::engine::{Config, Engine, Event, FinishReason, Summary};
+use crate::engine::{Config, Engine, Event, FinishReason, StepTimes, Summary, measure_steps};
 use crate::error::Error;
 use crate::request::{GenerateRequest, Returns};
 use json::{Defaults, Line};
@@ -39,6 +39,22 @@ pub fn run(args: Generate) -> Result<ExitCode, CommandError> {
         run_lines(runner, in_flight, input, &mut io::stdout().lock())?
     } else {
         run_one(runner, input)?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the time of decode steps that are launched without waiting for their tokens, a line for each
+/// number of sequences.
+///
+/// # Errors
+/// The model cannot be loaded, a step fails, or the output cannot be written.
+pub fn time_steps(args: TimeSteps) -> Result<ExitCode, CommandError> {
+    let TimeSteps { sequences, positions, steps, engine, .. } = args;
+    let times = StepTimes { sequences, positions, steps };
+    let measured = measure_steps(Config::from(engine), &times)?;
+    for (sequences, step) in times.sequences.iter().zip(measured) {
+        let line = json!({ "sequences": sequences, "milliseconds": 1000.0 * step.as_secs_f64() });
+        writeln!(io::stdout(), "{line}")?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -27,6 +27,7 @@ unsafe extern "C" {
     fn tandem_cuda_empty_cache() -> bool;
     fn tandem_cuda_name(device: c_int, name: *mut c_char, bytes: c_int) -> bool;
     fn tandem_cuda_memory(device: c_int, free: *mut u64, total: *mut u64) -> bool;
+    fn tandem_sum_precisely();
 }
 
 /// Copies a tensor to another device. Between GPUs, the host does not wait for the copy.
@@ -41,6 +42,15 @@ pub(crate) fn free_cache(device: Device) {
     // SAFETY: the function has no preconditions, and catches exceptions.
     if device.is_cuda() && !unsafe { tandem_cuda_empty_cache() } {
         tracing::warn!("libtorch's unused memory of the GPUs cannot be freed");
+    }
+}
+
+/// Lets products of 16-bit numbers add their parts in 32 bits, in the whole process.
+pub(crate) fn sum_precisely() {
+    #[allow(unsafe_code)]
+    // SAFETY: the function has no preconditions.
+    unsafe {
+        tandem_sum_precisely();
     }
 }
 

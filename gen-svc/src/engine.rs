@@ -32,6 +32,7 @@ mod shared;
 mod shares;
 mod sink;
 mod step_clock;
+mod step_times;
 mod thread;
 mod warm_up;
 
@@ -43,4 +44,5 @@ pub use memory::left_in_control_groups;
 pub use metrics::Gauges;
 pub use progress::RequestProgress;
 pub use shared::{GpuState, QueueSlot};
+pub use step_times::{StepTimes, measure as measure_steps};
 pub use warm_up::run as warm_up;

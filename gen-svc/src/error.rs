@@ -382,9 +382,6 @@ pub enum Error {
     /// A GPU computes 4 bits, which needs bf16.
     #[error("--quantize int4 on a GPU needs --dtype bf16")]
     QuantizeGpuDtype,
-    /// libtorch computes a mixture of experts, of which it has no products of packed weights.
-    #[error("libtorch computes this mixture of experts without --quantize; leave it out")]
-    QuantizeExperts,
     /// The quantization and the dtype exclude each other.
     #[error("--quantize {quantize} is computed in f32; leave out --dtype bf16, or --quantize")]
     QuantizeDtype {
@@ -519,7 +516,7 @@ impl Error {
             Self::TensorMissing { .. } | Self::TensorShape { .. } | Self::NoTemplate | Self::ImageToken { .. } => {
                 Reason::ModelIncomplete
             }
-            Self::QuantizeDevice { .. } | Self::QuantizeExperts => Reason::DeviceUnsupported,
+            Self::QuantizeDevice { .. } => Reason::DeviceUnsupported,
             Self::QuantizeDtype { .. }
             | Self::QuantizeGpuDtype
             | Self::DevicesOfKernels { .. }

@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use gen_svc::args::{Args, Command, Generate, Serve};
+use gen_svc::args::{Args, Command, Generate, Serve, TimeSteps};
 use gen_svc::grammar::trial;
 use gen_svc::{cli, openmp, serve};
 use tandem_common::check::Check;
@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         Command::Completions(args) => succeed(invocation.print_completions(args)),
         Command::Man(args) => succeed(invocation.write_man(&args)),
         Command::TryGrammar => succeed(trial::run(io::stdin())),
+        Command::TimeSteps(args) => time_steps(args),
     };
     ended.unwrap_or_else(|error| {
         eprintln!("gen-svc: {error:#}");
@@ -66,6 +67,11 @@ fn check(check: Check) -> anyhow::Result<ExitCode> {
 fn generate(args: Generate) -> anyhow::Result<ExitCode> {
     telemetry::init(&args.log)?;
     Ok(cli::run(args)?)
+}
+
+fn time_steps(args: TimeSteps) -> anyhow::Result<ExitCode> {
+    telemetry::init(&args.log)?;
+    Ok(cli::time_steps(args)?)
 }
 
 fn run_server(args: Serve, build: &Build, invocation: &Invocation) -> anyhow::Result<ExitCode> {

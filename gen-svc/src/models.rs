@@ -52,6 +52,8 @@ pub enum Backend {
         precision: Precision,
         /// Compute threads.
         threads: usize,
+        /// [`TorchTarget::batch_invariant`] of a model that libtorch computes instead.
+        batch_invariant: bool,
     },
 }
 
@@ -126,7 +128,7 @@ pub fn weight_bytes(file: &ModelFile, decoder: &Decoder, backend: Backend) -> Re
     let bits = match backend {
         Backend::Torch(target) => return Ok(Costs::of(decoder, target).weights()),
         Backend::Cpu { precision, .. } if !CpuDecoder::can_compute(decoder) => {
-            return Ok(Costs::of(decoder, substitute(precision)).weights());
+            return Ok(Costs::of(decoder, substitute(precision, false)).weights());
         }
         Backend::Cpu { precision: Precision::F32, .. } => 32,
         Backend::Cpu { precision: Precision::Bf16, .. } => 16,
@@ -148,9 +150,9 @@ pub fn costs(file: &ModelFile, decoder: &Decoder, target: TorchTarget) -> Result
 
 /// Returns the target of libtorch for a model that the kernels do not support. Quantized weights
 /// become 32-bit floats.
-fn substitute(precision: Precision) -> TorchTarget {
+fn substitute(precision: Precision, batch_invariant: bool) -> TorchTarget {
     let dtype = if precision == Precision::Bf16 { Kind::BFloat16 } else { Kind::Float };
-    TorchTarget { dtype, ..TorchTarget::REFERENCE }
+    TorchTarget { dtype, batch_invariant, ..TorchTarget::REFERENCE }
 }
 
 /// Returns the bytes of the weights if blocks are kept as stored, and all others become 32-bit
@@ -203,12 +205,13 @@ pub fn load_with(
 ) -> Result<LoadedModel, Error> {
     let tower = vision::load(file, target(backend))?;
     let model: Box<dyn Model> = match backend {
-        Backend::Cpu { precision, threads } if CpuDecoder::can_compute(&decoder) => {
+        Backend::Cpu { precision, threads, .. } if CpuDecoder::can_compute(&decoder) => {
             let kernels = Kernels::new(threads, IsaLevel::detect());
             Box::new(CpuDecoder::load(decoder, file, kernels, precision)?)
         }
-        Backend::Cpu { precision, .. } => {
-            Box::new(TorchDecoder::load(decoder, file, substitute(precision), placement, flash)?)
+        Backend::Cpu { precision, batch_invariant, .. } => {
+            let target = substitute(precision, batch_invariant);
+            Box::new(TorchDecoder::load(decoder, file, target, placement, flash)?)
         }
         Backend::Torch(target) => Box::new(TorchDecoder::load(decoder, file, target, placement, flash)?),
     };

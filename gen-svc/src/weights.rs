@@ -36,6 +36,9 @@ pub struct TorchTarget {
     pub dtype: Kind,
     /// The size of the numbers of a layer's matrices.
     pub bits: WeightBits,
+    /// True if the results of a token must not depend on the other sequences of its step, as far as libtorch
+    /// allows.
+    pub batch_invariant: bool,
 }
 
 /// The size of the numbers of matrices.
@@ -51,7 +54,8 @@ pub enum WeightBits {
 
 impl TorchTarget {
     /// The CPU, in 32-bit floats.
-    pub const REFERENCE: Self = Self { device: Device::Cpu, dtype: Kind::Float, bits: WeightBits::Full };
+    pub const REFERENCE: Self =
+        Self { device: Device::Cpu, dtype: Kind::Float, bits: WeightBits::Full, batch_invariant: false };
 }
 
 /// A model's config, under the names of `config.json`, and its tensors, under the names of

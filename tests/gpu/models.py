@@ -18,6 +18,15 @@ SHAPES = {
         "num_attention_heads": 16,
         "tie_word_embeddings": True,
     },
+    # As many operations in a step as qwen3-1.7b, which compute next to nothing.
+    "launches": {
+        **QWEN3,
+        "hidden_size": 256,
+        "intermediate_size": 256,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 16,
+        "tie_word_embeddings": True,
+    },
     "qwen3-8b": {
         **QWEN3,
         "hidden_size": 4096,

@@ -31,6 +31,8 @@ import service  # noqa: E402
 
 # The largest difference of log probabilities between two correct computations in f32.
 F32_TOLERANCE = 3e-4
+# The largest difference of log probabilities whose logits are equal: the sums of the sampler.
+SAMPLER_TOLERANCE = 1e-5
 # How much larger than transformers' own the error of bf16 may be.
 BF16_FACTOR = 1.5
 NEW_TOKENS = 64
@@ -76,13 +78,21 @@ class Proof:
         """Returns the log of the last service."""
         return (self.work / "gen-svc.log").read_text()
 
+    def on_device(self, *options):
+        """Returns options of gen-svc, with the device unless they name one."""
+        device = [] if "--device" in options else ["--device", self.device]
+        runtime = ["--runtime", "torch"] if self.device == "cpu" else []
+        return [*device, *runtime, *options, *self.options]
+
     def serve(self, name, *options, environment=None):
         """Serves a model on the device."""
         log = self.work / "gen-svc.log"
-        device = [] if "--device" in options else ["--device", self.device]
-        runtime = ["--runtime", "torch"] if self.device == "cpu" else []
-        options = [*device, *runtime, *options, *self.options]
-        return service.serve(self.program, self.model(name), log, options, environment)
+        return service.serve(self.program, self.model(name), log, self.on_device(*options), environment)
+
+    def enqueued_steps(self, name, options, sequences, positions):
+        """Returns the milliseconds of steps that are launched without waits, by number of sequences."""
+        steps, options = self.size(64, 4), self.on_device(*options)
+        return service.enqueued_steps(self.program, self.model(name), options, sequences, positions, steps)
 
     def two_devices(self):
         """Returns a list of two devices for gen-svc, or None on a machine with one GPU."""
@@ -235,6 +245,31 @@ def bf16_error(proof, name):
     return {"ok": ok, "mean error": f"{error[0]:.4f}", "transformers'": f"{error[1]:.4f}", "positions": len(exact)}
 
 
+def differs(one, other):
+    """Returns true if two tokens, or their logits, are different."""
+    return one.id != other.id or abs(one.logprob - other.logprob) > SAMPLER_TOLERANCE
+
+
+def invariance(proof, name):
+    """Compares requests alone and together, with and without --batch-invariant. With it, none may differ."""
+    lengths = [200, 50, 333, 100, 20, 610, 7, 80]
+    prompts = models.prompts(proof.size(32, 6), lengths, proof.vocabulary(name), 11)
+
+    def messages(salt):
+        return [service.request(ids, proof.size(32, 6), logprobs=0, salt=salt) for ids in prompts]
+
+    found = {}
+    for title, options in (("without", []), ("with", ["--batch-invariant"])):
+        whole = ["--prefill-chunk", str(sum(map(len, prompts)))]
+        with proof.serve(name, "--dtype", "bf16", *whole, *options) as address:
+            alone = service.answers_in_turn(address, messages("alone")[:4])
+            together = service.answers(address, messages("together"))[:4]
+        pairs = [pair for a, b in zip(alone, together) for pair in zip(a.tokens, b.tokens)]
+        found[f"different {title}"] = sum(differs(a, b) for a, b in pairs)
+        found["tokens"] = len(pairs)
+    return {"ok": found["different with"] == 0, **found}
+
+
 # Phase 4
 
 
@@ -273,15 +308,17 @@ def decode(proof, name, options):
     found = {}
     counts = proof.size([1, 8, 32, 64, 128], [1, 4])
     room = max(counts) * (positions + 2 * tokens) * floors.pair_bytes(config) >> 20
-    places = ["--max-running", str(max(counts)), "--kv-memory-mib", str(room + 256)]
+    metrics = f"127.0.0.1:{service.free_port()}"
+    places = ["--max-running", str(max(counts)), "--kv-memory-mib", str(room + 256), "--metrics-listen", metrics]
     with proof.serve(name, *options, *places, environment=environment) as address:
         for sequences in counts:
             prompts = models.prompts(sequences, [positions], config.vocab_size, sequences)
             service.answers(address, [service.request(ids, 2) for ids in prompts])
-            before = waits(counter)
+            before, steps = waits(counter), service.computed_steps(metrics)
             started = time.monotonic()
             answers = service.answers(address, [service.request(ids, tokens) for ids in prompts])
             after, elapsed = waits(counter), time.monotonic() - started
+            steps = service.computed_steps(metrics) - steps
             rate = window_rate(answers)
             floor = floors.decode_bytes(config, sequences, positions + tokens / 2) / rates["bytes per second"]
             found[f"{sequences} sequences"] = {
@@ -289,10 +326,22 @@ def decode(proof, name, options):
                 "floor ms": round(1000 * floor, 2),
                 "step ms": round(1000 * sequences / rate, 2),
                 "share of floor": round(floor * rate / sequences, 3),
-                "waits per token step": round((after[0] - before[0]) / tokens, 2),
+                "waits per step": round((after[0] - before[0]) / steps, 3),
                 "share of time in waits": round((after[1] - before[1]) / elapsed, 3),
             }
+    enqueued = proof.enqueued_steps(name, options, counts, positions + tokens // 2)
+    for sequences in counts:
+        facts = found[f"{sequences} sequences"]
+        facts["step ms without waits"] = round(enqueued[sequences], 2)
+        facts["idle share"] = round(1 - enqueued[sequences] / facts["step ms"], 3)
     return found
+
+
+def launches(proof):
+    """Measures the time in which the host launches a step of qwen3-1.7b: that of a model with as many
+    operations, which computes next to nothing."""
+    steps = proof.enqueued_steps("launches", ["--dtype", "bf16"], proof.size([1, 32], [1]), proof.size(100, 20))
+    return {f"{sequences} sequences": f"{milliseconds:.2f} ms" for sequences, milliseconds in steps.items()}
 
 
 def prefill(proof, name, options):
@@ -341,11 +390,13 @@ def phase_3(proof):
     """The errors of bf16."""
     for name in ("qwen3-1.7b", "gemma3", "mixture"):
         proof.check(f"3 {name}", lambda: bf16_error(proof, name))
+        proof.check(f"3 {name} invariance", lambda: invariance(proof, name))
 
 
 def phase_4(proof):
     """Speed."""
     proof.check("4 machine", lambda: machine_rates(proof))
+    proof.check("4 launches", lambda: launches(proof))
     for name in ("qwen3-8b", "qwen3-1.7b", "mixture"):
         proof.check(f"4 {name} decode", lambda: decode(proof, name, ["--dtype", "bf16"]))
         proof.check(f"4 {name} prefill", lambda: prefill(proof, name, ["--dtype", "bf16"]))
@@ -355,7 +406,10 @@ def phase_4(proof):
 
 def table(results):
     """Returns the speeds as a table in Markdown."""
-    rows = ["| model | case | tokens/s or ms | share of the floor | transformers | ratio |", "|---|---|---|---|---|---|"]
+    rows = [
+        "| model | case | tokens/s or ms | share of the floor | idle share | transformers | ratio |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for name in ("qwen3-8b", "qwen3-1.7b", "mixture"):
         theirs = results.get(f"4 {name} transformers", {})
         for part in ("decode", "prefill"):
@@ -369,7 +423,7 @@ def table_row(name, case, own, other):
     """Returns the speed of one case, beside transformers' if that was measured."""
     unit = "tokens/s" if "tokens/s" in own else "ms"
     share = own.get("share of floor", own.get("share of rate"))
-    cells = [name, case, f"{own[unit]} {unit}", share]
+    cells = [name, case, f"{own[unit]} {unit}", share, own.get("idle share", "")]
     if other is None:
         return "| " + " | ".join(map(str, [*cells, "", ""])) + " |"
     ratio = own[unit] / other[unit] if unit == "tokens/s" else other[unit] / own[unit]

@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import pathlib
 import site
 import socket
 import subprocess
 import time
+import urllib.request
 
 import grpc
 
@@ -32,15 +34,39 @@ def free_port():
         return server.getsockname()[1]
 
 
+def variables(environment=None):
+    """Returns the environment in which gen-svc finds its libraries."""
+    paths = [str(path) for path in libraries()] + [os.environ.get("LD_LIBRARY_PATH", "")]
+    return {**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, paths)), **(environment or {})}
+
+
+def enqueued_steps(program, model, options, sequences, positions, steps):
+    """Returns the milliseconds of a decode step that is launched without waiting for the one before, by the
+    number of sequences."""
+    counts = ",".join(map(str, sequences))
+    sizes = ["--sequences", counts, "--positions", str(positions), "--steps", str(steps)]
+    command = [str(program), "time-steps", "--model", str(model), *sizes, *options]
+    run = subprocess.run(command, env=variables(), capture_output=True, text=True, timeout=START_SECONDS)
+    if run.returncode != 0:
+        raise RuntimeError(f"gen-svc time-steps ended with {run.returncode}: {run.stderr[-2000:]}")
+    lines = [json.loads(text) for text in run.stdout.splitlines()]
+    return {each["sequences"]: each["milliseconds"] for each in lines}
+
+
+def computed_steps(metrics):
+    """Returns the steps that a service has computed. `metrics` is the address of its metrics."""
+    with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=10) as page:
+        lines = page.read().decode().splitlines()
+    return sum(float(text.rsplit(" ", 1)[1]) for text in lines if text.startswith("tandem_engine_steps_total"))
+
+
 @contextlib.contextmanager
 def serve(program, model, log, options, environment=None):
     """Serves a model, and yields the address once it is loaded."""
     address = f"127.0.0.1:{free_port()}"
-    paths = [str(path) for path in libraries()] + [os.environ.get("LD_LIBRARY_PATH", "")]
-    variables = {**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, paths)), **(environment or {})}
     command = [str(program), "serve", "--model", str(model), "--listen", address, *options]
     with open(log, "w") as file:
-        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=variables)
+        process = subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, env=variables(environment))
     try:
         wait_until_loaded(process, address, log)
         yield address

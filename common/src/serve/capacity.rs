@@ -4,7 +4,7 @@ use http::{Request, Response};
 use tonic::Status;
 use tonic::body::Body;
 
-use super::caller::{Caller, Peer};
+use super::caller::Caller;
 use super::health::is_health;
 use super::health_capacity::{HealthCapacity, HealthLimit, PeerPermits};
 use crate::call_layer::{BodyGuard, CallWork, on_body_end};

@@ -51,6 +51,7 @@ Examples:
   cargo xtask bench generate --only decode,prefill              two of: decode, prefill, latency, grpc, prefix, quality, memory
   cargo xtask bench generate --only vision                      images, with models of random weights
   cargo xtask bench generate --only operations                  operations of libtorch in a decode step
+  cargo xtask bench generate --only batch                       libtorch at batch 32, compared with transformers
   cargo xtask bench generate --modes keep --rounds 1            one of: keep, f32, bf16, int8, int4; a quick look
   cargo xtask bench generate --systems tandem,llama.cpp         without transformers
   cargo xtask bench generate --model MODEL.gguf --tokens 64     another model, fewer tokens

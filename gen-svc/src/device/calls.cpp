@@ -1,6 +1,7 @@
-// Calls of libtorch for GPUs: its allocator, and events. tch does not bind them, and their interfaces are
+// Calls of libtorch for GPUs: its allocator, its settings, and events. tch does not bind them, and their interfaces are
 // classes of C++. The headers declare them for every device, so that no headers of CUDA are needed.
 
+#include <ATen/Context.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -26,6 +27,12 @@ extern "C" bool tandem_cuda_empty_cache() noexcept {
   } catch (...) {
     return false;
   }
+}
+
+// Lets products of 16-bit numbers add their parts in 32 bits.
+extern "C" void tandem_sum_precisely() noexcept {
+  at::globalContext().setAllowBF16ReductionCuBLAS(false);
+  at::globalContext().setAllowFP16ReductionCuBLAS(false);
 }
 
 // Writes the free and the total memory of a GPU in bytes. Returns false as above.

@@ -25,8 +25,8 @@ pub(super) fn resolve(config: &Config) -> Result<Backend, Error> {
     let is_torch = config.runtime == RuntimeChoice::Torch || config.dtype == DtypeChoice::F16;
     if config.devices.is_cpu() && !is_torch {
         require_one(&config.devices)?;
-        let precision = precision(config.dtype, config.quantize)?;
-        return Ok(Backend::Cpu { precision, threads: threads(config.threads) });
+        let (threads, batch_invariant) = (threads(config.threads), config.batch_invariant);
+        return Ok(Backend::Cpu { precision: precision(config.dtype, config.quantize)?, threads, batch_invariant });
     }
     let device = devices(&config.devices)?.first().copied().unwrap_or(Device::Cpu);
     let bits = bits(config.quantize)?;
@@ -40,7 +40,7 @@ pub(super) fn resolve(config: &Config) -> Result<Backend, Error> {
     if device.is_cuda() && bits == WeightBits::Int4 && dtype != Kind::BFloat16 {
         return Err(Error::QuantizeGpuDtype);
     }
-    Ok(Backend::Torch(TorchTarget { device, dtype, bits }))
+    Ok(Backend::Torch(TorchTarget { device, dtype, bits, batch_invariant: config.batch_invariant }))
 }
 
 /// Returns the configured devices, in order.

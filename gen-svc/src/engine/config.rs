@@ -53,6 +53,9 @@ pub struct Config {
     /// True if a step may be launched on the device before the tokens of the last one are known on the
     /// host. None: on a GPU.
     pub overlap_steps: Option<bool>,
+    /// True if the results of a token must not depend on the other sequences of its step, as far as libtorch
+    /// allows.
+    pub batch_invariant: bool,
     /// The limits of images.
     pub media: MediaLimits,
     /// The hosts of images at URLs.
@@ -88,15 +91,16 @@ impl Default for Config {
             runtime: RuntimeChoice::Auto,
             threads: 0,
             max_queue: 256,
-            max_running: 64,
+            max_running: DeviceList::default().default_max_running(),
             max_prompt_tokens: None,
             max_output_tokens: None,
             default_output_tokens: None,
-            prefill_chunk: 512,
+            prefill_chunk: DeviceList::default().default_prefill_chunk(),
             max_priority: i32::MAX,
             kv_memory: None,
             gpu_memory: 0.9,
             overlap_steps: None,
+            batch_invariant: false,
             media: MediaLimits::default(),
             image_hosts: ImageHosts::default(),
             event_buffer: 64,
@@ -203,6 +207,20 @@ impl DeviceList {
     #[must_use]
     pub fn is_cpu(&self) -> bool {
         self.0.contains(&DeviceChoice::Cpu)
+    }
+
+    /// Returns the default of [`Config::max_running`]. A GPU reads a matrix in about the time that it computes
+    /// 128 rows.
+    #[must_use]
+    pub fn default_max_running(&self) -> usize {
+        if self.is_cpu() { 64 } else { 128 }
+    }
+
+    /// Returns the default of [`Config::prefill_chunk`]. A GPU needs more rows to compute at its full rate, and
+    /// computes them in less time.
+    #[must_use]
+    pub fn default_prefill_chunk(&self) -> usize {
+        if self.is_cpu() { 512 } else { 2048 }
     }
 }
 

@@ -89,6 +89,7 @@ fn log_loaded(
         device = served.device,
         dtype = served.dtype,
         quantization = served.quantization,
+        batch_invariant = config.batch_invariant,
         threads,
         kernels = IsaLevel::detect().name(),
         context,

@@ -37,6 +37,8 @@ pub struct Gauges {
     pub tokens: u64,
     /// Outputs preempted since the start.
     pub preemptions: u64,
+    /// Steps computed since the start.
+    pub steps: u64,
     /// Blocks of the KV cache.
     pub kv_blocks: Usage,
 }
@@ -168,6 +170,7 @@ pub(super) fn observe(limits: EngineLimits, gauges: impl Fn() -> Option<Gauges> 
     gauge(&meter, "tandem.engine.kv.block_size", "{token}", block_size, &source, |it| it.kv_blocks.positions as u64);
     counter(&meter, "tandem.engine.generated_tokens", "{token}", "Generated tokens.", &source, |it| it.tokens);
     counter(&meter, "tandem.engine.preemptions", "{output}", "Preempted outputs.", &source, |it| it.preemptions);
+    counter(&meter, "tandem.engine.steps", "{step}", "Computed steps.", &source, |it| it.steps);
     let held = Arc::clone(&source);
     meter
         .f64_observable_gauge("tandem.engine.kv.use")

@@ -50,7 +50,9 @@ pub(super) struct EngineThread {
     launched: Option<DeviceStep>,
     /// True if a step may be launched before the last one is finished.
     overlaps: bool,
-    /// Steps launched on a device since the start.
+    /// Steps launched on a device since the start, failed ones included.
+    launches: u64,
+    /// Steps computed since the start.
     steps: u64,
     /// The end of the last of them.
     finished: Option<Instant>,
@@ -83,6 +85,7 @@ impl EngineThread {
             scheduler,
             launched: None,
             overlaps,
+            launches: 0,
             steps: 0,
             finished: None,
             shared,
@@ -253,13 +256,14 @@ impl EngineThread {
 
     /// Computes a step once, with rows on the host. Returns the number of rows of each chunk.
     fn forward_on_host(&mut self, counts: &[usize]) -> Result<Vec<usize>, Error> {
-        let Self { model, logits, scheduler, pace, .. } = self;
+        let Self { model, logits, scheduler, pace, steps, .. } = self;
         let start = Instant::now();
         let rows = with_chunks(scheduler, counts, |chunks| {
             model.forward(chunks, logits)?;
             Ok::<_, Error>(chunks.iter().map(|chunk| chunk.logit_rows().len()).collect())
         })?;
         pace.observe(counts.iter().sum(), start.elapsed());
+        *steps += 1;
         Ok(rows)
     }
 
@@ -309,8 +313,8 @@ impl EngineThread {
 
     /// Launches a step once. `last` is the step before, if it is not finished.
     fn launch(&mut self, counts: &[usize], last: Option<&DeviceStep>) -> Result<DeviceStep, Error> {
-        self.steps += 1;
-        let number = self.steps;
+        self.launches += 1;
+        let number = self.launches;
         self.with_parts(|parts| DeviceStep::launch(parts, counts, number, last))
     }
 
@@ -325,6 +329,7 @@ impl EngineThread {
         let now = Instant::now();
         self.finished = Some(now);
         self.pace.observe(tokens, now - start);
+        self.steps += 1;
         self.sampled += sampled as u64;
         self.shared.metrics.rows_sampled("device", on_device);
         self.shared.metrics.rows_sampled("host", on_host);
@@ -362,6 +367,7 @@ impl EngineThread {
             running: self.scheduler.running.len(),
             tokens: self.sampled,
             preemptions: self.scheduler.preemptions,
+            steps: self.steps,
             kv_blocks: self.scheduler.pool.usage(),
         });
     }

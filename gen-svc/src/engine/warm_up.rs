@@ -1,4 +1,4 @@
-//! A step of the largest shapes, after which libtorch has taken the memory that steps need.
+//! Steps of the largest shapes, after which libtorch has taken the memory that steps need.
 
 use tch::Tensor;
 
@@ -14,7 +14,8 @@ use crate::sampling::device::{DeviceSampler, Draw, History, RowPlan, TokenPlan};
 const LOGPROBS: usize = 20;
 
 /// Runs a step with a whole chunk of a prompt and a token of every other sequence that may run. Its KV
-/// cache has room for this step only.
+/// cache has room for this step only. If steps overlap, runs two: the rows of logits of a step are kept
+/// while the next one is computed.
 ///
 /// # Errors
 /// The backend's: the step exceeds the device's memory.
@@ -28,13 +29,18 @@ pub fn run(model: &mut dyn Model, limits: EngineLimits) -> Result<(), Error> {
     let (of_prompt, of_decodes) = blocks.split_at(prompt_blocks);
     let mut chunks: Vec<_> = of_decodes.chunks(1).map(|block| chunk(&tokens[..1], block)).collect();
     chunks.push(chunk(&tokens, of_prompt));
+    let _kept = limits.overlaps_steps.then(|| step(model, &chunks, vocabulary)).transpose()?;
+    step(model, &chunks, vocabulary).map(drop)
+}
+
+/// Computes a step and samples its rows. Returns the rows, if they are on the device.
+fn step(model: &mut dyn Model, chunks: &[SequenceChunk<'_>], vocabulary: usize) -> Result<Option<Tensor>, Error> {
     let mut logits = Logits::default();
     logits.stay_with(Upload::default(), None);
-    model.forward(&chunks, &mut logits)?;
-    match logits.take_from_device() {
-        None => Ok(()),
-        Some(DeviceRows { rows, .. }) => sample(&rows, vocabulary),
-    }
+    model.forward(chunks, &mut logits)?;
+    let Some(DeviceRows { rows, .. }) = logits.take_from_device() else { return Ok(None) };
+    sample(&rows, vocabulary)?;
+    Ok(Some(rows))
 }
 
 fn chunk<'a>(tokens: &'a [u32], blocks: &'a [BlockId]) -> SequenceChunk<'a> {

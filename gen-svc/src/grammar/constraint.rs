@@ -38,7 +38,7 @@ impl Mask {
 }
 
 /// Why the tokens that may follow are not known. The output cannot continue.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum MaskError {
     /// The grammar needs more memory or time than a step may cost.
     #[error("the grammar is too costly: {0}")]
@@ -113,8 +113,8 @@ enum State {
     Computed(Done),
     /// The mask is returned, and the next token is not chosen yet.
     Idle(Box<TokenParser>),
-    /// The library failed, and the state is lost.
-    Failed,
+    /// The output cannot continue.
+    Failed(MaskError),
 }
 
 /// A worker's result: the state after the token, and the tokens that may follow.
@@ -137,7 +137,7 @@ impl Constraint {
 
     /// Adds the chosen token. A worker computes the next mask.
     pub fn advance(&mut self, token: u32) {
-        self.state = match std::mem::replace(&mut self.state, State::Failed) {
+        self.state = match self.take() {
             State::Idle(parser) => self.workers.send(&self.caller, MaskInput::Token(parser, token)),
             other => other,
         };
@@ -145,7 +145,7 @@ impl Constraint {
 
     /// Adds the last token. Returns true if the output is complete with it.
     pub fn completes_with(&mut self, token: u32) -> bool {
-        let State::Idle(mut parser) = std::mem::replace(&mut self.state, State::Failed) else { return false };
+        let State::Idle(mut parser) = self.take() else { return false };
         consume(&mut parser, token).is_ok() && is_complete(&parser)
     }
 
@@ -162,17 +162,27 @@ impl Constraint {
     }
 
     /// Returns the tokens that may follow, once they are computed. [`Self::advance`] must be called
-    /// between two calls.
+    /// between two calls. An error is returned by later calls too: a step that is tried again asks again.
     ///
     /// # Errors
     /// The grammar exceeds a limit, or the library failed.
     pub fn mask(&mut self) -> Result<Mask, MaskError> {
-        let State::Computed(done) = std::mem::replace(&mut self.state, State::Failed) else {
-            return Err(failed("the grammar's state is lost"));
-        };
-        let (parser, mask) = done?;
-        self.state = State::Idle(parser);
-        Ok(mask)
+        match self.take() {
+            State::Computed(Ok((parser, mask))) => {
+                self.state = State::Idle(parser);
+                Ok(mask)
+            }
+            State::Computed(Err(error)) | State::Failed(error) => {
+                self.state = State::Failed(error.clone());
+                Err(error)
+            }
+            State::Computing(_) | State::Idle(_) => Err(failed("the grammar's state is lost")),
+        }
+    }
+
+    /// Takes the state. Until it is replaced, it is lost.
+    fn take(&mut self) -> State {
+        std::mem::replace(&mut self.state, State::Failed(failed("the grammar's state is lost")))
     }
 }
 

@@ -31,7 +31,9 @@ mod paged;
 mod part;
 mod pieces;
 mod reach;
+mod rows;
 mod runs;
+mod stack;
 mod step;
 
 pub use check::{AttentionCase, AttentionDifference};
@@ -41,6 +43,7 @@ use layers::{Linear, RmsNorm, scaled, softcap};
 use load::Loader;
 use methods::Methods;
 use part::Part;
+use rows::ProductRows;
 use step::{Batch, PartInputs, StartInputs};
 
 /// A loaded model.
@@ -48,6 +51,7 @@ use step::{Batch, PartInputs, StartInputs};
 pub(super) struct TorchDecoder {
     description: Decoder,
     dtype: Kind,
+    rows: ProductRows,
     /// `[V, E]`, on the first device.
     embeddings: Tensor,
     /// On the first device.
@@ -66,7 +70,7 @@ pub(super) struct TorchDecoder {
 struct StepInputs {
     start: StartInputs,
     parts: Vec<PartInputs>,
-    /// `[R]`, the rows whose logits are requested. `None`: there are no such rows.
+    /// `[R]`, the rows whose logits are requested, then padding. `None`: there are no such rows.
     wanted: Option<Tensor>,
     /// The numbers that the last device received.
     sent: Sent,
@@ -81,6 +85,9 @@ impl TorchDecoder {
         placement: &Placement,
         flash: Option<FlashOperation>,
     ) -> Result<Self, Error> {
+        if target.batch_invariant {
+            device::sum_precisely();
+        }
         let loader = |device| Loader::new(file, TorchTarget { device, ..target });
         let ends = ends(placement, target.device);
         let [first, last] = ends.map(loader);
@@ -88,8 +95,8 @@ impl TorchDecoder {
         let embeddings = first.weight(&description.embeddings)?;
         let head = match &description.head {
             Some(head) => Linear::head(&last, head)?,
-            None if parts.len() == 1 => Linear::tied(embeddings.shallow_clone()),
-            None => Linear::tied(device::copied(&embeddings, ends[1])?),
+            None if parts.len() == 1 => Linear::tied(embeddings.shallow_clone(), target),
+            None => Linear::tied(device::copied(&embeddings, ends[1])?, target),
         };
         Ok(Self {
             embeddings,
@@ -99,13 +106,14 @@ impl TorchDecoder {
             head,
             description,
             dtype: target.dtype,
+            rows: ProductRows::of(target),
             ends,
         })
     }
 
     /// Sends the inputs of chunks in one upload to each device. The last device receives `upload` too.
     fn send(&self, chunks: &[SequenceChunk<'_>], upload: Upload) -> Result<StepInputs, Error> {
-        let batch = Batch::new(chunks);
+        let batch = Batch::new(chunks, self.rows);
         let last = self.parts.len() - 1;
         let mut uploads: Vec<Upload> = (0..last).map(|_| Upload::default()).chain([upload]).collect();
         let start = StartInputs::plan(&batch, (&self.description, self.dtype), &mut uploads[0]);
@@ -213,12 +221,13 @@ impl Model for TorchDecoder {
             logits.resize(0, vocabulary);
             return Ok(());
         };
-        let rows = self.logits(&hidden.f_index_select(0, &wanted)?)?;
+        let requested: usize = chunks.iter().map(|chunk| chunk.logit_rows().len()).sum();
+        let rows = self.logits(&hidden.f_index_select(0, &wanted)?)?.f_narrow(0, 0, requested as i64)?;
         if stays {
             logits.keep_with(DeviceRows { rows, sent });
             return Ok(());
         }
-        let values = logits.resize(wanted.numel(), vocabulary);
+        let values = logits.resize(requested, vocabulary);
         Ok(rows.f_to_device(Device::Cpu)?.f_copy_data(values, values.len())?)
     }
 }

@@ -2,6 +2,7 @@
 
 mod args;
 mod bandwidth;
+mod batch;
 mod bench;
 mod grpc;
 mod latency;
@@ -40,7 +41,10 @@ pub(crate) async fn measure(args: &Generate) -> Result<()> {
     if args.only.contains(&Part::Operations) {
         operations::measure(args)?;
     }
-    if args.only.iter().all(|part| [Part::Vision, Part::Operations].contains(part)) {
+    if args.only.contains(&Part::Batch) {
+        batch::measure(args).await?;
+    }
+    if args.only.iter().all(|part| [Part::Vision, Part::Operations, Part::Batch].contains(part)) {
         return Ok(());
     }
     println!(
@@ -62,7 +66,7 @@ pub(crate) async fn measure(args: &Generate) -> Result<()> {
             Part::Grpc => grpc::measure(&mut bench).await,
             Part::Prefix => prefix::measure(&mut bench).await,
             Part::Quality => quality::measure(&mut bench).await?,
-            Part::Memory | Part::Vision | Part::Operations => {} // Last, and first.
+            Part::Memory | Part::Vision | Part::Operations | Part::Batch => {} // Last, and first.
         }
         bench.bandwidth.measure();
     }

@@ -1,7 +1,8 @@
 // Counts the operations that a process asks of libtorch itself: not those inside of others, and no views.
 // Copies between host and device are named so, also on a CPU: `upload` makes a tensor of numbers of the
 // host, `download` asks for a tensor on another device. A step begins with an embedding. At exit it writes the operations of each step to the file
-// TANDEM_OPERATIONS, one step per line: name=count, separated by spaces.
+// TANDEM_OPERATIONS, one step per line: name=count, separated by spaces. With TANDEM_ROWS, the name of a
+// product is followed by its number of rows: name[rows].
 #include <ATen/record_function.h>
 
 #include <cstdlib>
@@ -39,6 +40,15 @@ bool is_given(const at::RecordFunction& function, std::size_t index) {
   return index < inputs.size() && !inputs[index].isNone();
 }
 
+// Returns the rows of a product: those of its first argument.
+std::string rows_of(const at::RecordFunction& function, std::string_view name) {
+  static const bool is_wanted = std::getenv("TANDEM_ROWS") != nullptr;
+  if (!is_wanted || (name != "aten::linear" && name != "aten::_grouped_mm")) return "";
+  const auto inputs = function.inputs();
+  if (inputs.empty() || !inputs[0].isTensor()) return "";
+  return "[" + std::to_string(inputs[0].toTensor().size(0)) + "]";
+}
+
 std::string_view name_of(const at::RecordFunction& function) {
   const std::string_view name = function.name();
   // tch creates tensors of the host's numbers without a device, and all others with one.
@@ -56,7 +66,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   if (VIEWS.count(name) > 0) return nullptr;
   const std::lock_guard lock(record->mutex);
   if (name == "aten::embedding") record->steps.emplace_back();
-  ++record->steps.back()[std::string(name)];
+  ++record->steps.back()[std::string(name) + rows_of(function, name)];
   return nullptr;
 }
 

@@ -27,6 +27,7 @@ pub type Operations = BTreeMap<String, u32>;
 pub struct Counter {
     library: PathBuf,
     folder: TempDir,
+    has_rows: bool,
 }
 
 impl Counter {
@@ -45,7 +46,13 @@ impl Counter {
         compiler.arg("-L").arg(libtorch.join("lib")).args(["-ltorch_cpu", "-lc10"]);
         let status = compiler.status().context("cannot run c++, a C++ compiler")?;
         ensure!(status.success(), "the counter of operations does not compile");
-        Ok(Self { library, folder })
+        Ok(Self { library, folder, has_rows: false })
+    }
+
+    /// Returns the counter, which adds the number of rows to the names of products.
+    #[must_use]
+    pub fn with_rows(self) -> Self {
+        Self { has_rows: true, ..self }
     }
 
     /// Returns the operations of a decode step of this many greedy sequences of like lengths, in f32.
@@ -71,6 +78,22 @@ impl Counter {
         settings: &Value,
         arguments: &[&str],
     ) -> Result<Operations> {
+        most_frequent(self.steps(gen_svc, model, sequences, embeddings, settings, arguments)?)
+    }
+
+    /// Returns the operations of every step.
+    ///
+    /// # Errors
+    /// gen-svc fails.
+    pub fn steps(
+        &self,
+        gen_svc: &Path,
+        model: &Path,
+        sequences: usize,
+        embeddings: usize,
+        settings: &Value,
+        arguments: &[&str],
+    ) -> Result<Vec<Operations>> {
         let path = self.folder.path().join("steps");
         let mut command = Command::new(gen_svc);
         command.args(["generate", "--runtime", "torch", "--dtype", "f32", "--threads", "1", "--kv-memory-mib", "64"]);
@@ -79,13 +102,16 @@ impl Counter {
             .arg(model)
             .args(arguments);
         command.env("LD_PRELOAD", &self.library).env("TANDEM_OPERATIONS", &path);
+        if self.has_rows {
+            command.env("TANDEM_ROWS", "1");
+        }
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("cannot run gen-svc")?;
         let requests: String = (0..sequences).map(|sequence| request(sequence, settings)).collect();
         child.stdin.take().context("no stdin")?.write_all(requests.as_bytes())?;
         ensure!(child.wait()?.success(), "gen-svc failed; see its messages above");
         // What precedes the first step loads the model.
         let steps: Vec<_> = fs::read_to_string(path)?.lines().skip(1).map(operations).collect();
-        most_frequent(steps.chunks_exact(embeddings).map(sum))
+        Ok(steps.chunks_exact(embeddings).map(sum).collect())
     }
 }
 
@@ -111,9 +137,9 @@ fn sum(parts: &[Operations]) -> Operations {
     sum
 }
 
-fn most_frequent(steps: impl Iterator<Item = Operations>) -> Result<Operations> {
+fn most_frequent(steps: Vec<Operations>) -> Result<Operations> {
     let mut counts: BTreeMap<Operations, usize> = BTreeMap::new();
-    steps.for_each(|step| *counts.entry(step).or_default() += 1);
+    steps.into_iter().for_each(|step| *counts.entry(step).or_default() += 1);
     let most = counts.into_iter().max_by_key(|(_, count)| *count);
     most.filter(|(_, count)| *count > 1).map(|(step, _)| step).context("no step repeats")
 }

@@ -26,6 +26,7 @@ mod devices;
 mod flash;
 mod gguf;
 mod images;
+mod invariant;
 mod operations;
 mod quantized;
 
@@ -193,10 +194,15 @@ struct Setup {
 const TORCH: Setup = Setup { backend: Backend::Torch(TorchTarget::REFERENCE), flash: None, devices: 1 };
 const TORCH_WITH_FLASH: Setup = Setup { flash: Some(EXACT), ..TORCH };
 const TORCH_DIVIDED: Setup = Setup { devices: 2, ..TORCH };
-const KERNELS: Setup = Setup { backend: Backend::Cpu { precision: Precision::F32, threads: 2 }, ..TORCH };
+const KERNELS: Setup =
+    Setup { backend: Backend::Cpu { precision: Precision::F32, threads: 2, batch_invariant: false }, ..TORCH };
+
+/// Results do not depend on the other sequences of a step.
+const INVARIANT: Setup =
+    Setup { backend: Backend::Torch(TorchTarget { batch_invariant: true, ..TorchTarget::REFERENCE }), ..TORCH };
 
 /// Those whose results are compared with the goldens.
-const SETUPS: [Setup; 4] = [TORCH, TORCH_WITH_FLASH, TORCH_DIVIDED, KERNELS];
+const SETUPS: [Setup; 5] = [TORCH, TORCH_WITH_FLASH, TORCH_DIVIDED, INVARIANT, KERNELS];
 
 fn load(path: &Path, setup: Setup) -> Box<dyn Model> {
     try_load(path, setup).unwrap_or_else(|error| panic!("{}: {}", path.display(), error.chain()))
@@ -274,7 +280,7 @@ fn sharded_and_half_precision_files_give_the_same_logits() {
 fn bf16_logits_stay_near_f32_logits() {
     for case in CASES.iter() {
         let torch = Backend::Torch(TorchTarget { dtype: Kind::BFloat16, ..TorchTarget::REFERENCE });
-        for backend in [torch, Backend::Cpu { precision: Precision::Bf16, threads: 2 }] {
+        for backend in [torch, Backend::Cpu { precision: Precision::Bf16, threads: 2, batch_invariant: false }] {
             let tolerance = if case.name.starts_with("gemma4") { 0.5 } else { 0.25 };
             let setup = Setup { backend, ..TORCH };
             assert_near(case, case.whole(&case.config, "F32").path(), setup, tolerance, "computed in bf16");

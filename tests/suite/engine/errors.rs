@@ -33,7 +33,6 @@ fn an_error_of_a_load_has_one_text_for_the_operator() {
         Error::Device { device: "cuda:9".to_owned(), problem: "the problem".to_owned() },
         Error::QuantizeDevice { quantize: "keep" },
         Error::QuantizeGpuDtype,
-        Error::QuantizeExperts,
         Error::NotFinite,
         Error::NoKvMemory,
         Error::Kernels(tandem_kernels::Error::Memory { bytes: Some(8) }),

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use gen_svc::args::{Args, Command};
 use gen_svc::device::DeviceMemory;
 use gen_svc::engine::{Config, EngineLimits, GpuMemory, warm_up};
@@ -53,6 +53,28 @@ fn the_share_is_above_zero_and_at_most_one() {
     assert_eq!(Config::new(default_model()).gpu_memory, 0.9);
 }
 
+#[test]
+fn a_gpu_has_defaults_of_its_own() {
+    let sizes = |arguments: &[&str]| {
+        let command = ["gen-svc", "serve", "--model", "m"].into_iter().chain(arguments.iter().copied());
+        match Args::try_parse_from(command).expect("arguments").command {
+            Command::Serve(serve) => {
+                let config = Config::from(serve.engine);
+                (config.max_running, config.prefill_chunk)
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(sizes(&[]), (64, 512));
+    assert_eq!(sizes(&["--device", "cuda:1"]), (128, 2048));
+    assert_eq!(sizes(&["--device", "cuda", "--max-running", "7", "--prefill-chunk", "9"]), (7, 9));
+    let help = Args::command().find_subcommand("serve").expect("it exists").clone().render_long_help().to_string();
+    let stated: String = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for default in ["[default: 64, on a GPU 128]", "[default: 512, on a GPU 2048]", "[default: false, on a GPU true]"] {
+        assert!(stated.contains(default), "{default}");
+    }
+}
+
 const LIMITS: EngineLimits = EngineLimits {
     max_queue: 1,
     max_running: 5,
@@ -66,17 +88,21 @@ const LIMITS: EngineLimits = EngineLimits {
 
 #[test]
 fn the_memory_is_measured_after_a_step_of_the_largest_shapes() {
-    let steps = Arc::<Mutex<Vec<Vec<usize>>>>::default();
-    let log = Arc::clone(&steps);
-    let (mut model, _) = FaultyModel::boxed(&served_model(), move |chunks: &[SequenceChunk<'_>]| {
-        assert!(chunks.iter().all(|chunk| chunk.logits == LogitsFor::Last));
-        let has_room = |chunk: &SequenceChunk<'_>| chunk.tokens.len() <= chunk.blocks.len() * gen_svc::cache::BLOCK;
-        assert!(chunks.iter().all(has_room));
-        log.lock().expect("no panic").push(chunks.iter().map(|chunk| chunk.tokens.len()).collect());
-        None
-    });
-    warm_up(model.as_mut(), LIMITS).expect("it computes");
-    assert_eq!(*steps.lock().expect("no panic"), [[1, 1, 1, 1, 40]]);
+    let largest = [1, 1, 1, 1, 40];
+    // The rows of an overlapped step are kept while the next one is computed.
+    for (overlaps_steps, expected) in [(false, vec![largest]), (true, vec![largest; 2])] {
+        let steps = Arc::<Mutex<Vec<Vec<usize>>>>::default();
+        let log = Arc::clone(&steps);
+        let (mut model, _) = FaultyModel::boxed(&served_model(), move |chunks: &[SequenceChunk<'_>]| {
+            assert!(chunks.iter().all(|chunk| chunk.logits == LogitsFor::Last));
+            let has_room = |chunk: &SequenceChunk<'_>| chunk.tokens.len() <= chunk.blocks.len() * gen_svc::cache::BLOCK;
+            assert!(chunks.iter().all(has_room));
+            log.lock().expect("no panic").push(chunks.iter().map(|chunk| chunk.tokens.len()).collect());
+            None
+        });
+        warm_up(model.as_mut(), EngineLimits { overlaps_steps, ..LIMITS }).expect("it computes");
+        assert_eq!(*steps.lock().expect("no panic"), expected);
+    }
     // The sampler's workspace is part of it.
     let mut on_device: Box<dyn Model> = FaultyModel::sound(&served_model(), true);
     warm_up(on_device.as_mut(), LIMITS).expect("it computes");

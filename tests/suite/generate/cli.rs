@@ -65,6 +65,29 @@ fn jsonl_answers_keep_order_and_match_transformers() {
     }
 }
 
+#[test]
+fn steps_without_waits_are_timed_for_each_number_of_sequences() {
+    let time = |positions: &str| {
+        let mut command = Command::new(binary("gen-svc"));
+        command.arg("time-steps").arg("--model").arg(default_model()).args(["--dtype", "f32", "--steps", "2"]);
+        command.args(["--sequences", "1,3", "--positions", positions]).output().expect("gen-svc runs")
+    };
+    let output = time("20");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines: Vec<Value> = output
+        .stdout
+        .split(|&byte| byte == b'\n')
+        .filter(|line| !line.is_empty())
+        .map(|line| serde_json::from_slice(line).expect("JSON"))
+        .collect();
+    assert_eq!(lines.iter().map(|line| line["sequences"].as_u64()).collect::<Vec<_>>(), [Some(1), Some(3)]);
+    assert!(lines.iter().all(|line| line["milliseconds"].as_f64().is_some_and(|time| time > 0.0)), "{lines:?}");
+    let output = time("1000000000");
+    assert_eq!(output.status.code(), Some(1));
+    let problem = String::from_utf8(output.stderr).expect("UTF-8");
+    error_texts::check("generate/time-steps", problem.lines().last().unwrap_or_default());
+}
+
 /// A line, and the reason and field of its error.
 #[rustfmt::skip]
 const BAD_LINES: &[(&[u8], &str, Option<&str>)] = &[

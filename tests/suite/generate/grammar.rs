@@ -3,16 +3,17 @@
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gen_svc::engine::{Config, Engine, Event, FinishReason};
 use gen_svc::error::Error;
-use gen_svc::grammar::Grammar;
+use gen_svc::grammar::{Constraint, Grammar, Mask, MaskError};
 use gen_svc::request::{GenerateRequest, Input, SamplingOptions, StopOptions};
 use serde_json::{Value, json};
 use tandem_common::status::Reason;
 use tandem_model_files::tokenizer::{CancelScope, TokenizerError};
-use tandem_tests::{binary, default_model, error_texts, goldens};
+use tandem_tests::{Random, binary, default_model, error_texts, goldens};
+use tandem_tests_full::faulty_model::served_with_all_tokens;
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
@@ -304,18 +305,43 @@ fn grammar_beyond_the_queue_of_grammars_is_refused() {
     }
 }
 
+/// A deterministic automaton of this expression has millions of states.
+const TOO_COSTLY: &str = ".*[aeiou].{24}[xyz].*[aeiou].{24}q";
+
 #[test]
 fn output_whose_grammar_becomes_too_costly_ends_with_its_own_reason() {
     let engine = engine(|_| {});
-    // A deterministic automaton of this expression has millions of states.
-    let grammar = || Grammar::Regex(".*[aeiou].{24}[xyz].*[aeiou].{24}q".to_owned());
-    let mut request = request(grammar(), 0);
+    let mut request = request(Grammar::Regex(TOO_COSTLY.to_owned()), 0);
     request.sampling.temperature = Some(0.0);
     request.stop.max_new_tokens = Some(400);
     let (text, reason) = texts(submit(&engine, request)).remove(0);
     assert_eq!(reason, FinishReason::GrammarLimit, "{text:?}");
     assert!(!text.is_empty() && !text.contains('\n'), "{text:?}");
     assert_eq!(answer(&engine, Grammar::Choice(vec!["still here".to_owned()]), 0), "still here");
+}
+
+/// A step that exceeds the device's memory is computed again, and asks for the tokens of a grammar again.
+#[test]
+fn a_grammar_at_its_limit_is_so_each_time_that_it_is_asked() {
+    let grammar = served_with_all_tokens().grammars.compile(&Grammar::Regex(TOO_COSTLY.to_owned()));
+    let mut constraint = Constraint::start(&grammar.expect("it is compiled"), &"caller".into());
+    let mut ask = |token: Option<u32>| {
+        token.into_iter().for_each(|token| constraint.advance(token));
+        assert!(constraint.is_computed_by(Instant::now() + Duration::from_secs(100)), "no mask is computed");
+        constraint.mask()
+    };
+    let mut random = Random(7);
+    let mut mask = ask(None);
+    for _ in 0..400 {
+        let Ok(Mask::Tokens(words)) = &mask else { break };
+        let allowed: Vec<u32> =
+            (0..words.len() as u32 * 32).filter(|id| words[*id as usize / 32] >> (id % 32) & 1 == 1).collect();
+        mask = ask(Some(allowed[random.below(allowed.len() as u64) as usize]));
+    }
+    assert!(matches!(mask, Err(MaskError::Limit(_))), "{mask:?}");
+    for _ in 0..2 {
+        assert!(matches!(ask(None), Err(MaskError::Limit(_))), "it is another error when asked again");
+    }
 }
 
 #[test]

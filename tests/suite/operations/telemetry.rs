@@ -413,6 +413,7 @@ async fn telemetry_contains_trace_ids_and_no_caller_text() {
         "tandem_engine_load_duration_seconds",
         "tandem_engine_max_running",
         "tandem_engine_max_queued",
+        "tandem_engine_steps_total",
         "tandem_server_connections",
     ];
     for name in gauges.into_iter().chain(["process_resident_memory_bytes", "process_cpu_seconds_total"]) {

@@ -59,7 +59,8 @@ impl Attention {
         let qkv = self.qkv.forward(x)?.f_view([x.size2()?.0, -1, self.head_size])?; // [T, H + 0 to 2 K, D]
         let q = self.queries(&qkv, call)?;
         let attention = call.runs.attention[self.method].as_ref();
-        self.output.forward(&call.kv.attend(self.layer, attention, &q, self.scale)?)
+        let attended = call.kv.attend(self.layer, attention, &q, self.scale)?;
+        self.output.forward(&call.runs.with_padding(attended)?)
     }
 
     /// Writes the keys and values, if the layer computes them. Returns the queries, `[T, H, D]`.
@@ -72,7 +73,8 @@ impl Attention {
         };
         let rotated = self.rotate(&qkv.f_narrow(1, 0, queries + pairs)?, call)?; // [T, H + K, D]
         let v = self.normalize_values(qkv.f_narrow(1, first_value, pairs)?)?; // [T, K, D]
-        call.kv.write(self.layer, &call.runs.slots, &rotated.f_narrow(1, queries, pairs)?, &v)?;
+        let [keys, values] = [rotated.f_narrow(1, queries, pairs)?, v].map(|rows| call.runs.without_padding(&rows));
+        call.kv.write(self.layer, &call.runs.slots, &keys?, &values?)?;
         Ok(rotated.f_narrow(1, 0, queries)?)
     }
 

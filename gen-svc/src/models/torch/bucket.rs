@@ -22,6 +22,16 @@ pub(super) struct Bucket {
     mask: Mask,
 }
 
+/// The sequences of a bucket.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Members<'a> {
+    pub(super) sequences: &'a [Visible],
+    /// The slots of each one's visible positions.
+    pub(super) slots: &'a [Vec<i64>],
+    /// L and S.
+    pub(super) size: [usize; 2],
+}
+
 /// The bucket's rows among the tokens of the call.
 #[derive(Debug)]
 enum Rows {
@@ -56,17 +66,14 @@ struct Cap {
 }
 
 impl Bucket {
-    /// Plans the bucket of adjacent sequences. `first_row` is the row of their first token; `slots`
-    /// are those of each one's visible positions. Scores may have a bound.
+    /// Plans the bucket of adjacent sequences. `first_row` is the row of their first token. Scores may have a
+    /// bound.
     pub(super) fn plan(
         first_row: usize,
-        sequences: &[Visible],
-        slots: &[Vec<i64>],
+        Members { sequences, slots, size: [tokens, positions] }: Members<'_>,
         (softcap, target): (Option<f32>, TorchTarget),
         upload: &mut Upload,
     ) -> Later<Self> {
-        let longest = |part: usize| sequences.iter().map(|it| it.size()[part]).max().unwrap_or_default();
-        let (tokens, positions) = (longest(0), longest(1));
         let size = [sequences.len() as i64, tokens as i64, positions as i64];
         let slots = upload.add(slots.iter().flat_map(|slots| padded(slots, positions)));
         let rows = Rows::plan(first_row, sequences, tokens, upload);
@@ -165,7 +172,7 @@ impl Mask {
         upload: &mut Upload,
     ) -> Later<Self> {
         match (sequences, softcap) {
-            ([one], None) if tokens > 1 && one.is_causal() => Box::new(|_| Ok(Self::Causal)),
+            ([one], None) if tokens > 1 && one.is_causal() && !target.batch_invariant => Box::new(|_| Ok(Self::Causal)),
             _ => {
                 let mask = mask(sequences, [tokens, positions], target, upload);
                 Box::new(move |sent| {

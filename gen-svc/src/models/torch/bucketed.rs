@@ -3,7 +3,7 @@
 use tch::Tensor;
 
 use super::attend::{Attended, PagedAttention, Scores};
-use super::bucket::Bucket;
+use super::bucket::{Bucket, Members};
 use super::buckets;
 use super::paged::slots;
 use super::reach::{Reach, Visible};
@@ -27,13 +27,19 @@ impl Buckets {
     ) -> Later<Self> {
         let visible: Vec<Visible> = chunks.iter().map(|chunk| Visible::new(chunk, reach)).collect();
         let sizes: Vec<[usize; 2]> = visible.iter().map(Visible::size).collect();
+        let divide = match (target.batch_invariant, reach.softcap()) {
+            (false, _) => buckets::of_any_sizes,
+            (true, None) => buckets::of_equal_sizes,
+            (true, Some(_)) => buckets::of_one_sequence,
+        };
         let mut first_row = 0;
         let mut planned: Vec<Later<Bucket>> = Vec::new();
-        for range in buckets::of(&sizes) {
+        for (range, size) in divide(&sizes) {
             let members = chunks[range.clone()].iter().zip(&visible[range.clone()]);
             let slots = members.map(|(chunk, visible)| slots(chunk, visible.positions.clone(), block).collect());
             let slots: Vec<Vec<i64>> = slots.collect();
-            planned.push(Bucket::plan(first_row, &visible[range.clone()], &slots, (reach.softcap(), target), upload));
+            let members = Members { sequences: &visible[range.clone()], slots: &slots, size };
+            planned.push(Bucket::plan(first_row, members, (reach.softcap(), target), upload));
             first_row += sizes[range].iter().map(|[tokens, _]| tokens).sum::<usize>();
         }
         Box::new(move |sent| Ok(Self(planned.into_iter().map(|bucket| bucket(sent)).collect::<Result<_, _>>()?)))

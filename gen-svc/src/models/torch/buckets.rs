@@ -12,12 +12,43 @@ const PADDING: usize = 2;
 /// memory of the bucket's mask.
 const SCORES: usize = 1 << 22;
 
+/// The sequences of a bucket, and its size: tokens and positions with padding.
+pub(super) type SizedBucket = (Range<usize>, [usize; 2]);
+
+/// Divides sequences into few buckets, which have the size of the longest.
+pub(super) fn of_any_sizes(sizes: &[[usize; 2]]) -> Vec<SizedBucket> {
+    let longest = |range: &Range<usize>, part: usize| sizes[range.clone()].iter().map(|size| size[part]).max();
+    let size = |range: &Range<usize>| [0, 1].map(|part| longest(range, part).unwrap_or_default());
+    of(sizes).into_iter().map(|range| (range.clone(), size(&range))).collect()
+}
+
+/// Divides sequences so that the padding of each depends on its own size only: both numbers are powers of
+/// two, and a bucket has sequences of one size.
+pub(super) fn of_equal_sizes(sizes: &[[usize; 2]]) -> Vec<SizedBucket> {
+    with_own_padding(sizes, are_equal)
+}
+
+/// As [`of_equal_sizes`], with one sequence in a bucket. Products of several matrices depend on their number.
+pub(super) fn of_one_sequence(sizes: &[[usize; 2]]) -> Vec<SizedBucket> {
+    with_own_padding(sizes, |_| false)
+}
+
+fn with_own_padding(sizes: &[[usize; 2]], fits: fn(&[[usize; 2]]) -> bool) -> Vec<SizedBucket> {
+    let sizes: Vec<[usize; 2]> = sizes.iter().map(|size| size.map(usize::next_power_of_two)).collect();
+    joined(&sizes, 0, fits).into_iter().map(|range| (range.clone(), sizes[range.start])).collect()
+}
+
+fn are_equal(sizes: &[[usize; 2]]) -> bool {
+    let [tokens, positions] = sizes[0];
+    sizes.iter().all(|size| *size == sizes[0]) && (tokens == 1 || sizes.len() * tokens * positions <= SCORES)
+}
+
 /// Divides sequences, given as numbers of tokens and of visible positions. The sequences with one
 /// token are first, the longest of each kind first.
-pub(super) fn of(sizes: &[[usize; 2]]) -> Vec<Range<usize>> {
+fn of(sizes: &[[usize; 2]]) -> Vec<Range<usize>> {
     let decodes = sizes.partition_point(|[tokens, _]| *tokens == 1);
     let mut buckets = of_decodes(&sizes[..decodes]);
-    buckets.extend(of_prefills(sizes, decodes));
+    buckets.extend(joined(sizes, decodes, fits));
     buckets
 }
 
@@ -40,8 +71,8 @@ fn by_ratio(sizes: &[[usize; 2]], ratio: usize) -> Vec<Range<usize>> {
     buckets
 }
 
-/// Divides the sequences from `first` on, which have more than one token.
-fn of_prefills(sizes: &[[usize; 2]], first: usize) -> Vec<Range<usize>> {
+/// Divides the sequences from `first` on. A sequence joins the bucket before it if that one still `fits`.
+fn joined(sizes: &[[usize; 2]], first: usize, fits: fn(&[[usize; 2]]) -> bool) -> Vec<Range<usize>> {
     let mut buckets: Vec<Range<usize>> = Vec::new();
     for i in first..sizes.len() {
         match buckets.last_mut() {

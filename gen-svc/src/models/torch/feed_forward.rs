@@ -6,9 +6,10 @@ use tch::{Kind, Tensor};
 
 use super::layers::{Linear, activate};
 use super::load::Loader;
+use super::rows::ProductRows;
+use super::stack::{Sorted, Stack};
 use crate::error::Error;
 use crate::models::decoder::{self, Activation, Matrix};
-use crate::weights::WeightBits;
 
 #[derive(Debug)]
 pub(super) enum FeedForward {
@@ -27,16 +28,17 @@ pub(super) struct Gated {
 #[derive(Debug)]
 pub(super) struct Experts {
     router: Linear,
-    /// `[X, E, 2F]`
-    gate_up: Tensor,
-    /// `[X, F, E]`
-    down: Tensor,
+    /// `[X, 2F, E]`
+    gate_up: Stack,
+    /// `[X, E, F]`
+    down: Stack,
     activation: Activation,
     size: i64,
     per_token: i64,
     normalize: bool,
     /// `[X]`, the experts' indexes.
     indexes: Tensor,
+    rows: ProductRows,
 }
 
 impl FeedForward {
@@ -51,7 +53,7 @@ impl FeedForward {
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
         match self {
             Self::Gated(gated) => gated.forward(x),
-            Self::Experts(experts) => experts.forward(x),
+            Self::Experts(experts) => experts.rows.compute(x, |x| experts.forward(x)),
         }
     }
 }
@@ -80,16 +82,14 @@ fn gated(both: &Tensor, activation: Activation, size: i64) -> Result<Tensor, Err
 
 impl Experts {
     fn load(experts: &decoder::Experts, loader: &Loader<'_>) -> Result<Self, Error> {
-        if loader.target().bits != WeightBits::Full {
-            return Err(Error::QuantizeExperts);
-        }
         let parts: Vec<decoder::Gated> = (0..experts.count).map(|i| experts.expert(i)).collect();
         let stack = |matrices: &dyn Fn(&decoder::Gated) -> Vec<Matrix>| {
             let groups: Vec<Vec<Matrix>> = parts.iter().map(matrices).collect();
-            Ok::<_, Error>(loader.groups(&groups)?.f_transpose(1, 2)?)
+            Stack::load(loader, &groups)
         };
         Ok(Self {
-            router: Linear::load(loader, std::slice::from_ref(&experts.router))?,
+            // It is small, and a token whose experts change changes much.
+            router: Linear::unpacked(loader, &experts.router)?,
             gate_up: stack(&|part| part.gate_up.clone())?,
             down: stack(&|part| vec![part.down.clone()])?,
             activation: experts.activation,
@@ -97,6 +97,7 @@ impl Experts {
             per_token: experts.per_token as i64,
             normalize: experts.normalize,
             indexes: Tensor::f_arange(experts.count as i64, (Kind::Int64, loader.target().device))?,
+            rows: ProductRows::of(loader.target()),
         })
     }
 
@@ -104,12 +105,11 @@ impl Experts {
     /// `[T, E] -> [T, E]`
     fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
         let (shares, chosen) = self.choose(x)?; // [T, k]
-        let (sorted, order) = chosen.f_reshape(-1)?.f_sort(-1, false)?; // [T * k]
-        let ends = self.indexes.f_searchsorted(&sorted, true, true, "right", None::<&Tensor>)?; // [X]
-        let tokens = order.f_floor_divide_scalar(self.per_token)?;
-        let both = x.f_index_select(0, &tokens)?.f_internal_grouped_mm(&self.gate_up, Some(&ends), None, None)?;
-        let hidden = gated(&both, self.activation, self.size)?;
-        let computed = hidden.f_internal_grouped_mm(&self.down, Some(&ends), None, None)?; // [T * k, E]
+        let (experts, order) = chosen.f_reshape(-1)?.f_sort(-1, false)?; // [T * k]
+        let ends = self.indexes.f_searchsorted(&experts, true, true, "right", None::<&Tensor>)?; // [X]
+        let (tokens, sorted) = (order.f_floor_divide_scalar(self.per_token)?, Sorted { experts, ends });
+        let both = self.gate_up.product(&x.f_index_select(0, &tokens)?, &sorted)?;
+        let computed = self.down.product(&gated(&both, self.activation, self.size)?, &sorted)?; // [T * k, E]
         let mut of_tokens = computed.f_empty_like()?;
         drop(of_tokens.f_index_copy_(0, &order, &computed)?);
         let weighted = of_tokens.f_view([-1, self.per_token, x.size2()?.1])?.f_mul(&shares.f_unsqueeze(2)?)?;

@@ -6,6 +6,7 @@ use tch::{Kind, Tensor};
 
 use super::load::Loader;
 use super::packed::Weight;
+use super::rows::ProductRows;
 use crate::error::Error;
 use crate::models::decoder::{self, Activation, Matrix, Norm};
 use crate::weights::{TorchTarget, WeightBits};
@@ -15,6 +16,7 @@ use crate::weights::{TorchTarget, WeightBits};
 pub(super) struct Linear {
     weight: Weight,
     bias: Option<Tensor>,
+    rows: ProductRows,
 }
 
 impl Linear {
@@ -32,20 +34,26 @@ impl Linear {
         Self::load_in(loader, std::slice::from_ref(head), bits)
     }
 
+    /// Loads a matrix in the dtype.
+    pub(super) fn unpacked(loader: &Loader<'_>, matrix: &Matrix) -> Result<Self, Error> {
+        Self::load_in(loader, std::slice::from_ref(matrix), WeightBits::Full)
+    }
+
     fn load_in(loader: &Loader<'_>, parts: &[Matrix], bits: WeightBits) -> Result<Self, Error> {
         let biased = parts.iter().any(|part| part.bias);
         let bias = biased.then(|| loader.biases(parts)).transpose()?;
-        Ok(Self { weight: Weight::pack(loader.stacked(parts)?, bits)?, bias })
+        let rows = ProductRows::of(loader.target());
+        Ok(Self { weight: Weight::pack(loader.stacked(parts)?, bits)?, bias, rows })
     }
 
     /// Returns the head that shares the embedding table.
-    pub(super) fn tied(table: Tensor) -> Self {
-        Self { weight: Weight::Full(table), bias: None }
+    pub(super) fn tied(table: Tensor, target: TorchTarget) -> Self {
+        Self { weight: Weight::Full(table), bias: None, rows: ProductRows::of(target) }
     }
 
     /// `[T, in] -> [T, out]`
     pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
-        self.weight.product(x, self.bias.as_ref())
+        self.rows.compute(x, |x| self.weight.product(x, self.bias.as_ref()))
     }
 }
 

@@ -117,7 +117,7 @@ impl<'a> Loader<'a> {
 }
 
 /// Returns the shape of matrices whose rows are adjacent.
-fn stacked_shape(parts: &[Matrix]) -> [usize; 2] {
+pub(super) fn stacked_shape(parts: &[Matrix]) -> [usize; 2] {
     [parts.iter().map(|part| part.rows).sum(), parts.first().map_or(0, |part| part.columns)]
 }
 

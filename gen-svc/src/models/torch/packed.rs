@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::weights::WeightBits;
 
 /// The numbers of a group of 4 bits.
-const GROUP: i64 = 32;
+pub(super) const GROUP: i64 = 32;
 /// The most tokens of a product of packed 8-bit numbers. Its operation is made for few; a product of
 /// more tokens pays for unpacking the matrix.
 const MAX_PACKED_TOKENS: i64 = 16;
@@ -45,8 +45,11 @@ impl Weight {
         let (outputs, inputs) = matrix.size2()?;
         match bits {
             WeightBits::Full => Ok(Self::Full(matrix)),
-            WeightBits::Int4 if outputs % INT4_ROWS == 0 && inputs % GROUP == 0 => int4(&matrix, outputs, inputs),
-            WeightBits::Int8 | WeightBits::Int4 => int8(&matrix),
+            WeightBits::Int4 if suits_int4(outputs, inputs) => int4(&matrix, outputs, inputs),
+            WeightBits::Int8 | WeightBits::Int4 => {
+                let (integers, scales) = int8(&matrix)?;
+                Ok(Self::Int8 { integers, scales })
+            }
         }
     }
 
@@ -73,19 +76,33 @@ impl Weight {
     }
 }
 
-fn int8(matrix: &Tensor) -> Result<Weight, Error> {
+/// Returns true if the size of a matrix, `[O, I]`, suits 4 bits.
+pub(super) fn suits_int4(outputs: i64, inputs: i64) -> bool {
+    outputs % INT4_ROWS == 0 && inputs % GROUP == 0
+}
+
+/// Returns the integers and the scales of a matrix: `[O, I] -> [O, I], [O]`
+pub(super) fn int8(matrix: &Tensor) -> Result<(Tensor, Tensor), Error> {
     let numbers = matrix.f_to_kind(Kind::Float)?;
     let largest = numbers.f_abs()?.f_amax([1].as_slice(), true)?; // [O, 1]
     let scales = largest.f_div_scalar(127.0)?.f_clamp_min(MIN_SCALE)?.f_to_kind(matrix.f_kind()?)?;
     let integers = numbers.f_div(&scales)?.f_round()?.f_clamp(-127.0, 127.0)?.f_to_kind(Kind::Int8)?;
-    Ok(Weight::Int8 { integers, scales: scales.f_squeeze_dim(1)? })
+    Ok((integers, scales.f_squeeze_dim(1)?))
+}
+
+/// Returns the groups of a matrix in f32, `[O, G, 32]`, their scales and their least numbers, `[O, G, 1]`.
+pub(super) fn groups(matrix: &Tensor) -> Result<(Tensor, [Tensor; 2]), Error> {
+    let (outputs, inputs) = matrix.size2()?;
+    let groups = matrix.f_to_kind(Kind::Float)?.f_view([outputs, inputs / GROUP, GROUP])?;
+    let (least, most) = (groups.f_amin([2].as_slice(), true)?, groups.f_amax([2].as_slice(), true)?);
+    let scales = most.f_sub(&least)?.f_div_scalar(15.0)?.f_clamp_min(MIN_SCALE)?;
+    Ok((groups, [scales, least]))
 }
 
 fn int4(matrix: &Tensor, outputs: i64, inputs: i64) -> Result<Weight, Error> {
     let dtype = matrix.f_kind()?;
-    let groups = matrix.f_to_kind(Kind::Float)?.f_view([outputs, inputs / GROUP, GROUP])?;
-    let (least, most) = (groups.f_amin([2].as_slice(), true)?, groups.f_amax([2].as_slice(), true)?); // [O, G, 1]
-    let scales = most.f_sub(&least)?.f_div_scalar(15.0)?.f_clamp_min(MIN_SCALE)?.f_to_kind(dtype)?;
+    let (groups, [scales, least]) = groups(matrix)?;
+    let scales = scales.f_to_kind(dtype)?;
     let offsets = scales.f_mul_scalar(8.0)?.f_add(&least)?.f_to_kind(dtype)?;
     let integers = groups.f_sub(&offsets)?.f_div(&scales)?.f_add_scalar(8.0)?.f_round()?.f_clamp(0.0, 15.0)?;
     let packed = pack_int4(&integers.f_to_kind(Kind::Int)?.f_view([outputs, inputs])?, inputs)?;

@@ -8,6 +8,7 @@ use tch::{Kind, Tensor};
 
 use super::methods::Methods;
 use super::paged::copied_slots;
+use super::rows::ProductRows;
 use super::runs::{self, Runs};
 use crate::cache::BlockCopy;
 use crate::device::upload::{Later, Part, Sent, Upload};
@@ -23,6 +24,10 @@ pub(super) struct Batch<'a> {
     order: Vec<usize>,
     /// The chunks in that order.
     sorted: Vec<SequenceChunk<'a>>,
+    /// The rows of products.
+    rows: ProductRows,
+    /// The rows after those of the T tokens.
+    padding: usize,
 }
 
 /// The inputs before the first layer, on the first device.
@@ -66,13 +71,15 @@ pub(super) struct DeepInputs {
 }
 
 impl<'a> Batch<'a> {
-    pub(super) fn new(chunks: &'a [SequenceChunk<'a>]) -> Self {
+    pub(super) fn new(chunks: &'a [SequenceChunk<'a>], rows: ProductRows) -> Self {
         let order = runs::order(chunks);
         let sorted = order.iter().map(|&i| chunks[i]).collect();
-        Self { chunks, order, sorted }
+        let tokens: usize = chunks.iter().map(|chunk| chunk.tokens.len()).sum();
+        Self { chunks, order, sorted, rows, padding: rows.padded(tokens) - tokens }
     }
 
-    /// Returns the requested rows in the order of the chunks, which the step computes in another one.
+    /// Returns the requested rows in the order of the chunks, which the step computes in another one, then
+    /// padding.
     pub(super) fn wanted(&self) -> Vec<i64> {
         let mut first_rows = vec![0; self.chunks.len()];
         let mut next = 0;
@@ -82,7 +89,9 @@ impl<'a> Batch<'a> {
         }
         let rows =
             |(chunk, first): (&SequenceChunk<'_>, usize)| chunk.logit_rows().map(move |row| (first + row) as i64);
-        self.chunks.iter().zip(first_rows).flat_map(rows).collect()
+        let mut wanted: Vec<i64> = self.chunks.iter().zip(first_rows).flat_map(rows).collect();
+        wanted.resize(self.rows.padded(wanted.len()), 0);
+        wanted
     }
 }
 
@@ -90,7 +99,8 @@ impl StartInputs {
     /// Adds the inputs to the upload of the first device.
     pub(super) fn plan(batch: &Batch<'_>, (description, dtype): (&Decoder, Kind), upload: &mut Upload) -> Later<Self> {
         let sorted = &batch.sorted;
-        let ids: Vec<i64> = sorted.iter().flat_map(|chunk| chunk.tokens).map(|&id| i64::from(id)).collect();
+        let mut ids: Vec<i64> = sorted.iter().flat_map(|chunk| chunk.tokens).map(|&id| i64::from(id)).collect();
+        ids.resize(ids.len() + batch.padding, 0);
         let layer_ids = layer_ids(sorted, &ids, description).map(|ids| upload.add(ids));
         let ids = upload.add(ids);
         let rows = (description.hidden as i64, dtype);
@@ -140,7 +150,7 @@ impl PartInputs {
         let deep: Vec<_> = images(&batch.sorted)
             .map(|(first, image)| DeepInputs::plan(first, (image, layers), rows, upload))
             .collect();
-        let runs = Runs::plan(&batch.sorted, methods, upload);
+        let runs = Runs::plan(&batch.sorted, batch.padding, methods, upload);
         let copies = copies(batch.chunks, methods.block(), upload);
         Box::new(move |sent| {
             Ok(Self {

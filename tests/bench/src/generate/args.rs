@@ -66,6 +66,9 @@ pub(super) enum Part {
     /// Operations of libtorch in a decode step of each architecture, with tiny models, not with
     /// --model. Measured only if it is named.
     Operations,
+    /// Tokens per second at batch 32 in f32, of libtorch in gen-svc and of transformers. Measured only if
+    /// it is named.
+    Batch,
 }
 
 /// Tandem's format of weights.
@@ -77,6 +80,8 @@ pub(super) enum Mode {
     Bf16,
     Int8,
     Int4,
+    /// Computed by libtorch in f32, as on a GPU.
+    Torch,
 }
 
 /// The project of a system.

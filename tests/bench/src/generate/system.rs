@@ -41,27 +41,51 @@ pub(super) async fn start(args: &Generate) -> Result<Vec<System>> {
     let mut systems = Vec::new();
     if args.systems.contains(&Family::Tandem) {
         for &mode in &args.modes {
-            let name = format!("tandem {}", name(&mode));
-            let engine = async { Ok(Engine::Tandem(Tandem::start(args, mode).await?)) };
-            systems.push(System::start(args, name, Family::Tandem, storage(mode), engine).await?);
+            systems.push(tandem(args, mode).await?);
         }
     }
-    for (family, variant, called, storage) in PEERS {
-        if args.systems.contains(&family) {
-            let name = format!("{}{called}", name(&family));
-            let engine = async { Ok(Engine::Peer(Box::new(Peer::start(args, family, variant).await?))) };
-            systems.push(System::start(args, name, family, storage, engine).await?);
-        }
+    for variant in PEERS.iter().filter(|variant| args.systems.contains(&variant.family)) {
+        systems.push(peer(args, variant).await?);
     }
     Ok(systems)
 }
 
-/// Family, the script's variant, and the suffix of the name.
-const PEERS: [(Family, &str, &str, Storage); 4] = [
-    (Family::LlamaCpp, "default", "", Storage::File),
-    (Family::LlamaCpp, "plain", " plain", Storage::File),
-    (Family::Transformers, "float32", " f32", Storage::Bits(32.0)),
-    (Family::Transformers, "bfloat16", " bf16", Storage::Bits(16.0)),
+/// Starts gen-svc with libtorch in f32, and transformers in f32.
+pub(super) async fn start_torch(args: &Generate) -> Result<Vec<System>> {
+    Ok(vec![tandem(args, Mode::Torch).await?, peer(args, &TRANSFORMERS_F32).await?])
+}
+
+async fn tandem(args: &Generate, mode: Mode) -> Result<System> {
+    let name = format!("tandem {}", name(&mode));
+    let engine = async { Ok(Engine::Tandem(Tandem::start(args, mode).await?)) };
+    System::start(args, name, Family::Tandem, storage(mode), engine).await
+}
+
+async fn peer(args: &Generate, variant: &Variant) -> Result<System> {
+    let &Variant { family, argument, suffix, storage } = variant;
+    let engine = async { Ok(Engine::Peer(Box::new(Peer::start(args, family, argument).await?))) };
+    System::start(args, format!("{}{suffix}", name(&family)), family, storage, engine).await
+}
+
+/// A mode of another system.
+#[derive(Debug, Clone, Copy)]
+struct Variant {
+    family: Family,
+    /// The argument of the script.
+    argument: &'static str,
+    /// The end of the name.
+    suffix: &'static str,
+    storage: Storage,
+}
+
+const TRANSFORMERS_F32: Variant =
+    Variant { family: Family::Transformers, argument: "float32", suffix: " f32", storage: Storage::Bits(32.0) };
+
+const PEERS: [Variant; 4] = [
+    Variant { family: Family::LlamaCpp, argument: "default", suffix: "", storage: Storage::File },
+    Variant { family: Family::LlamaCpp, argument: "plain", suffix: " plain", storage: Storage::File },
+    TRANSFORMERS_F32,
+    Variant { family: Family::Transformers, argument: "bfloat16", suffix: " bf16", storage: Storage::Bits(16.0) },
 ];
 
 /// Returns the bits per weight. 8-bit blocks of 32 have a scale of 16 bits, 4-bit blocks also a
@@ -69,7 +93,7 @@ const PEERS: [(Family, &str, &str, Storage); 4] = [
 fn storage(mode: Mode) -> Storage {
     match mode {
         Mode::Keep => Storage::File,
-        Mode::F32 => Storage::Bits(32.0),
+        Mode::F32 | Mode::Torch => Storage::Bits(32.0),
         Mode::Bf16 => Storage::Bits(16.0),
         Mode::Int8 => Storage::Bits(8.5),
         Mode::Int4 => Storage::BitsAndHead(5.0, 8.5),

@@ -16,13 +16,33 @@ const LAYER: u32 = 18;
 const NAMES: [&str; 11] =
     ["llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3", "phi3", "granite", "smollm3", "qwen3_moe", "gemma4"];
 
-fn case(name: &str) -> &'static Case {
+pub(super) fn case(name: &str) -> &'static Case {
     CASES.iter().find(|case| case.name == name).unwrap_or_else(|| panic!("no model {name}"))
 }
 
-fn counter() -> Counter {
+pub(super) fn counter() -> Counter {
     let libtorch = env::var_os("LIBTORCH").map_or_else(|| repository().join(".tandem/libtorch"), PathBuf::from);
     Counter::compile(&libtorch).expect("a counter")
+}
+
+/// Packed experts of few sequences are unpacked for their rows alone, and of more sequences for all.
+#[test]
+fn a_step_with_packed_experts_reads_no_number() {
+    let (counter, case) = (counter(), case("qwen3_moe"));
+    let folder = case.whole(&case.config, "F32");
+    for quantize in ["int8", "int4"] {
+        let steps = [1, 3, 7, 12].map(|sequences| {
+            let arguments = ["--quantize", quantize];
+            let greedy = json!({"temperature": 0});
+            let step = counter.step(&binary("gen-svc"), folder.path(), sequences, 1, &greedy, &arguments);
+            let step = step.unwrap_or_else(|error| panic!("{quantize}, {sequences} sequences: {error:#}"));
+            assert_eq!(step.get("download"), Some(&1), "{quantize}, {sequences} sequences: {step:?}");
+            assert!(!step.contains_key("aten::item"), "{quantize}, {sequences} sequences: {step:?}");
+            step
+        });
+        assert_eq!(steps[0], steps[1], "{quantize}, fewer rows than experts");
+        assert_eq!(steps[2], steps[3], "{quantize}, more rows than experts");
+    }
 }
 
 fn decode_step(counter: &Counter, case: &Case, config: &Value, sequences: usize) -> Operations {
