@@ -17,6 +17,7 @@ mod event_order;
 mod failure;
 mod health;
 mod metrics;
+mod output_bounds;
 mod patience;
 mod pool;
 mod replica;

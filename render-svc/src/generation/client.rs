@@ -13,6 +13,7 @@ use tonic::{Request, Streaming};
 use super::convert;
 use super::event_order::{EventOrder, step_age};
 use super::failure::{deadline_exceeded, failure, faulty, is_late, stuck, truncated, unavailable};
+use super::output_bounds::OutputBounds;
 use super::patience::in_time;
 use super::pool::{Availability, Config, Pool};
 use super::replica::Lease;
@@ -28,6 +29,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 /// per second. Less than the 3 s after which the caller may take this service for stuck: another
 /// replica mostly sends its first event within the rest.
 const MAX_SILENCE: Duration = Duration::from_millis(2500);
+/// Longest time with unknown events only. A later version of the contract may have more kinds of events.
+const MAX_UNKNOWN: Duration = Duration::from_secs(30);
 /// Age of the engine's last step from which the replica is stuck, although its server answers. As
 /// for gen-svc's health: the slowest step of a usable configuration takes a few seconds.
 const MAX_STEP_AGE: Duration = Duration::from_secs(30);
@@ -74,7 +77,10 @@ impl GenerationClient {
         while let Some(lease) = self.pool.pick(&request.model, key, &tried, deadline).await {
             let call = self.call(convert::request(request, generated, lease.model_id()), deadline);
             let failed = match in_time(MAX_SILENCE, lease.client().generate(call)).await {
-                Some(Ok(response)) => return Ok(GenerationCall::new(lease, response.into_inner(), deadline)),
+                Some(Ok(response)) => {
+                    let bounds = OutputBounds::new(max_tokens(request, generated));
+                    return Ok(GenerationCall::new(lease, response.into_inner(), bounds, deadline));
+                }
                 Some(Err(status)) => failure(status, deadline),
                 None => silent(),
             };
@@ -130,6 +136,12 @@ impl Generator for GenerationClient {
     }
 }
 
+/// Returns the number of tokens that are left to generate, if the request has a limit.
+fn max_tokens(request: &GenerationRequest, generated: &[u32]) -> Option<usize> {
+    let limit = request.options.stop.as_ref()?.max_new_tokens?;
+    Some(usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(generated.len()))
+}
+
 /// Records at the replica that its call has failed.
 fn report(lease: &Lease, GenerationError { class, error }: &GenerationError) {
     match class {
@@ -156,11 +168,14 @@ pub struct GenerationCall {
     stream: Streaming<GenerateResponse>,
     deadline: Option<Instant>,
     order: EventOrder,
+    bounds: OutputBounds,
+    /// The time of the last event that this version of the contract has.
+    last_known: Instant,
 }
 
 impl GenerationCall {
-    fn new(lease: Lease, stream: Streaming<GenerateResponse>, deadline: Option<Instant>) -> Self {
-        Self { lease, stream, deadline, order: EventOrder::default() }
+    fn new(lease: Lease, stream: Streaming<GenerateResponse>, bounds: OutputBounds, deadline: Option<Instant>) -> Self {
+        Self { lease, stream, deadline, order: EventOrder::default(), bounds, last_known: Instant::now() }
     }
 
     /// Returns the next message. The replica ends the call before the deadline. If it does not,
@@ -182,6 +197,10 @@ impl GenerationCall {
     async fn check(&mut self, event: &Event) -> Result<(), GenerationError> {
         self.order.add(event, is_late(self.deadline)).map_err(|problem| faulty(&problem))?;
         match event {
+            Event::Delta(delta) => {
+                self.bounds.add(delta).map_err(|problem| faulty(&problem))?;
+                self.lease.record_event();
+            }
             Event::Progress(progress) if step_age(progress) > MAX_STEP_AGE => {
                 return Err(stuck(&format!("its engine's last step ended {:?} ago", step_age(progress))));
             }
@@ -198,13 +217,17 @@ impl GenerationCall {
         Ok(())
     }
 
-    /// Returns the next event, checked.
+    /// Returns the next event, checked. Skips events that this version of the contract does not have, which
+    /// are unset.
     async fn event(&mut self) -> Result<Event, GenerationError> {
         loop {
-            // Events that this version of the contract does not have are unset.
             if let Some(event) = self.message().await?.event {
+                self.last_known = Instant::now();
                 self.check(&event).await?;
                 return Ok(event);
+            }
+            if self.last_known.elapsed() > MAX_UNKNOWN {
+                return Err(stuck(&format!("it sent nothing but unknown events for {MAX_UNKNOWN:?}")));
             }
         }
     }

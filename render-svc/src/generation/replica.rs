@@ -34,8 +34,8 @@ const MIN_HEALTH_PAUSE: Duration = Duration::from_millis(50);
 /// Time of events after which the first output after an ejection is a success.
 const PROBE_TIME: Duration = Duration::from_secs(10);
 /// Largest message of a replica. The largest of an honest one has the log probabilities of a step's
-/// prompt tokens, or the text of a whole output. Both are far below this.
-const MAX_MESSAGE_BYTES: usize = 64 << 20;
+/// prompt tokens, at most some megabytes. In memory, a message can take 26 times its size.
+const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
 /// A replica of the generation service.
 #[derive(Debug)]

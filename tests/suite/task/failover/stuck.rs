@@ -168,6 +168,9 @@ fn lies() -> Vec<(Result<Vec<Generated>, Status>, &'static str)> {
         (Err(Status::deadline_exceeded("late")), "DEADLINE_EXCEEDED before the deadline"),
         (after(vec![delta("x".repeat(65 << 20), 0)]), "cannot be read"),
         (after(vec![progress(60)]), "last step"),
+        (after(vec![part("bad", &[8; 8])]), "sent 9 tokens, requested at most 8"),
+        (after(vec![delta("x".repeat(20_000), 0)]), "bytes of text for 2 tokens"),
+        (after(vec![Generated::Delta(generate::Delta::default()); 65]), "65 deltas without output in a row"),
     ]
 }
 
