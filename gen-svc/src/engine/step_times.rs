@@ -1,5 +1,5 @@
-//! The time of decode steps that are launched one after the other, without waiting for their tokens: what the
-//! device needs at least, or the host to launch them.
+//! The time of decode steps that are launched one after the other, without waiting for their tokens: the least
+//! time of the device, or the time in which the host launches them.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::models::{DeviceRows, LoadedModel, Logits, LogitsFor, Model, ModelShap
 use crate::sampling::Sampling;
 use crate::sampling::device::{DeviceSampler, Draw, Launched, RowPlan, TokenPlan};
 
-/// The steps before those that are timed.
+/// The steps before the timed ones.
 const FIRST_STEPS: usize = 4;
 
 /// The steps to time.

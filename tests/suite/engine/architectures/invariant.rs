@@ -10,7 +10,7 @@ use super::{CASES, INVARIANT, Setup, TORCH_WITH_FLASH, load};
 
 /// The sequences of a large batch.
 const MANY: usize = 32;
-/// Those that are computed alone too: the first, the last, and others.
+/// The sequences that are computed alone too: the first, the last, and others.
 const ALONE: [usize; 4] = [0, 9, 18, 31];
 /// The tokens of a sequence after its prompt, one in a step.
 const DECODED: usize = 3;
