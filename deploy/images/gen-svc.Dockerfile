@@ -1,12 +1,27 @@
-# gen-svc: the root file system that `cargo xtask images` makes, for builds with a container engine:
+# gen-svc, built in a container. In the repository's root:
 #
-#   cargo xtask images gen-svc
 #   docker build --file deploy/images/gen-svc.Dockerfile --build-arg COMMIT=$(git rev-parse HEAD) \
-#     --tag localhost/tandem/gen-svc:0.1.0 target/images/gen-svc
+#     --tag localhost/tandem/gen-svc:0.1.0 .
 #
-# With CUDA: cargo xtask setup --cuda, then the same with --build-arg GPUS=all and the tag 0.1.0-cuda.
+# Or from the root file system that `cargo xtask images gen-svc` has made, without a compiler: add
+# `--build-context files=target/images/gen-svc`. Both have the same files.
 #
-# The tag names an exact version. Use its digest in your registry, so that it cannot change.
+# With CUDA: add `--build-arg GPUS=all`, and use the tag 0.1.0-cuda.
+#
+# The tags name exact versions. Use their digests in your registry, so that they cannot change.
+ARG RUST=docker.io/library/rust:1.95.0-bookworm
+FROM ${RUST} AS build
+RUN apt-get update && apt-get install --yes --no-install-recommends nasm python3-pip python3-venv
+WORKDIR /source
+COPY . .
+ARG GPUS=void
+RUN if [ "${GPUS}" != void ]; then cargo xtask setup --cuda; fi
+ARG COMMIT=unknown
+RUN TANDEM_COMMIT=${COMMIT} cargo xtask images gen-svc
+
+FROM scratch AS files
+COPY --from=build /source/target/images/gen-svc/root /root
+
 # No shell, no package manager. Certificates of authorities are given by flags, so none is needed.
 FROM scratch
 ARG COMMIT=unknown
@@ -19,7 +34,7 @@ LABEL org.opencontainers.image.title="gen-svc" \
 # The container runtime of NVIDIA mounts the driver and the GPUs, as these variables ask. `void`: none.
 ARG GPUS=void
 ENV NVIDIA_VISIBLE_DEVICES=${GPUS} NVIDIA_DRIVER_CAPABILITIES=compute,utility
-COPY root /
+COPY --from=files root /
 USER 65532:65532
 EXPOSE 50052 8081 9464
 ENTRYPOINT ["/bin/gen-svc"]

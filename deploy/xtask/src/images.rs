@@ -18,7 +18,7 @@ use oci::{Archive, Image};
 /// An image has the program (release build, stripped), the libraries that it loads, and the license:
 /// no shell, no package manager. It runs as user 65532, also with a read-only root file system. Each
 /// image is an OCI archive, which `docker load`, `podman load` and `ctr images import` read, and a
-/// folder `root`, from which the Dockerfiles in deploy/images build. Equal inputs give equal images.
+/// folder `root`, which the Dockerfiles in deploy/images can take. Equal inputs give equal images.
 /// The machine's architecture is the image's. If libtorch has CUDA (`cargo xtask setup --cuda`),
 /// gen-svc's image has it too, and a tag that ends with -cuda.
 #[derive(Debug, clap::Args)]
