@@ -21,6 +21,7 @@ mod gpu_memory;
 mod handle;
 mod images;
 mod load;
+mod long_waits;
 mod memory;
 mod metrics;
 mod pace;

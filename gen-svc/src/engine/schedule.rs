@@ -1,7 +1,7 @@
 //! Chooses the sequences of the next step and their token budgets.
 //!
 //! The highest priority starts first; within a priority, the caller with the fewest running
-//! sequences. One start of four goes to the longest wait, whatever its priority. A caller with
+//! sequences. One start of four goes to a long wait, whatever its priority, in turns of callers. A caller with
 //! fewer running sequences may preempt the caller with the most. Running sequences are ordered by
 //! priority, then by arrival. Each in decode takes part with one token; on a CPU, at most 32 do, in
 //! turns of their callers. The rest of a step's budget goes to prompts in equal shares of their
@@ -21,6 +21,7 @@ use tandem_images::PreparedImage;
 
 use super::command::Job;
 use super::config::EngineLimits;
+use super::long_waits::LongWaits;
 use super::requests::{RequestId, RequestState, Requests};
 use super::sequence::{Sequence, SequenceId};
 use super::shares;
@@ -29,7 +30,7 @@ use crate::error::Error;
 
 /// The wait after which a sequence may start before higher priorities.
 const LONG_WAIT: Duration = Duration::from_secs(2);
-/// One of this many starts goes to the longest of the long waits.
+/// One of this many starts goes to a long wait.
 const STARTS_PER_LONG_WAIT: u64 = 4;
 /// How long steps stay short after a caller with few running sequences was active.
 const SHORT_STEPS: Duration = Duration::from_secs(5);
@@ -48,6 +49,7 @@ pub(super) struct Scheduler {
     limits: EngineLimits,
     /// The starts until it is the turn of the longest wait.
     until_long_wait: u64,
+    long_waits: LongWaits,
     /// Preemptions since the start.
     pub(super) preemptions: u64,
     /// The steps planned since the start.
@@ -71,7 +73,7 @@ pub(super) struct Wanted {
     pub(super) image: Arc<PreparedImage>,
 }
 
-/// The turn of the sequence with the longest wait.
+/// The turn of a sequence that has waited long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Turn {
     /// No sequence has waited long, or it is not the turn of such.
@@ -91,6 +93,7 @@ impl Scheduler {
             waiting: Vec::new(),
             limits,
             until_long_wait: 0,
+            long_waits: LongWaits::default(),
             preemptions: 0,
             steps: 0,
             express_tokens: 0,
@@ -174,8 +177,8 @@ impl Scheduler {
         }
     }
 
-    /// Starts a sequence that has waited long, if one has and it is the turn of such: the one with the
-    /// longest wait, of the callers with the fewest running sequences.
+    /// Starts a sequence that has waited long, if one has and it is the turn of such. Callers with the fewest
+    /// running sequences come first, in turns, each with the longest of its waits.
     fn start_long_wait(&mut self) -> Turn {
         // While no place is free, a sequence that preempts another takes nothing from this one.
         if self.until_long_wait > 0 || self.running.len() >= self.max_running() {
@@ -185,10 +188,15 @@ impl Scheduler {
         let running = shares::by_caller(&self.running);
         let count = |sequence: &Sequence| running.get(&*sequence.caller).copied().unwrap_or(0);
         let waits_long = self.ready().filter(|(_, sequence)| sequence.waits_longer_than(LONG_WAIT, now));
-        let by_count = waits_long.map(|(at, sequence)| (count(sequence), sequence.waits_since(), at));
-        let Some((count, _, at)) = by_count.min() else { return Turn::NotDue };
+        let ranked = waits_long.map(|(at, sequence)| {
+            (count(sequence), self.long_waits.last_turn(&sequence.caller), sequence.waits_since(), at)
+        });
+        let Some((count, .., at)) = ranked.min() else { return Turn::NotDue };
+        let caller = Arc::clone(&self.waiting[at].caller);
         if self.start(at, true) {
             self.until_long_wait = STARTS_PER_LONG_WAIT - 1;
+            let waiting = &self.waiting;
+            self.long_waits.record(caller, |caller| waiting.iter().any(|sequence| &*sequence.caller == caller));
             return Turn::Taken;
         }
         if self.preempt_for(at) { Turn::Taken } else { Turn::Blocked(count) }

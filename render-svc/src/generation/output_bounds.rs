@@ -1,4 +1,4 @@
-//! Checks that a replica sends no more output than the request asks for, and that its text belongs to tokens.
+//! Checks that a replica's output has at most the requested tokens, and that its text belongs to tokens.
 
 use tandem_common::pb::generate::v1::Delta;
 

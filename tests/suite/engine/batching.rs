@@ -722,9 +722,11 @@ fn long_waits_are_served_by_callers() {
     let mut polite = submit(&engine, of("polite", 0, 99));
     gate.run(1);
     std::thread::sleep(Duration::from_millis(2_100));
-    // Two places, each free after at most four steps.
+    // Two places, each free after three steps. One start of four goes to a long wait, in turns of callers.
     gate.run(12);
-    assert!(matches!(polite.try_recv(), Ok(Event::Accepted(_))), "it starts before most of the other caller's");
+    let seen: Vec<_> = std::iter::from_fn(|| polite.try_recv().ok()).collect();
+    let is_accepted = seen.iter().any(|event| matches!(event, Event::Accepted(_)));
+    assert!(is_accepted, "it starts before most of the other caller's");
     drop(gate);
     polite.close();
     greedy.into_iter().for_each(|events| drop(finish(events)));

@@ -103,7 +103,12 @@ fn dockerfiles_copy_the_root_of_the_images() {
     for service in ["gen-svc", "render-svc"] {
         let path = repository().join(format!("deploy/images/{service}.Dockerfile"));
         let text = fs::read_to_string(path).expect("a Dockerfile");
-        for line in ["FROM scratch", "COPY --from=files root /", "USER 65532:65532", &format!("ENTRYPOINT [\"/bin/{service}\"]")] {
+        for line in [
+            "FROM scratch",
+            "COPY --from=files root /",
+            "USER 65532:65532",
+            &format!("ENTRYPOINT [\"/bin/{service}\"]"),
+        ] {
             assert!(text.lines().any(|it| it == line), "{service}: {line}");
         }
     }

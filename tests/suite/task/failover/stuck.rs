@@ -274,11 +274,11 @@ async fn a_task_that_waits_gets_progress_and_stays_with_its_replica() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_caller_that_reads_slowly_does_not_make_its_replica_look_stuck() {
-    let text = "x".repeat(64 << 10);
-    let parts = (0..60).map(|id| part(&text, &[id])).collect();
+    let text = "x".repeat(4 << 10);
+    let parts = (0..960).map(|id| part(&text, &[id])).collect();
     let fast = Fake::of([vec![accepted()], parts, ended(FinishReason::Length)].concat());
     let (_service, mut client) = front_of(default_catalog(), &[&fast.serve().await]).await;
-    let mut stream = client.run_task(salted(0)).await.expect("accepted").into_inner();
+    let mut stream = client.run_task(task(0, 960)).await.expect("accepted").into_inner();
     stream.message().await.expect("an event");
     sleep(Duration::from_secs(6)).await;
     let mut bytes = 0;
@@ -287,7 +287,7 @@ async fn a_caller_that_reads_slowly_does_not_make_its_replica_look_stuck() {
             bytes += delta.text.len();
         }
     }
-    assert_eq!((bytes, fast.calls()), (60 * text.len(), 1));
+    assert_eq!((bytes, fast.calls()), (960 * text.len(), 1));
 }
 
 #[tokio::test(flavor = "multi_thread")]
