@@ -56,6 +56,7 @@ impl<G: Generator> TaskRunner<G> {
                 request,
                 stream,
                 has_ended: false,
+                has_diverged: false,
                 output,
                 retries: RetryBudget::default(),
             })
@@ -73,6 +74,8 @@ pub struct TaskRun<G: Generator> {
     request: GenerationRequest,
     stream: G::Stream,
     has_ended: bool,
+    /// True after a resumed output differed from the delivered one.
+    has_diverged: bool,
     output: TaskOutput,
     retries: RetryBudget,
 }
@@ -123,7 +126,24 @@ impl<G: Generator> TaskRun<G> {
                 let error = Error::GenerationUnavailable { message };
                 self.resume(FailureClass::Interrupted, error).await.map(|()| None)
             }
+            Step::Diverged => self.resume_diverged().await.map(|()| None),
         }
+    }
+
+    /// Resumes an output that a replica repeats with other tokens or text: its arithmetic differs, or it
+    /// ignores the request to resume. The first time, another replica may repeat it. Else the output
+    /// continues after the delivered tokens, without repeating one.
+    async fn resume_diverged(&mut self) -> Result<(), Error> {
+        let message = "a replica did not repeat the end of the delivered output".to_owned();
+        let error = || Error::GenerationUnavailable { message: message.clone() };
+        if !std::mem::replace(&mut self.has_diverged, true) {
+            match self.resume(FailureClass::RetryElsewhere, error()).await {
+                Err(Error::GenerationUnavailable { .. }) => {}
+                resumed => return resumed,
+            }
+        }
+        self.output.keep_last_token();
+        self.resume(FailureClass::Interrupted, error()).await
     }
 
     /// Resumes the output on a replica that accepts it.

@@ -145,7 +145,7 @@ fn max_tokens(request: &GenerationRequest, generated: &[u32]) -> Option<usize> {
 /// Records at the replica that its call has failed.
 fn report(lease: &Lease, GenerationError { class, error }: &GenerationError) {
     match class {
-        FailureClass::ReplicaDown => lease.mark_failed(),
+        FailureClass::ReplicaDown => lease.record_failure(error),
         FailureClass::Stuck => {
             lease.eject(error);
             // The task then waits for the next health check, and not for this replica.

@@ -2,7 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -31,6 +31,9 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_SILENCES: u32 = 2;
 /// Shortest pause between two health checks.
 const MIN_HEALTH_PAUSE: Duration = Duration::from_millis(50);
+/// Times in a row that a replica fails after a successful health check, without a task that succeeds, until it
+/// is ejected.
+const MAX_FAILURES: u32 = 5;
 /// Time of events after which the first output after an ejection is a success.
 const PROBE_TIME: Duration = Duration::from_secs(10);
 /// Largest message of a replica. The largest of an honest one has the log probabilities of a step's
@@ -49,6 +52,8 @@ pub(super) struct Replica {
     /// The model that it serves, as of its last successful health check.
     model: RwLock<Arc<ReplicaModel>>,
     ejection: Mutex<Ejection>,
+    /// Times that it failed after a successful health check, since the last task that succeeded.
+    failures: AtomicU32,
     /// The reason of its last failed health check.
     problem: Mutex<String>,
     problem_limit: LogLimit,
@@ -94,6 +99,7 @@ impl Replica {
             health: AtomicU8::new(Health::Unknown as u8),
             model: RwLock::new(Arc::new(ReplicaModel::Unknown)),
             ejection: Mutex::default(),
+            failures: AtomicU32::new(0),
             problem: Mutex::new("not asked yet".to_owned()),
             problem_limit: LogLimit::new(PROBLEM_INTERVAL),
             has_warned_of_skew: AtomicBool::new(false),
@@ -373,10 +379,22 @@ impl Lease {
         self.chosen.model.id()
     }
 
-    /// Marks the replica as unhealthy after a failed call, until its next successful health check.
-    pub(super) fn mark_failed(&self) {
-        self.replica().set_health(Health::Unhealthy);
+    /// Marks the replica as unhealthy after a failed call, until its next successful health check. Returns
+    /// true if it was not.
+    pub(super) fn mark_failed(&self) -> bool {
+        let has_changed = self.replica().set_health(Health::Unhealthy);
         self.replica().suspected.notify_one();
+        has_changed
+    }
+
+    /// Marks the replica as unhealthy, as [`mark_failed`](Self::mark_failed), and ejects it if it often fails
+    /// although its health checks succeed. All calls that fail together count once.
+    pub(super) fn record_failure(&self, problem: &Error) {
+        let failures = &self.replica().failures;
+        if self.mark_failed() && failures.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_FAILURES {
+            failures.store(0, Ordering::Relaxed);
+            self.eject(problem);
+        }
     }
 
     /// Ejects the replica, which is stuck or breaks the contract.
@@ -396,6 +414,7 @@ impl Lease {
 
     /// Records that the task has succeeded.
     pub(super) fn record_success(&self) {
+        self.replica().failures.store(0, Ordering::Relaxed);
         if self.replica().ejection.lock().succeed(self.entry) {
             tracing::warn!(replica = %self.replica().address, "replica returned after its ejection");
         }

@@ -39,6 +39,8 @@ pub(super) enum Step {
     Emit(TaskEvent),
     End(TaskEvent),
     Interrupted,
+    /// A resumed output repeats other tokens or text than the delivered ones.
+    Diverged,
 }
 
 /// The output so far.
@@ -73,6 +75,11 @@ impl TaskOutput {
     /// Returns the token ids that a resumed output starts after.
     pub(super) fn resume_after(&self) -> &[u32] {
         &self.token_ids[..self.cursor.resume_at()]
+    }
+
+    /// Makes a resumed output start after the last delivered token, which is then not repeated.
+    pub(super) fn keep_last_token(&mut self) {
+        self.cursor.keep_last_token();
     }
 
     /// Prepares for the events of a resumed output, which repeat the last ones.
@@ -111,6 +118,9 @@ impl TaskOutput {
     }
 
     fn delta(&mut self, mut delta: Delta) -> Step {
+        if !self.repeats_delivered(&delta) {
+            return Step::Diverged;
+        }
         self.cursor.advance(&mut delta);
         self.token_ids.extend(&delta.token_ids);
         self.text.push_str(&delta.text);
@@ -119,6 +129,14 @@ impl TaskOutput {
         }
         let is_empty = delta.text.is_empty() && delta.token_ids.is_empty() && delta.tokens.is_empty();
         if is_empty { Step::Skip } else { Step::Emit(TaskEvent::Delta(delta)) }
+    }
+
+    /// Returns true if the part of a delta that repeats delivered output equals it.
+    fn repeats_delivered(&self, delta: &Delta) -> bool {
+        let (ids, bytes) = self.cursor.left_to_repeat();
+        let ids = &self.token_ids[self.token_ids.len() - ids..];
+        let text = &self.text.as_bytes()[self.text.len() - bytes..];
+        start_alike(ids, &delta.token_ids) && start_alike(text, delta.text.as_bytes())
     }
 
     /// Returns the end of an accepted output whose deadline passed without the replica's own end.
@@ -132,4 +150,9 @@ impl TaskOutput {
     fn answer(&mut self, summary: Summary) -> Answer {
         Answer { text: std::mem::take(&mut self.text), finish: self.finish.take(), summary }
     }
+}
+
+/// Returns true if both are equal up to the end of the shorter one.
+fn start_alike<T: PartialEq>(left: &[T], right: &[T]) -> bool {
+    left.iter().zip(right).all(|(left, right)| left == right)
 }

@@ -48,6 +48,16 @@ impl ReplayCursor {
         self.before_last_token.token_ids
     }
 
+    /// Makes a resumed output start after the last delivered token, which is then not repeated.
+    pub(super) fn keep_last_token(&mut self) {
+        self.before_last_token = self.after_last_token;
+    }
+
+    /// Returns the number of token ids, and of the text's bytes, that the current replica must still repeat.
+    pub(super) fn left_to_repeat(&self) -> (usize, usize) {
+        (self.replayed.token_ids, self.replayed.text)
+    }
+
     /// Starts the replay of a resumed output.
     pub(super) fn restart(&mut self) {
         self.replayed = self.delivered.since(self.before_last_token);

@@ -20,7 +20,7 @@ use super::{Answer, ask, task};
 
 type Attempt = Vec<Result<GenerationEvent, GenerationError>>;
 
-/// Plays one attempt per call. Without further attempts, no replica accepts the call.
+/// Plays one attempt per call. Without further attempts, or if one is empty, no replica accepts the call.
 #[derive(Debug)]
 struct Script {
     attempts: Mutex<VecDeque<Attempt>>,
@@ -32,7 +32,7 @@ type Resumed = (Vec<u32>, FailureClass);
 
 impl Script {
     fn play(&self) -> Result<Playback, Error> {
-        let attempt = self.attempts.lock().expect("no panic").pop_front();
+        let attempt = self.attempts.lock().expect("no panic").pop_front().filter(|attempt| !attempt.is_empty());
         Ok(Playback(attempt.ok_or_else(|| unavailable("no replica"))?.into_iter()))
     }
 }
@@ -88,6 +88,11 @@ fn finished(reason: FinishReason) -> Finished {
 fn end() -> Attempt {
     let finished = GenerationEvent::Finished(finished(FinishReason::Length));
     vec![Ok(finished), Ok(GenerationEvent::Summary(Summary::default()))]
+}
+
+/// Returns an attempt with these events and an end.
+fn ending<const N: usize>(events: [Result<GenerationEvent, GenerationError>; N]) -> Attempt {
+    events.into_iter().chain(end()).collect()
 }
 
 /// Returns attempts that each deliver one new token, after the last token of the attempt before,
@@ -157,6 +162,40 @@ async fn a_task_resumes_before_its_last_token_and_repeats_nothing() {
     assert_eq!((answer.text.as_str(), answer.ids.as_slice()), ("0 1 2 3 ", &[0, 1, 2, 3][..]));
     let down = |ids: &[u32]| (ids.to_vec(), FailureClass::ReplicaDown);
     assert_eq!(resumed, [down(&[]), down(&[0]), down(&[0, 1]), down(&[0, 1, 2])]);
+}
+
+/// Two tokens and a failure, then these attempts, which must complete the answer.
+async fn resumed_after_two_tokens(attempts: Vec<Attempt>) -> Vec<Resumed> {
+    let first = vec![token(0), token(1), fails(FailureClass::ReplicaDown)];
+    let (answer, resumed) = run(std::iter::once(first).chain(attempts).collect()).await;
+    let answer = answer.expect("an answer");
+    assert_eq!((answer.text.as_str(), answer.ids.as_slice()), ("0 1 2 ", &[0, 1, 2][..]));
+    resumed
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_ignores_the_resumption_is_left_for_another() {
+    let (ignores, resumes) = (vec![token(0), token(1)], ending([token(1), token(2)]));
+    let resumed = resumed_after_two_tokens(vec![ignores, resumes]).await;
+    assert_eq!(resumed, [(vec![0], FailureClass::ReplicaDown), (vec![0], FailureClass::RetryElsewhere)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn text_that_differs_is_not_joined_to_the_delivered_text() {
+    let other = Ok(GenerationEvent::Delta(Delta { text: "one ".to_owned(), token_ids: vec![1], ..Delta::default() }));
+    let resumed = resumed_after_two_tokens(vec![vec![other], ending([token(1), token(2)])]).await;
+    assert_eq!(resumed[1], (vec![0], FailureClass::RetryElsewhere));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_output_that_no_replica_repeats_continues_after_the_delivered_tokens() {
+    let differs = || vec![token(9), token(2)];
+    let last = [(vec![0], FailureClass::RetryElsewhere), (vec![0, 1], FailureClass::Interrupted)];
+    // Another replica differs too, or there is none.
+    for second in [differs(), Vec::new()] {
+        let resumed = resumed_after_two_tokens(vec![differs(), second, ending([token(2)])]).await;
+        assert_eq!(resumed[1..], last);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

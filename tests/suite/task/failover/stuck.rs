@@ -205,6 +205,29 @@ async fn nonsense_of_a_replica_is_its_fault_and_the_task_resumes_elsewhere() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_fails_every_task_between_good_health_checks_is_ejected() {
+    let (failing, honest) = (Fake::of(vec![accepted(), part("good", &[7])]), Fake::honest());
+    let addresses = [failing.serve().await, honest.serve().await];
+    let (_service, client) = front_of(default_catalog(), &addresses.each_ref().map(String::as_str)).await;
+    let mut number = 0;
+    while failing.calls() < 5 {
+        let answer = ask(client.clone(), salted(number), watch::Sender::new(0)).await;
+        assert_eq!(answer.expect("an answer").text, "good");
+        number += 1;
+        assert!(number < 2_000, "the replica has {} calls", failing.calls());
+        sleep(Duration::from_millis(10)).await;
+    }
+    let ejected = Instant::now();
+    for number in 0..16 {
+        ask(client.clone(), salted(number), watch::Sender::new(0)).await.expect("an answer");
+        sleep(Duration::from_millis(20)).await;
+    }
+    if ejected.elapsed() < Duration::from_secs(4) {
+        assert_eq!(failing.calls(), 5);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_waits_for_a_replica_sends_empty_progress() {
     let mut events = at_once(vec![accepted(), part("good", &[7])]);
     events.push((Duration::from_secs(60), summary()));
