@@ -471,14 +471,7 @@ impl Error {
             Self::PromptOverLimit { .. } => Reason::PromptOverLimit,
             Self::TokenizerMismatch { .. } => Reason::TokenizerMismatch,
             Self::ImagesNotSupported { .. } => Reason::ImagesNotSupported,
-            Self::Image { source, .. } => match source {
-                ImageError::Bytes { .. }
-                | ImageError::Pixels { .. }
-                | ImageError::Side { .. }
-                | ImageError::Tiles { .. }
-                | ImageError::Scans { .. } => Reason::ImageOverLimit,
-                _ => Reason::InvalidImage,
-            },
+            Self::Image { source, .. } => image_reason(source),
             Self::Fetch { source: FetchError::TooLarge { .. } | FetchError::TooLargeTogether { .. }, .. }
             | Self::TooManyImages { .. } => Reason::ImageOverLimit,
             Self::Fetch { .. } => Reason::ImageNotFetched,
@@ -579,5 +572,17 @@ impl From<Error> for Status {
             tracing::error!(error = error.chain(), "request failed");
         }
         failure.into()
+    }
+}
+
+/// Returns the reason of a refused image.
+fn image_reason(error: &ImageError) -> Reason {
+    match error {
+        ImageError::Bytes { .. }
+        | ImageError::Pixels { .. }
+        | ImageError::Side { .. }
+        | ImageError::Tiles { .. }
+        | ImageError::Scans { .. } => Reason::ImageOverLimit,
+        _ => Reason::InvalidImage,
     }
 }

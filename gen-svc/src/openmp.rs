@@ -6,6 +6,7 @@
 
 use std::env;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::Command;
 
 /// The rounds of spinning, in libgomp's own variable.
@@ -22,12 +23,11 @@ pub fn shorten_spinning() {
     if DECIDED.iter().any(|name| env::var_os(name).is_some()) {
         return;
     }
-    let Ok(program) = env::current_exe() else { return };
     let mut arguments = env::args_os();
-    let mut command = Command::new(program);
-    if let Some(name) = arguments.next() {
-        command.arg0(name);
+    let (Ok(program), Some(name)) = (env::current_exe(), arguments.next()) else { return };
+    if program.file_name() != Path::new(&name).file_name() {
+        return; // started by the loader, or by a link
     }
-    let error = command.args(arguments).env(ROUNDS.0, ROUNDS.1).exec();
+    let error = Command::new(program).arg0(name).args(arguments).env(ROUNDS.0, ROUNDS.1).exec();
     eprintln!("gen-svc: {} is not set, because the program could not start again: {error}", ROUNDS.0);
 }

@@ -679,27 +679,13 @@ fn full_kv_cache_preempts_the_caller_with_the_most() {
     assert_eq!(prefills, 1, "the caller with one stream was not preempted");
 }
 
-#[test]
-fn long_wait_for_a_place_does_not_keep_another_caller_from_its_share() {
-    let (engine, _, mut gate) = gated(64, |config| (config.max_running, config.event_buffer) = (2, 1000));
-    let of = |caller: &str, which| GenerateRequest { caller: caller.into(), ..request(&prompt(which, 20), 60) };
-    let greedy: Vec<_> = (0..6).map(|which| submit(&engine, of("greedy", which))).collect();
-    gate.run(2);
-    std::thread::sleep(Duration::from_millis(2_100));
-    let mut polite = submit(&engine, of("polite", 99));
-    gate.run(1);
-    assert!(matches!(polite.try_recv(), Ok(Event::Accepted(_))), "it starts with the next step");
-    drop(gate);
-    polite.close();
-    greedy.into_iter().for_each(|events| drop(finish(events)));
-}
-
-#[test]
-fn long_wait_for_memory_does_not_keep_another_caller_from_its_share() {
-    let (engine, _, mut gate) = gated(48, |config| (config.max_running, config.event_buffer) = (8, 1000));
+/// Asserts that another caller's request starts with the next step, while requests of a greedy one have
+/// waited long. `length`: the tokens of a greedy prompt.
+fn assert_long_waits_leave_a_share(blocks: u64, max_running: usize, requests: u64, length: usize) {
+    let (engine, _, mut gate) = gated(blocks, |config| (config.max_running, config.event_buffer) = (max_running, 1000));
     let of =
         |caller: &str, which, length| GenerateRequest { caller: caller.into(), ..request(&prompt(which, length), 60) };
-    let greedy: Vec<_> = (0..4).map(|which| submit(&engine, of("greedy", which, 250))).collect();
+    let greedy: Vec<_> = (0..requests).map(|which| submit(&engine, of("greedy", which, length))).collect();
     gate.run(2);
     std::thread::sleep(Duration::from_millis(2_100));
     let mut polite = submit(&engine, of("polite", 99, 10));
@@ -708,6 +694,16 @@ fn long_wait_for_memory_does_not_keep_another_caller_from_its_share() {
     drop(gate);
     polite.close();
     greedy.into_iter().for_each(|events| drop(finish(events)));
+}
+
+#[test]
+fn long_wait_for_a_place_does_not_keep_another_caller_from_its_share() {
+    assert_long_waits_leave_a_share(64, 2, 6, 20);
+}
+
+#[test]
+fn long_wait_for_memory_does_not_keep_another_caller_from_its_share() {
+    assert_long_waits_leave_a_share(48, 8, 4, 250);
 }
 
 #[test]
