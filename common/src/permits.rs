@@ -112,17 +112,32 @@ impl Permit {
         self.count += count;
         Ok(())
     }
+
+    /// Returns the number of permits.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Frees `count` of the permits.
+    ///
+    /// # Panics
+    /// There are fewer.
+    pub fn free(&mut self, count: usize) {
+        self.count -= count;
+        let mut held = self.permits.0.held.lock();
+        held.total -= count;
+        if let Some(of_caller) = held.by_caller.get_mut(&self.caller) {
+            *of_caller -= count;
+            if *of_caller == 0 {
+                held.by_caller.remove(&self.caller);
+            }
+        }
+    }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        let mut held = self.permits.0.held.lock();
-        held.total -= self.count;
-        if let Some(count) = held.by_caller.get_mut(&self.caller) {
-            *count -= self.count;
-            if *count == 0 {
-                held.by_caller.remove(&self.caller);
-            }
-        }
+        self.free(self.count);
     }
 }

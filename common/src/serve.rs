@@ -1,6 +1,7 @@
 //! A gRPC server: TLS and tokens, limits, health, reflection, typed transport errors, the metrics
 //! page, and drain on shutdown.
 
+mod answer_bytes;
 mod args;
 mod body_timeout;
 mod caller;
@@ -31,6 +32,7 @@ mod tokens;
 mod typed_errors;
 mod unread_answers;
 mod unread_body;
+mod unsent;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -49,7 +51,6 @@ use tower::util::{MapRequestLayer, MapResponseLayer, option_layer};
 use crate::call_layer::CallLayer;
 use crate::pb;
 use crate::telemetry::Call;
-use caller::Peer;
 use capacity::Capacity;
 use content_type::ContentType;
 use deadline::CallTimeout;
@@ -190,9 +191,7 @@ fn server(
         .layer(option_layer(cors::layer(&args.allowed_origins)))
         .layer(CallLayer::new(move |request: &mut Request<Body>| origins.check(request)))
         .layer(CallLayer::new(|request: &mut Request<Body>| ContentType::of(request)))
-        .layer(CallLayer::new(|request: &mut Request<Body>| {
-            AnswerOf::new(request.extensions().get::<Peer>().map(|peer| Arc::clone(&peer.unread)))
-        }))
+        .layer(CallLayer::new(|request: &mut Request<Body>| AnswerOf::new(request)))
         .layer(GrpcWebLayer::new())
         .layer(MapRequestLayer::new(admit))
         .layer(CallLayer::new(|request: &mut Request<Body>| {

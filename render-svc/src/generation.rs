@@ -17,7 +17,7 @@ mod event_order;
 mod failure;
 mod health;
 mod metrics;
-mod output_bounds;
+mod output_check;
 mod patience;
 mod pool;
 mod replica;

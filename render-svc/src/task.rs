@@ -57,6 +57,7 @@ impl<G: Generator> TaskRunner<G> {
                 stream,
                 has_ended: false,
                 has_diverged: false,
+                has_failed: false,
                 output,
                 retries: RetryBudget::default(),
             })
@@ -76,6 +77,8 @@ pub struct TaskRun<G: Generator> {
     has_ended: bool,
     /// True after a resumed output differed from the delivered one.
     has_diverged: bool,
+    /// True after the model of a replica failed.
+    has_failed: bool,
     output: TaskOutput,
     retries: RetryBudget,
 }
@@ -126,6 +129,10 @@ impl<G: Generator> TaskRun<G> {
                 let error = Error::GenerationUnavailable { message };
                 self.resume(FailureClass::Interrupted, error).await.map(|()| None)
             }
+            Step::Failed => {
+                self.resume_failed().await;
+                Ok(None)
+            }
             Step::Diverged => self.resume_diverged().await.map(|()| None),
         }
     }
@@ -144,6 +151,18 @@ impl<G: Generator> TaskRun<G> {
         }
         self.output.keep_last_token();
         self.resume(FailureClass::Interrupted, error()).await
+    }
+
+    /// Resumes an output that ended because the model failed. The request may be the cause, so this is done
+    /// once. If no other replica accepts it, the output ends with the failure.
+    async fn resume_failed(&mut self) {
+        if std::mem::replace(&mut self.has_failed, true) {
+            return;
+        }
+        let error = Error::GenerationUnavailable { message: "the model failed during the output".to_owned() };
+        if let Err(error) = self.resume(FailureClass::RetryElsewhere, error).await {
+            tracing::warn!(%error, "the failed output is not resumed");
+        }
     }
 
     /// Resumes the output on a replica that accepts it.

@@ -25,11 +25,11 @@ pub struct ServeArgs {
     )]
     pub max_message_bytes: usize,
 
-    /// Maximum size in bytes of the request messages of all calls in progress; further messages are
-    /// rejected at once
+    /// Maximum size in bytes of the messages of all calls in progress: requests, and answers until they
+    /// are sent. Further messages are rejected at once
     ///
-    /// The first 64 KiB of each message are not counted. One caller may have at most three quarters.
-    /// A message takes up to eight times its size in memory while it is answered.
+    /// The first 64 KiB of each call are not counted. One caller may have at most three quarters.
+    /// A request takes up to eight times its size in memory while it is answered.
     #[arg(
         long,
         env = "TANDEM_MAX_TOTAL_MESSAGE_BYTES",

@@ -1,13 +1,13 @@
-//! The limit of the bytes of all request messages in progress.
+//! The limit of the bytes of all messages in progress.
 
 use std::sync::Arc;
 
-use http::{Request, Response};
+use http::Request;
 use parking_lot::Mutex;
 use tonic::body::Body;
 
+use super::answer_bytes::AnswerBytes;
 use super::caller::Caller;
-use crate::call_layer::{BodyGuard, CallWork, on_body_end};
 use crate::permits::{Exhausted, Permit, Permits};
 use crate::status::{Failure, Reason};
 
@@ -30,16 +30,18 @@ impl MessageBytes {
     }
 
     /// Returns the bytes of a new call, and attaches them to its request.
-    pub(super) fn start(&self, request: &mut Request<Body>) -> CallBytes {
+    pub(super) fn start(&self, request: &mut Request<Body>) -> AnswerBytes {
         let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default().id;
-        let held = Held { permits: self.0.clone(), caller, bytes: 0, permit: None };
+        let unsent = request.extensions().get().cloned().unwrap_or_default();
+        let held = Held { permits: self.0.clone(), caller, request: 0, answer: 0, permit: None };
         let bytes = CallBytes(Arc::new(Mutex::new(held)));
         request.extensions_mut().insert(bytes.clone());
-        bytes
+        AnswerBytes::new(bytes, unsent)
     }
 }
 
-/// The bytes of one call's request message, held until its response ends. Clones share them.
+/// The bytes of one call's messages: of its request until the call ends, and of its answer until they are
+/// sent. Clones share them.
 #[derive(Debug, Clone)]
 pub(super) struct CallBytes(Arc<Mutex<Held>>);
 
@@ -47,50 +49,59 @@ pub(super) struct CallBytes(Arc<Mutex<Held>>);
 struct Held {
     permits: Permits,
     caller: Arc<str>,
-    bytes: usize,
+    request: usize,
+    answer: usize,
     permit: Option<Permit>,
 }
 
 impl CallBytes {
-    /// Adds bytes that have arrived, and elements among them.
+    /// Adds bytes of the request that have arrived, and elements among them.
     ///
     /// # Errors
     /// All calls together, or those of the caller, exceed the limit.
     pub(super) fn add(&self, bytes: usize, elements: usize) -> Result<(), Failure> {
         let held = &mut *self.0.lock();
-        let before = held.bytes;
-        held.bytes += bytes + elements * ELEMENT_BYTES;
-        let counted = held.bytes.max(UNCOUNTED_BYTES) - before.max(UNCOUNTED_BYTES);
-        if counted == 0 {
-            return Ok(());
-        }
-        let added = match &mut held.permit {
-            Some(permit) => permit.add(counted),
-            none => held.permits.acquire_many(&held.caller, counted).map(|permit| *none = Some(permit)),
-        };
-        added.map_err(|exhausted| refusal(exhausted, &held.permits))
+        held.request += bytes + elements * ELEMENT_BYTES;
+        held.count()
+    }
+
+    /// Replaces the number of the answer's bytes that are not sent.
+    ///
+    /// # Errors
+    /// As for [`Self::add`].
+    pub(super) fn set_answer(&self, bytes: usize) -> Result<(), Failure> {
+        let held = &mut *self.0.lock();
+        held.answer = bytes;
+        held.count()
     }
 }
 
-impl BodyGuard for CallBytes {}
-
-impl CallWork for CallBytes {
-    async fn run<E, F>(self, call: impl FnOnce() -> F + Send) -> Result<Response<Body>, E>
-    where
-        F: Future<Output = Result<Response<Body>, E>> + Send,
-    {
-        Ok(on_body_end(call().await?, self))
+impl Held {
+    /// Takes or frees permits for the bytes beyond the uncounted ones.
+    fn count(&mut self) -> Result<(), Failure> {
+        let counted = (self.request + self.answer).saturating_sub(UNCOUNTED_BYTES);
+        let before = self.permit.as_ref().map_or(0, Permit::count);
+        let changed = match &mut self.permit {
+            Some(permit) if counted < before => {
+                permit.free(before - counted);
+                Ok(())
+            }
+            Some(permit) => permit.add(counted - before),
+            None if counted == 0 => Ok(()),
+            none => self.permits.acquire_many(&self.caller, counted).map(|permit| *none = Some(permit)),
+        };
+        changed.map_err(|exhausted| refusal(exhausted, &self.permits))
     }
 }
 
 fn refusal(exhausted: Exhausted, permits: &Permits) -> Failure {
     let message = match exhausted {
         Exhausted::All => format!(
-            "the request messages in progress have reached their limit of {} bytes (--max-total-message-bytes)",
+            "the messages in progress have reached their limit of {} bytes (--max-total-message-bytes)",
             permits.limit()
         ),
         Exhausted::OfCaller => format!(
-            "the caller's request messages in progress have reached their limit of {} bytes, three quarters of \
+            "the caller's messages in progress have reached their limit of {} bytes, three quarters of \
              --max-total-message-bytes",
             permits.limit_per_caller()
         ),

@@ -1,17 +1,18 @@
 //! The patience for answers that a client does not read.
 //!
 //! HTTP/2 sends nothing to a client whose window is closed, and asks the body for nothing more. The
-//! call would keep its place for ever. After the patience, its connection closes.
+//! call would keep its place for ever. After the patience, its connection closes. A call lasts until its
+//! answer is sent, see [`Unsent`].
 
 use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use http::Response;
+use http::{Request, Response};
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
 use tokio::time::{Interval, MissedTickBehavior, interval};
@@ -19,6 +20,8 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
 
+use super::caller::Peer;
+use super::unsent::Unsent;
 use crate::call_layer::CallWork;
 use crate::log_limit::{LogLimit, PEER_INTERVAL};
 
@@ -69,12 +72,18 @@ impl Watch {
 
 /// The work of a call: marks its answer as unread while a part of it waits to be sent.
 #[derive(Debug)]
-pub(super) struct AnswerOf(Option<Arc<UnreadAnswers>>);
+pub(super) struct AnswerOf {
+    /// None: not of a connection.
+    connection: Option<Arc<UnreadAnswers>>,
+    unsent: Arc<Unsent>,
+}
 
 impl AnswerOf {
-    /// An answer on a connection. None: not of a connection.
-    pub(super) fn new(connection: Option<Arc<UnreadAnswers>>) -> Self {
-        Self(connection)
+    /// Returns the answer of a request, and attaches its [`Unsent`] bytes to the request.
+    pub(super) fn new(request: &mut Request<Body>) -> Self {
+        let unsent = Arc::<Unsent>::default();
+        request.extensions_mut().insert(Arc::clone(&unsent));
+        Self { connection: request.extensions().get::<Peer>().map(|peer| Arc::clone(&peer.unread)), unsent }
     }
 }
 
@@ -83,23 +92,43 @@ impl CallWork for AnswerOf {
     where
         F: Future<Output = Result<Response<Body>, E>> + Send,
     {
-        static IDS: AtomicU64 = AtomicU64::new(0);
         let response = call().await?;
-        Ok(match self.0 {
+        let Self { connection, unsent } = self;
+        Ok(match connection {
             None => response,
-            Some(answers) => {
-                let id = IDS.fetch_add(1, Ordering::Relaxed);
-                response.map(|body| Body::new(Answer { body, id, answers }))
-            }
+            Some(answers) => response.map(|body| Body::new(Answer::new(body, answers, unsent))),
         })
     }
 }
 
-/// A response body. It is unread from one part until the next is asked for.
+/// A response body. It is unread until its first part is asked for, and from one part until the next.
 struct Answer {
     body: Body,
     id: u64,
     answers: Arc<UnreadAnswers>,
+    unsent: Arc<Unsent>,
+    /// The end of `body`, which waits until the parts before it are sent.
+    end: Option<End>,
+}
+
+/// What ends a body: trailers, an error or nothing.
+type End = Option<Result<Frame<Bytes>, Status>>;
+
+impl Answer {
+    fn new(body: Body, answers: Arc<UnreadAnswers>, unsent: Arc<Unsent>) -> Self {
+        static IDS: AtomicU64 = AtomicU64::new(0);
+        let answer = Self { body, id: IDS.fetch_add(1, Ordering::Relaxed), answers, unsent, end: None };
+        answer.mark_unread();
+        answer
+    }
+
+    fn mark_unread(&self) {
+        self.answers.0.lock().insert(self.id, Instant::now());
+    }
+
+    fn mark_read(&self) {
+        self.answers.0.lock().remove(&self.id);
+    }
 }
 
 impl http_body::Body for Answer {
@@ -107,19 +136,26 @@ impl http_body::Body for Answer {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let polled = Pin::new(&mut self.body).poll_frame(context);
-        let mut unread = self.answers.0.lock();
-        if matches!(polled, Poll::Ready(Some(Ok(_)))) {
-            unread.insert(self.id, Instant::now());
-        } else {
-            unread.remove(&self.id);
+        if self.end.is_none() {
+            match Pin::new(&mut self.body).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) if frame.is_data() => {
+                    self.mark_unread();
+                    return Poll::Ready(Some(Ok(frame.map_data(|data| self.unsent.track(data)))));
+                }
+                Poll::Ready(end) => self.end = Some(end),
+                Poll::Pending => {
+                    self.mark_read();
+                    return Poll::Pending;
+                }
+            }
         }
-        drop(unread);
-        polled
+        ready!(self.unsent.poll_sent(context));
+        self.mark_read();
+        Poll::Ready(self.end.take().flatten())
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.end.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -129,6 +165,6 @@ impl http_body::Body for Answer {
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        self.answers.0.lock().remove(&self.id);
+        self.mark_read();
     }
 }

@@ -13,7 +13,7 @@ use tonic::{Request, Streaming};
 use super::convert;
 use super::event_order::{EventOrder, step_age};
 use super::failure::{deadline_exceeded, failure, faulty, is_late, stuck, truncated, unavailable};
-use super::output_bounds::OutputBounds;
+use super::output_check::OutputCheck;
 use super::patience::in_time;
 use super::pool::{Availability, Config, Pool};
 use super::replica::Lease;
@@ -75,11 +75,11 @@ impl GenerationClient {
         let deadline = request.deadline.map(Instant::from_std);
         let mut last = None;
         while let Some(lease) = self.pool.pick(&request.model, key, &tried, deadline).await {
-            let call = self.call(convert::request(request, generated, lease.model_id()), deadline);
+            let call = self.call(convert::request(request, generated, lease.model().id()), deadline);
             let failed = match in_time(MAX_SILENCE, lease.client().generate(call)).await {
                 Some(Ok(response)) => {
-                    let bounds = OutputBounds::new(max_tokens(request, generated));
-                    return Ok(GenerationCall::new(lease, response.into_inner(), bounds, deadline));
+                    let output = OutputCheck::new(request, generated.len(), lease.model());
+                    return Ok(GenerationCall::new(lease, response.into_inner(), output, deadline));
                 }
                 Some(Err(status)) => failure(status, deadline),
                 None => silent(),
@@ -136,12 +136,6 @@ impl Generator for GenerationClient {
     }
 }
 
-/// Returns the number of tokens that are left to generate, if the request has a limit.
-fn max_tokens(request: &GenerationRequest, generated: &[u32]) -> Option<usize> {
-    let limit = request.options.stop.as_ref()?.max_new_tokens?;
-    Some(usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(generated.len()))
-}
-
 /// Records at the replica that its call has failed.
 fn report(lease: &Lease, GenerationError { class, error }: &GenerationError) {
     match class {
@@ -168,14 +162,14 @@ pub struct GenerationCall {
     stream: Streaming<GenerateResponse>,
     deadline: Option<Instant>,
     order: EventOrder,
-    bounds: OutputBounds,
+    output: OutputCheck,
     /// The time of the last event that this version of the contract has.
     last_known: Instant,
 }
 
 impl GenerationCall {
-    fn new(lease: Lease, stream: Streaming<GenerateResponse>, bounds: OutputBounds, deadline: Option<Instant>) -> Self {
-        Self { lease, stream, deadline, order: EventOrder::default(), bounds, last_known: Instant::now() }
+    fn new(lease: Lease, stream: Streaming<GenerateResponse>, output: OutputCheck, deadline: Option<Instant>) -> Self {
+        Self { lease, stream, deadline, order: EventOrder::default(), output, last_known: Instant::now() }
     }
 
     /// Returns the next message. The replica ends the call before the deadline. If it does not,
@@ -195,12 +189,9 @@ impl GenerationCall {
 
     /// Checks an event. Waits briefly for the end of the call after the last one.
     async fn check(&mut self, event: &Event) -> Result<(), GenerationError> {
-        self.order.add(event, is_late(self.deadline)).map_err(|problem| faulty(&problem))?;
+        let checked = self.order.add(event, is_late(self.deadline)).and_then(|()| self.output.add(event));
+        checked.map_err(|problem| faulty(&problem))?;
         match event {
-            Event::Delta(delta) => {
-                self.bounds.add(delta).map_err(|problem| faulty(&problem))?;
-                self.lease.record_event();
-            }
             Event::Progress(progress) if step_age(progress) > MAX_STEP_AGE => {
                 return Err(stuck(&format!("its engine's last step ended {:?} ago", step_age(progress))));
             }

@@ -374,9 +374,9 @@ impl Lease {
         &self.chosen.replica
     }
 
-    /// Returns the id of the replica's model, as it was compared with the task's.
-    pub(super) fn model_id(&self) -> Option<&str> {
-        self.chosen.model.id()
+    /// Returns the replica's model, as it was compared with the task's.
+    pub(super) fn model(&self) -> &ReplicaModel {
+        &self.chosen.model
     }
 
     /// Marks the replica as unhealthy after a failed call, until its next successful health check. Returns

@@ -39,6 +39,8 @@ pub(super) enum Step {
     Emit(TaskEvent),
     End(TaskEvent),
     Interrupted,
+    /// The replica's model failed. The summary follows.
+    Failed,
     /// A resumed output repeats other tokens or text than the delivered ones.
     Diverged,
 }
@@ -84,6 +86,7 @@ impl TaskOutput {
 
     /// Prepares for the events of a resumed output, which repeat the last ones.
     pub(super) fn restart(&mut self) {
+        self.finish = None;
         self.cursor.restart();
     }
 
@@ -96,8 +99,9 @@ impl TaskOutput {
             GenerationEvent::Delta(delta) => self.delta(delta),
             GenerationEvent::Interrupted => Step::Interrupted,
             GenerationEvent::Finished(finished) => {
+                let has_failed = finished.reason() == FinishReason::Error;
                 self.finish = Some(finished);
-                Step::Skip
+                if has_failed { Step::Failed } else { Step::Skip }
             }
             GenerationEvent::Summary(summary) => Step::End(TaskEvent::Finished(self.answer(summary))),
         }

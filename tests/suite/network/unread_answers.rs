@@ -1,46 +1,133 @@
-//! Answers that a client does not read: its connection is closed, and the calls have their places
-//! again.
+//! Answers that a client does not read: they keep their places and count towards the limit of all messages,
+//! and after a while their connection is closed.
 
 use std::time::Duration;
 
-use http::Request;
+use h2::RecvStream;
+use h2::client::SendRequest;
+use http::{HeaderMap, Request, Response};
+use prost::Message as _;
+use tandem_common::pb::render::v1::RenderRequest;
 use tandem_common::serve::ServeArgs;
-use tandem_tests::{ModelFolder, render_service_with_args};
+use tandem_tests::conversations::{conversation, text};
+use tandem_tests::failure::failed;
+use tandem_tests::{ModelFolder, Running, render_service_with_args};
 use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
 use tonic::codegen::Bytes;
+use tonic::{Code, Status};
 
-const PATH: &str = "http://localhost/tandem.render.v1.RegistryService/ListModels";
-/// A gRPC message without fields.
-const EMPTY_MESSAGE: &[u8] = &[0; 5];
+const LIST_MODELS: &str = "tandem.render.v1.RegistryService/ListModels";
+const RENDER: &str = "tandem.render.v1.RenderService/Render";
+/// An answer that HTTP/2 takes whole, although its client does not read it.
+const ANSWER_BYTES: usize = 300_000;
+/// The window of a client that does not read.
+const WINDOW: u32 = 1 << 16;
+
+async fn start(args: ServeArgs) -> (ModelFolder, Running) {
+    let model = ModelFolder::new("tiny").with_template(&format!("{{{{ 'x' * {ANSWER_BYTES} }}}}"));
+    let service = render_service_with_args(&[model.path()], args).await;
+    (model, service)
+}
+
+/// Opens a connection whose streams have this window until the client reads.
+async fn connect(service: &Running, window: u32) -> (SendRequest<Bytes>, JoinHandle<()>) {
+    let stream = TcpStream::connect(service.address).await.expect("it listens");
+    let mut client = h2::client::Builder::new();
+    client.initial_window_size(window).initial_connection_window_size(1 << 24);
+    let (sender, connection) = client.handshake::<_, Bytes>(stream).await.expect("a connection");
+    let closed = async { drop(connection.await) };
+    (sender, tokio::spawn(closed))
+}
+
+/// Calls a method, and returns the response before its body is read.
+async fn call(sender: &SendRequest<Bytes>, method: &str, message: &[u8]) -> Response<RecvStream> {
+    let request = Request::post(format!("http://localhost/{method}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    let mut sender = sender.clone().ready().await.expect("an open connection");
+    let (response, mut body) = sender.send_request(request.body(()).expect("a request"), false).expect("it is sent");
+    let length = u32::try_from(message.len()).expect("a small message").to_be_bytes();
+    body.send_data([&[0], &length[..], message].concat().into(), true).expect("it is sent");
+    response.await.expect("headers")
+}
+
+async fn render(sender: &SendRequest<Bytes>) -> Response<RecvStream> {
+    let request =
+        RenderRequest { conversation: Some(conversation(vec![text("user", "any")])), ..RenderRequest::default() };
+    call(sender, RENDER, &request.encode_to_vec()).await
+}
+
+/// Returns the error that an answer without a body has.
+fn error(response: &Response<RecvStream>) -> Option<Status> {
+    Status::from_header_map(response.headers()).filter(|status| status.code() != Code::Ok)
+}
+
+/// Reads a body, and returns its length and its trailers.
+async fn read(response: Response<RecvStream>) -> (usize, HeaderMap) {
+    let mut body = response.into_body();
+    let mut length = 0;
+    while let Some(data) = body.data().await {
+        let bytes = data.expect("data").len();
+        length += bytes;
+        body.flow_control().release_capacity(bytes).expect("it was received");
+    }
+    (length, body.trailers().await.expect("an end").expect("trailers"))
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_with_unread_answers_is_closed() {
-    let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}");
     let args = ServeArgs { max_calls: 1, answer_patience_seconds: 1, ..ServeArgs::default() };
-    let service = render_service_with_args(&[model.path()], args).await;
-    let connect = async |window: u32| {
-        let stream = TcpStream::connect(service.address).await.expect("it listens");
-        let mut client = h2::client::Builder::new();
-        client.initial_window_size(window).initial_connection_window_size(1 << 20);
-        let (sender, connection) = client.handshake::<_, Bytes>(stream).await.expect("a connection");
-        (sender, tokio::spawn(connection))
-    };
-    let (sender, connection) = connect(0).await;
-    let call = |sender: h2::client::SendRequest<Bytes>| async move {
-        let request = Request::post(PATH).header("content-type", "application/grpc").header("te", "trailers");
-        let mut sender = sender.ready().await.expect("an open connection");
-        let (response, mut body) =
-            sender.send_request(request.body(()).expect("a request"), false).expect("it is sent");
-        body.send_data(EMPTY_MESSAGE.into(), true).expect("it is sent");
-        response.await.expect("headers")
-    };
-    let unread = call(sender).await;
-    assert!(!unread.headers().contains_key("grpc-status"), "its body waits for the window");
-    let closed = tokio::time::timeout(Duration::from_secs(60), connection).await;
-    let _ = closed.expect("the service closes the connection").expect("no panic");
-
+    let (_model, service) = start(args).await;
+    for (window, method) in [(0, LIST_MODELS), (WINDOW, RENDER)] {
+        let (sender, closed) = connect(&service, window).await;
+        let unread = if method == RENDER { render(&sender).await } else { call(&sender, method, &[]).await };
+        assert_eq!(error(&unread).map(|status| failed(&status).reason), None, "its body waits for the window");
+        let closed = tokio::time::timeout(Duration::from_secs(60), closed).await;
+        closed.expect("the service closes the connection").expect("no panic");
+    }
     // The only place is free again.
-    let (sender, _connection) = connect(1 << 16).await;
-    let answer = call(sender).await;
-    assert!(!answer.headers().contains_key("grpc-status"), "{answer:?}");
+    let (sender, _closed) = connect(&service, WINDOW).await;
+    let answer = call(&sender, LIST_MODELS, &[]).await;
+    assert!(error(&answer).is_none(), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_lasts_until_its_answer_is_sent() {
+    let (_model, service) = start(ServeArgs { max_calls: 1, ..ServeArgs::default() }).await;
+    let (sender, _closed) = connect(&service, WINDOW).await;
+    let unread = render(&sender).await;
+    assert!(error(&unread).is_none(), "{unread:?}");
+    let refused = error(&render(&sender).await).expect("the only place is taken");
+    assert_eq!(failed(&refused).reason, "OVERLOADED");
+
+    let (length, trailers) = read(unread).await;
+    assert!(length > ANSWER_BYTES, "{length}");
+    assert_eq!(trailers["grpc-status"], "0");
+    let (_, trailers) = read(render(&sender).await).await;
+    assert_eq!(trailers["grpc-status"], "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unread_answers_count_towards_the_limit_of_all_messages() {
+    let args = ServeArgs { max_message_bytes: 1 << 20, max_total_message_bytes: 1 << 20, ..ServeArgs::default() };
+    let (_model, service) = start(args).await;
+    let (sender, _closed) = connect(&service, WINDOW).await;
+    let mut unread = Vec::new();
+    let refused = loop {
+        let answer = render(&sender).await;
+        match error(&answer) {
+            Some(status) => break status,
+            None => unread.push(answer),
+        }
+        assert!(unread.len() < 100, "no answer is refused");
+    };
+    assert_eq!(failed(&refused).reason, "TOTAL_MESSAGE_BYTES");
+    // A part of each answer is sent, and a part is not counted.
+    let counted = ANSWER_BYTES - (128 << 10);
+    assert!((1 << 20) / ANSWER_BYTES <= unread.len() && unread.len() <= (1 << 20) / counted, "{}", unread.len());
+    for answer in unread {
+        assert_eq!(read(answer).await.1["grpc-status"], "0");
+    }
+    assert_eq!(read(render(&sender).await).await.1["grpc-status"], "0", "the bytes are free again");
 }

@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex};
 
 use render_svc::args::GenerationArgs;
 use tandem_common::pb::chat::v1 as chat;
-use tandem_common::pb::generate::v1::generate_response::Event as Generated;
 use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
 use tandem_common::pb::generate::v1::{self as generate, FinishReason};
 use tandem_common::pb::task::v1::RunTaskRequest;
@@ -17,6 +16,8 @@ use tonic::transport::Server;
 use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status};
 use tonic_health::server::health_reporter;
+
+use super::failover::{accepted, ended, part, reported, responses};
 
 /// A replica that records the caller and the priority of each call.
 #[derive(Debug, Clone, Default)]
@@ -32,14 +33,9 @@ impl GenerateService for Recorder {
     ) -> Result<Response<Self::GenerateStream>, Status> {
         let caller = request.metadata().get("x-tandem-caller").and_then(|value| value.to_str().ok());
         self.0.lock().expect("no panic").push((caller.unwrap_or_default().to_owned(), request.get_ref().priority));
-        let finished = generate::Finished { reason: FinishReason::Length.into(), ..generate::Finished::default() };
-        let events = [
-            Generated::Accepted(generate::Accepted::default()),
-            Generated::Finished(finished),
-            Generated::Summary(generate::Summary::default()),
-        ];
-        let events = events.map(|event| Ok(generate::GenerateResponse { event: Some(event) }));
-        Ok(Response::new(tokio_stream::iter(Vec::from(events))))
+        let events =
+            reported(request.get_ref(), [vec![accepted(), part("", &[7])], ended(FinishReason::Length)].concat());
+        Ok(Response::new(tokio_stream::iter(responses(events))))
     }
 
     async fn get_loaded_model(

@@ -312,20 +312,56 @@ struct ScriptedReplica {
 
 impl ScriptedReplica {
     fn new(first: Result<Vec<Generated>, Status>) -> Self {
-        Self { first, then: ended(FinishReason::Length), has_been_asked: AtomicBool::new(false) }
+        let then = [vec![part("", &[7])], ended(FinishReason::Length)].concat();
+        Self { first, then, has_been_asked: AtomicBool::new(false) }
     }
 }
 
-fn accepted() -> Generated {
+pub(super) fn accepted() -> Generated {
     Generated::Accepted(generate::Accepted::default())
 }
 
-fn responses(events: Vec<Generated>) -> Vec<Result<generate::GenerateResponse, Status>> {
+pub(super) fn responses(events: Vec<Generated>) -> Vec<Result<generate::GenerateResponse, Status>> {
     events.into_iter().map(|event| Ok(generate::GenerateResponse { event: Some(event) })).collect()
 }
 
-/// Returns the events of an output without tokens.
-fn ended(reason: FinishReason) -> Vec<Generated> {
+/// Completes what a replica reports of a request: empty `accepted` events, summaries and lists of log
+/// probabilities get what the contract asks for.
+pub(super) fn reported(request: &generate::GenerateRequest, events: Vec<Generated>) -> Vec<Generated> {
+    let resumed = request.resume.as_ref().map_or(0, |resume| resume.generated_tokens);
+    let prompt_tokens = match &request.input {
+        Some(generate::generate_request::Input::TokenIds(tokens)) => tokens.ids.len() as u32 - resumed,
+        _ => 0,
+    };
+    let seed = request.sampling.as_ref().and_then(|sampling| sampling.seed).unwrap_or_default();
+    let returns_logprobs = request.return_options.as_ref().is_some_and(|options| options.logprobs.is_some());
+    let mut completion_tokens = resumed;
+    let mut complete = |event| match event {
+        Generated::Accepted(accepted) if accepted == generate::Accepted::default() => {
+            Generated::Accepted(generate::Accepted { prompt_tokens, ..accepted })
+        }
+        Generated::Delta(mut delta) => {
+            completion_tokens += delta.token_ids.len() as u32;
+            if returns_logprobs && delta.tokens.is_empty() {
+                let token = |id: &u32| generate::TokenInfo { id: *id, ..generate::TokenInfo::default() };
+                delta.tokens = delta.token_ids.iter().map(token).collect();
+            }
+            Generated::Delta(delta)
+        }
+        Generated::Summary(summary) if summary == generate::Summary::default() => {
+            let total_tokens = prompt_tokens + completion_tokens;
+            let usage =
+                generate::Usage { prompt_tokens, completion_tokens, total_tokens, ..generate::Usage::default() };
+            let timings = Some(generate::Timings::default());
+            Generated::Summary(generate::Summary { usage: Some(usage), timings, seed })
+        }
+        event => event,
+    };
+    events.into_iter().map(&mut complete).collect()
+}
+
+/// Returns the events of an output's end.
+pub(super) fn ended(reason: FinishReason) -> Vec<Generated> {
     let finished = generate::Finished { reason: reason.into(), ..generate::Finished::default() };
     vec![Generated::Finished(finished), Generated::Summary(generate::Summary::default())]
 }
@@ -336,11 +372,12 @@ impl GenerateService for ScriptedReplica {
 
     async fn generate(
         &self,
-        _request: Request<generate::GenerateRequest>,
+        request: Request<generate::GenerateRequest>,
     ) -> Result<Response<Self::GenerateStream>, Status> {
         let is_first = !self.has_been_asked.swap(true, Ordering::Relaxed);
         let events = if is_first { self.first.clone()? } else { self.then.clone() };
-        Ok(Response::new(tokio_stream::iter(responses([vec![accepted()], events].concat()))))
+        let events = reported(request.get_ref(), [vec![accepted()], events].concat());
+        Ok(Response::new(tokio_stream::iter(responses(events))))
     }
 
     async fn get_loaded_model(
@@ -416,7 +453,7 @@ async fn cancelled_answer_resumes_on_the_only_healthy_replica() {
 }
 
 /// Returns a part of an output's text, and the ids at its end.
-fn part(text: &str, token_ids: &[u32]) -> Generated {
+pub(super) fn part(text: &str, token_ids: &[u32]) -> Generated {
     let (text, token_ids) = (text.to_owned(), token_ids.to_vec());
     Generated::Delta(generate::Delta { text, token_ids, ..generate::Delta::default() })
 }

@@ -39,6 +39,8 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
+use super::failover::{accepted, ended, reported, responses};
+
 /// A replica that answers each request for its model with the model's id.
 #[derive(Debug, Clone)]
 struct Replica {
@@ -59,12 +61,8 @@ impl GenerateService for Replica {
             return Err(Status::not_found(format!("{} is not {}", request.model, self.id)));
         }
         let delta = generate::Delta { text: self.id.to_owned(), token_ids: vec![1], ..generate::Delta::default() };
-        let finished = generate::Finished { reason: FinishReason::Stop.into(), ..generate::Finished::default() };
-        let (accepted, summary) = (generate::Accepted::default(), generate::Summary::default());
-        let events =
-            [Event::Accepted(accepted), Event::Delta(delta), Event::Finished(finished), Event::Summary(summary)];
-        let events = events.map(|event| Ok(generate::GenerateResponse { event: Some(event) }));
-        Ok(Response::new(tokio_stream::iter(events.to_vec())))
+        let events = [vec![accepted(), Event::Delta(delta)], ended(FinishReason::Stop)].concat();
+        Ok(Response::new(tokio_stream::iter(responses(reported(&request, events)))))
     }
 
     async fn get_loaded_model(

@@ -198,6 +198,31 @@ async fn an_output_that_no_replica_repeats_continues_after_the_delivered_tokens(
     }
 }
 
+/// Returns an attempt that ends because the model failed.
+fn fails_after<const N: usize>(events: [Result<GenerationEvent, GenerationError>; N]) -> Attempt {
+    let failed = GenerationEvent::Finished(finished(FinishReason::Error));
+    events.into_iter().chain([Ok(failed), Ok(GenerationEvent::Summary(Summary::default()))]).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_output_whose_model_fails_resumes_once_on_another_replica() {
+    let (answer, resumed) = run(vec![fails_after([token(0)]), ending([token(0), token(1)])]).await;
+    let answer = answer.expect("an answer");
+    assert_eq!((answer.text.as_str(), answer.finish.expect("an end").reason()), ("0 1 ", FinishReason::Length));
+    assert_eq!(resumed, [(Vec::new(), FailureClass::RetryElsewhere)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_output_whose_model_fails_everywhere_ends_with_the_failure() {
+    // No other replica, or one that fails too.
+    for second in [Vec::new(), fails_after([token(0)])] {
+        let (answer, resumed) = run(vec![fails_after([token(0)]), second]).await;
+        let answer = answer.expect("an answer");
+        assert_eq!((answer.text.as_str(), answer.finish.expect("an end").reason()), ("0 ", FinishReason::Error));
+        assert_eq!(resumed.len(), 1);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupted_output_that_no_replica_resumes_is_unavailable() {
     let attempt = vec![token(0), Ok(GenerationEvent::Interrupted), Ok(GenerationEvent::Summary(Summary::default()))];

@@ -32,19 +32,23 @@ use tonic_health::pb::health_server::HealthServer;
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use self::proxy::{Proxy, Way};
-use super::{UnhealthyAtFirst, accepted, ask, ended, part, task};
+use super::{UnhealthyAtFirst, accepted, ask, ended, part, reported, task};
 
 /// A replica that plays the same events for each call, and says that it is healthy.
 #[derive(Debug, Clone)]
 struct Fake {
     /// Each event after a pause. Without events, the call has no response.
     events: Result<Vec<(Duration, Generated)>, Status>,
+    /// Changes the events.
+    distort: fn(Generated) -> Generated,
+    /// None: it does not name its model.
+    model: Option<generate::LoadedModel>,
     calls: Arc<AtomicUsize>,
 }
 
 impl Fake {
     fn new(events: Result<Vec<(Duration, Generated)>, Status>) -> Self {
-        Self { events, calls: Arc::default() }
+        Self { events, distort: |event| event, model: None, calls: Arc::default() }
     }
 
     fn of(events: Vec<Generated>) -> Self {
@@ -82,10 +86,12 @@ impl GenerateService for Fake {
 
     async fn generate(
         &self,
-        _request: Request<generate::GenerateRequest>,
+        request: Request<generate::GenerateRequest>,
     ) -> Result<Response<Self::GenerateStream>, Status> {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        let events = self.events.clone()?;
+        let (pauses, events): (Vec<_>, Vec<_>) = self.events.clone()?.into_iter().unzip();
+        let events: Vec<_> =
+            pauses.into_iter().zip(reported(request.get_ref(), events).into_iter().map(self.distort)).collect();
         if events.is_empty() {
             std::future::pending::<()>().await;
         }
@@ -100,7 +106,8 @@ impl GenerateService for Fake {
         &self,
         _request: Request<generate::GetLoadedModelRequest>,
     ) -> Result<Response<generate::GetLoadedModelResponse>, Status> {
-        Err(Status::unimplemented("any model"))
+        let model = self.model.clone().ok_or_else(|| Status::unimplemented("any model"))?;
+        Ok(Response::new(generate::GetLoadedModelResponse { model: Some(model) }))
     }
 }
 
@@ -174,16 +181,113 @@ fn lies() -> Vec<(Result<Vec<Generated>, Status>, &'static str)> {
     ]
 }
 
+/// Returns reports that contradict the request or the output, with a part of the error that names each.
+fn contradictions() -> Vec<(Result<Vec<Generated>, Status>, &'static str)> {
+    let (stop, length) = (FinishReason::Stop, FinishReason::Length);
+    let in_accepted = |accepted| Ok([vec![Generated::Accepted(accepted), part("bad", &[7])], ended(length)].concat());
+    let output = |events: Vec<Generated>| Ok([vec![accepted()], events].concat());
+    let in_finished = |finished: generate::Finished| {
+        let reason = if finished.reason == 0 { length.into() } else { finished.reason };
+        let finished = Generated::Finished(generate::Finished { reason, ..finished });
+        output(vec![part("bad", &[7]), finished, summary()])
+    };
+    let in_delta = |token_ids: Vec<u32>, tokens| {
+        let delta = generate::Delta { text: "bad".to_owned(), token_ids, tokens, ..generate::Delta::default() };
+        output([vec![Generated::Delta(delta)], ended(length)].concat())
+    };
+    let accepted = generate::Accepted::default;
+    let finished = generate::Finished::default;
+    let token = |id, logprob| generate::TokenInfo { id, logprob, ..generate::TokenInfo::default() };
+    let matched = Some(generate::finished::Matched::StopTokenId(7));
+    let logprobs = generate::PromptLogprobs { tokens: vec![token(1, -1.0)] };
+    vec![
+        (in_accepted(generate::Accepted { prompt_tokens: 9999, ..accepted() }), "accepted 9999 prompt tokens"),
+        (in_accepted(generate::Accepted { queue_ms: 1.0, ..accepted() }), "accepted 0 prompt tokens"),
+        (output(ended(stop)), "FINISH_REASON_STOP before its first token"),
+        (output(ended(length)), "FINISH_REASON_LENGTH before its first token"),
+        (
+            output([vec![part("good", &[])], ended(FinishReason::GrammarLimit)].concat()),
+            "4 bytes of text without a token",
+        ),
+        (in_finished(generate::Finished { matched, ..finished() }), "a match and FINISH_REASON_LENGTH"),
+        (in_finished(generate::Finished { extracted_text: Some("bad".to_owned()), ..finished() }), "extracted text"),
+        (in_delta(vec![7], vec![token(7, -1.0)]), "log probabilities of other tokens"),
+        (output(vec![Generated::PromptLogprobs(logprobs)]), "log probabilities of the prompt, which are not requested"),
+    ]
+}
+
+/// Returns changes of an honest replica's events, with a part of the error that names each.
+fn distortions() -> Vec<(fn(Generated) -> Generated, &'static str)> {
+    macro_rules! change {
+        ($kind:ident, $change:expr) => {
+            |event| match event {
+                Generated::$kind(mut message) => {
+                    let change: fn(&mut _) = $change;
+                    change(&mut message);
+                    Generated::$kind(message)
+                }
+                event => event,
+            }
+        };
+    }
+    macro_rules! usage {
+        ($change:expr) => {
+            change!(Summary, |summary: &mut generate::Summary| summary.usage.iter_mut().for_each($change))
+        };
+    }
+    vec![
+        (
+            change!(Accepted, |accepted: &mut generate::Accepted| accepted.prompt_tokens += 1),
+            "prompt tokens, requested",
+        ),
+        (change!(Accepted, |accepted: &mut generate::Accepted| accepted.cached_tokens = 9999), "9999 cached"),
+        (change!(Accepted, |accepted: &mut generate::Accepted| accepted.image_tokens = 9999), "9999 image tokens"),
+        (change!(Accepted, |accepted: &mut generate::Accepted| accepted.queue_ms = f64::NAN), "queue_ms NaN"),
+        (usage!(|usage| usage.completion_tokens = 12), "12 completion tokens after 1"),
+        (usage!(|usage| usage.prompt_tokens += 1), "another number of prompt tokens"),
+        (usage!(|usage| usage.image_tokens += 1), "another number of prompt tokens"),
+        (usage!(|usage| usage.total_tokens = 0), "reported 0 tokens for"),
+        (usage!(|usage| usage.cached_tokens = 9999), "9999 cached"),
+        (change!(Summary, |summary: &mut generate::Summary| summary.usage = None), "without `usage`"),
+        (change!(Summary, |summary: &mut generate::Summary| summary.seed += 1), "another seed"),
+        (
+            change!(Summary, |summary: &mut generate::Summary| {
+                summary.timings =
+                    Some(generate::Timings { decode_ms: f64::NEG_INFINITY, ..generate::Timings::default() });
+            }),
+            "decode_ms -inf",
+        ),
+    ]
+}
+
+/// Returns replicas that name the task's model, with a part of the error for what each reports.
+fn of_known_model(catalog: &ModelCatalog) -> Vec<(Fake, &'static str)> {
+    let models = catalog.models();
+    let model = &models.loaded().next().expect("a model").model;
+    let model = generate::LoadedModel {
+        id: model.id.clone(),
+        tokenizer_sha256: model.tokenizer().expect("a tokenizer").sha256().to_owned(),
+        vocabulary_size: 1000,
+        context_length: 4096,
+        ..generate::LoadedModel::default()
+    };
+    let of_model = |events| Fake { model: Some(model.clone()), ..Fake::of(events) };
+    let unknown_id = [vec![accepted(), part("bad", &[1000])], ended(FinishReason::Length)].concat();
+    vec![(of_model(unknown_id), "token id 1000 of a vocabulary of 1000"), (of_model(good()), "LENGTH after 1 tokens")]
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn nonsense_of_a_replica_is_its_fault_and_the_task_resumes_elsewhere() {
     let catalog = default_catalog();
-    for (lie, problem) in lies() {
-        let liar = Fake::new(lie.map(at_once));
+    let lies = lies().into_iter().chain(contradictions()).map(|(lie, problem)| (Fake::new(lie.map(at_once)), problem));
+    let distorted = distortions().into_iter().map(|(distort, problem)| (Fake { distort, ..Fake::honest() }, problem));
+    let of_known_model = of_known_model(&catalog);
+    for (liar, problem) in lies.chain(distorted).chain(of_known_model) {
         let (_service, client) = front_of(Arc::clone(&catalog), &[&liar.serve().await]).await;
         let status = ask(client, salted(0), watch::Sender::new(0)).await.expect_err(problem);
         assert!(status.message().contains(problem), "{problem}: {status}");
 
-        let (liar, honest) = (Fake::new(liar.events), Fake::honest());
+        let (liar, honest) = (Fake { calls: Arc::default(), ..liar }, Fake::honest());
         let addresses = [liar.serve().await, honest.serve().await];
         let (_service, client) = front_of(Arc::clone(&catalog), &addresses.each_ref().map(String::as_str)).await;
         let mut number = 0;
