@@ -34,8 +34,6 @@ const MAX_BATCH_REQUESTS: usize = 1024;
 const MAX_BATCH_RESULT_BYTES: usize = 256 << 20;
 /// Maximum number of warnings of a request that are logged.
 const MAX_LOGGED_WARNINGS: usize = 8;
-/// Maximum logged bytes of a warning's path, which can contain names from the caller.
-const MAX_LOGGED_PATH_BYTES: usize = 256;
 
 /// Maximum size in bytes of a request that is expected to render in a fraction of a millisecond.
 const MAX_SHORT_REQUEST_BYTES: usize = 4 << 10;
@@ -294,13 +292,13 @@ impl ResultBudget {
     }
 }
 
-/// Logs the code, path and model of each warning. The text can contain caller text, so it is not
-/// logged.
+/// Logs the code, field and model of each warning. The text and the rest of the path can contain caller
+/// text, so they are not logged.
 fn log_warnings(rendered: &Rendered) {
     let model = rendered.model.id.as_str();
     for Warning { code, path, .. } in rendered.warnings.iter().take(MAX_LOGGED_WARNINGS) {
-        let path = &path[..path.floor_char_boundary(MAX_LOGGED_PATH_BYTES)];
-        tracing::warn!(code = code.name(), ?path, model, "render warning");
+        let field = path.split('.').next().unwrap_or_default();
+        tracing::warn!(code = code.name(), field, model, "render warning");
     }
     let others = rendered.warnings.len().saturating_sub(MAX_LOGGED_WARNINGS);
     if others > 0 {

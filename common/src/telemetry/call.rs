@@ -11,6 +11,7 @@ use std::time::Instant;
 use http::{HeaderMap, Request, Response};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::Histogram;
+use parking_lot::Mutex;
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use tonic::body::Body;
@@ -31,8 +32,10 @@ use crate::status::{Reason, code_name};
 const STATE_HEADER: &str = "tracestate";
 const MAX_STATE_BYTES: usize = 512;
 
-/// The method name of calls to unknown methods.
+/// The method name of calls to unknown methods, and the name of callers beyond [`MAX_CALLERS`].
 const OTHER: &str = "_OTHER";
+/// The maximum number of callers that are named in metrics. A delegate may forward any number of names.
+const MAX_CALLERS: usize = 256;
 
 /// The upper bounds of the histograms' buckets: those of the conventions, and some below and above
 /// them.
@@ -60,6 +63,23 @@ static DURATIONS: LazyLock<[Histogram<f64>; 2]> = LazyLock::new(|| {
         duration("rpc.client.call.duration", "Duration of outgoing calls, to the end of the response."),
     ]
 });
+
+/// The callers that are named in metrics.
+static CALLERS: LazyLock<Mutex<HashSet<Arc<str>>>> = LazyLock::new(Mutex::default);
+
+/// Returns the name of a caller in metrics: the first [`MAX_CALLERS`] names keep theirs.
+fn measured_name(caller: &str) -> Arc<str> {
+    let callers = &mut *CALLERS.lock();
+    if let Some(known) = callers.get(caller) {
+        return Arc::clone(known);
+    }
+    if callers.len() >= MAX_CALLERS {
+        return OTHER.into();
+    }
+    let name = Arc::<str>::from(caller);
+    callers.insert(Arc::clone(&name));
+    name
+}
 
 fn duration(name: &'static str, description: &'static str) -> Histogram<f64> {
     meter()
@@ -155,7 +175,7 @@ impl Call {
         ];
         attributes.extend(error.map(|error| KeyValue::new("error.type", error)));
         if self.side == Side::Server {
-            let caller = self.span.identity().and_then(|identity| identity.caller().map(str::to_owned));
+            let caller = self.span.identity().and_then(|identity| identity.caller().map(measured_name));
             attributes.extend(caller.map(|caller| KeyValue::new("tandem.caller", caller)));
         }
         histogram.record(self.start.elapsed().as_secs_f64(), &attributes);

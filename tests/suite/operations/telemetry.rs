@@ -402,8 +402,9 @@ async fn telemetry_contains_trace_ids_and_no_caller_text() {
         if name == "render-svc" {
             let is_warning = |line: &&serde_json::Value| line.to_string().contains("render warning");
             let warning = lines.iter().find(is_warning).expect("a line").to_string();
-            let said = ["WARN", "TEMPLATE_ARG_UNKNOWN", "template_args.zone", "SmolLM2"];
+            let said = ["WARN", "TEMPLATE_ARG_UNKNOWN", r#""field":"template_args""#, "SmolLM2"];
             assert!(said.iter().all(|part| warning.contains(part)), "{warning}");
+            assert!(!warning.contains("zone"), "it has a key of the caller: {warning}");
         }
     }
     assert_eq!(request_ids[0], request_ids[1], "the request id crosses the hop");
@@ -525,6 +526,34 @@ async fn metrics_require_a_token_and_count_the_request() {
     // An unauthenticated connection that stays silent is closed.
     let ended = tokio::time::timeout(WAIT_LIMIT, silent.read(&mut [0])).await.expect("the connection ends");
     assert!(matches!(ended, Ok(0) | Err(_)), "{ended:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_name_a_limited_number_of_callers() {
+    const MAX_CALLERS: usize = 256;
+    let folder = TempDir::new().expect("a folder");
+    let tokens = folder.path().join("tokens");
+    fs::write(&tokens, "let-me-in name=front delegate\n").expect("a file");
+    let [generation, _rendering] = services(&["--token-file", &tokens.display().to_string()], None, folder.path());
+    let mut client = tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient::new(
+        channel(&generation.address).await,
+    );
+    for number in 0..MAX_CALLERS + 50 {
+        let model = "unknown".to_owned();
+        let mut request = Request::new(tandem_common::pb::generate::v1::GetLoadedModelRequest { model });
+        request.metadata_mut().insert("authorization", "Bearer let-me-in".parse().expect("a header"));
+        request.metadata_mut().insert("x-tandem-caller", format!("token:caller-{number}").parse().expect("a header"));
+        client.get_loaded_model(request).await.expect_err("the model is unknown");
+    }
+    let metrics = generation.metrics.as_deref().expect("metrics");
+    let (_, text) = scrape(metrics, Some("Bearer let-me-in")).await;
+    let names: std::collections::HashSet<_> = text
+        .lines()
+        .filter_map(|line| line.split_once("tandem_caller=\"")?.1.split_once('"'))
+        .map(|(name, _)| name)
+        .collect();
+    assert!(names.contains("caller-0") && names.contains("_OTHER"), "{names:?}");
+    assert_eq!(names.len(), MAX_CALLERS + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -184,15 +184,15 @@ fn lies() -> Vec<(Result<Vec<Generated>, Status>, &'static str)> {
 /// Returns reports that contradict the request or the output, with a part of the error that names each.
 fn contradictions() -> Vec<(Result<Vec<Generated>, Status>, &'static str)> {
     let (stop, length) = (FinishReason::Stop, FinishReason::Length);
-    let in_accepted = |accepted| Ok([vec![Generated::Accepted(accepted), part("bad", &[7])], ended(length)].concat());
+    let in_accepted = |accepted| Ok([vec![Generated::Accepted(accepted), part("good", &[7])], ended(length)].concat());
     let output = |events: Vec<Generated>| Ok([vec![accepted()], events].concat());
     let in_finished = |finished: generate::Finished| {
         let reason = if finished.reason == 0 { length.into() } else { finished.reason };
         let finished = Generated::Finished(generate::Finished { reason, ..finished });
-        output(vec![part("bad", &[7]), finished, summary()])
+        output(vec![part("good", &[7]), finished, summary()])
     };
     let in_delta = |token_ids: Vec<u32>, tokens| {
-        let delta = generate::Delta { text: "bad".to_owned(), token_ids, tokens, ..generate::Delta::default() };
+        let delta = generate::Delta { text: "good".to_owned(), token_ids, tokens, ..generate::Delta::default() };
         output([vec![Generated::Delta(delta)], ended(length)].concat())
     };
     let accepted = generate::Accepted::default;
@@ -272,7 +272,7 @@ fn of_known_model(catalog: &ModelCatalog) -> Vec<(Fake, &'static str)> {
         ..generate::LoadedModel::default()
     };
     let of_model = |events| Fake { model: Some(model.clone()), ..Fake::of(events) };
-    let unknown_id = [vec![accepted(), part("bad", &[1000])], ended(FinishReason::Length)].concat();
+    let unknown_id = [vec![accepted(), part("good", &[1000])], ended(FinishReason::Length)].concat();
     vec![(of_model(unknown_id), "token id 1000 of a vocabulary of 1000"), (of_model(good()), "LENGTH after 1 tokens")]
 }
 
