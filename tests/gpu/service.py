@@ -2,15 +2,14 @@
 
 import asyncio
 import contextlib
-import ctypes
 import json
 import os
 import pathlib
-import signal
 import site
 import socket
 import struct
 import subprocess
+import sys
 import time
 import urllib.request
 
@@ -21,9 +20,9 @@ from contract import message, method
 HERE = pathlib.Path(__file__).resolve().parent
 MESSAGE_SIZES = [("grpc.max_receive_message_length", 1 << 30), ("grpc.max_send_message_length", 1 << 30)]
 END_SECONDS = 5
-# prctl's option that names a signal for the end of the parent.
-PR_SET_PDEATHSIG = 1
-LIBC = ctypes.CDLL(None)
+# Becomes another program, which the kernel ends with this one: no service keeps the GPU's memory. Option 1 of prctl
+# is PR_SET_PDEATHSIG. A function of Python cannot do this between fork and exec, because gRPC's threads break there.
+ENDS_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
 
 
 def libraries():
@@ -46,23 +45,18 @@ def variables(environment=None):
     return {**os.environ, "LD_LIBRARY_PATH": ":".join(filter(None, paths)), **(environment or {})}
 
 
-def end_with_parent():
-    """Makes the kernel end this process with its parent, so that no service keeps the GPU's memory."""
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+def command(program, *arguments):
+    """Returns the command of a program that ends with this one."""
+    path = pathlib.Path(program).resolve()
+    return [sys.executable, "-I", "-S", "-c", ENDS_WITH_PARENT, *(str(part) for part in (path, *arguments))]
 
 
-def output(command, seconds):
-    """Returns what a program prints."""
-    run = subprocess.run(
-        [str(part) for part in command],
-        env=variables(),
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        preexec_fn=end_with_parent,
-    )
+def output(seconds, program, *arguments):
+    """Returns the standard output of a program."""
+    line = command(program, *arguments)
+    run = subprocess.run(line, env=variables(), capture_output=True, text=True, timeout=seconds)
     if run.returncode != 0:
-        raise RuntimeError(f"{command[0]} ended with {run.returncode}: {run.stderr[-2000:]}")
+        raise RuntimeError(f"{program} ended with {run.returncode}: {run.stderr[-2000:]}")
     return run.stdout
 
 
@@ -71,7 +65,7 @@ def enqueued_steps(program, model, options, sequences, positions, steps, seconds
     number of sequences."""
     counts = ",".join(map(str, sequences))
     sizes = ["--sequences", counts, "--positions", positions, "--steps", steps]
-    text = output([program, "time-steps", "--model", model, *sizes, *options], seconds)
+    text = output(seconds, program, "time-steps", "--model", model, *sizes, *options)
     lines = [json.loads(line) for line in text.splitlines()]
     return {each["sequences"]: each["milliseconds"] for each in lines}
 
@@ -159,15 +153,10 @@ def serve(program, model, log, options, left):
     environment = {"TANDEM_WAITS": str(counter)}
     if (HERE / "lib/libwaits.so").exists():
         environment["LD_PRELOAD"] = str(HERE / "lib/libwaits.so")
-    command = [program, "serve", "--model", model, "--listen", address, "--metrics-listen", metrics, *options]
+    places = ["--listen", address, "--metrics-listen", metrics]
+    line = command(program, "serve", "--model", model, *places, *options)
     with open(log, "w") as file:
-        process = subprocess.Popen(
-            [str(part) for part in command],
-            stdout=file,
-            stderr=subprocess.STDOUT,
-            env=variables(environment),
-            preexec_fn=end_with_parent,
-        )
+        process = subprocess.Popen(line, stdout=file, stderr=subprocess.STDOUT, env=variables(environment))
     service = Service(process, address, metrics, log, left)
     service.waits_file = counter
     try:

@@ -18,7 +18,7 @@ def versions(program, device):
         "CUDA": torch.version.cuda,
         "card": torch.cuda.get_device_name() if device != "cpu" else "none",
         "driver": driver() if device != "cpu" else "none",
-        "gen-svc": "; ".join(service.output([program, "--version"], 60).splitlines()),
+        "gen-svc": "; ".join(service.output(60, program, "--version").splitlines()),
         "Python": platform.python_version(),
         "processor": processor(),
         "cores": len(os.sched_getaffinity(0)),
