@@ -1,6 +1,6 @@
 """Comparisons of log probabilities. A row has those of some tokens at one position, by id."""
 
-import service
+from service import likeliest
 
 # The tokens of a row that are compared: the likeliest ones of the exact computation.
 COMPARED = 10
@@ -8,7 +8,7 @@ COMPARED = 10
 
 def rows(answer):
     """Returns a row for each position of a prompt but the first, and of its output."""
-    return [service.likeliest(token) for token in [*answer.prompt, *answer.tokens]]
+    return [likeliest(token) for token in [*answer.prompt, *answer.tokens]]
 
 
 def distance(one, other):

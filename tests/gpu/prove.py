@@ -36,7 +36,7 @@ PHASES = {"1": loading.phase, "2": exact.phase, "3": rounding.phase, "4": speed.
 def phase(name):
     """Returns the phase of a name."""
     if name not in PHASES:
-        raise argparse.ArgumentTypeError(f"{name}, must be one of {', '.join(PHASES)}")
+        raise argparse.ArgumentTypeError(f"unknown phase {name}, known: {', '.join(PHASES)}")
     return PHASES[name]
 
 

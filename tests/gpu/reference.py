@@ -76,6 +76,27 @@ def of_prompt(model, ids, top):
 
 
 @torch.inference_mode()
+def sure_positions(model, ids, tolerance):
+    """Returns the number of tokens before the first whose choice of experts is a tie: the logits of the last chosen
+    and the first other expert of a layer differ by less than the tolerance. Without experts, all tokens."""
+    routers = [module for name, module in model.named_modules() if name.endswith("mlp.gate")]
+    sure = torch.ones(len(ids), dtype=torch.bool, device=model.device)
+
+    def look(router, inputs, _):
+        logits = torch.nn.functional.linear(inputs[0].reshape(-1, router.weight.shape[1]), router.weight)
+        best = logits.topk(model.config.num_experts_per_tok + 1).values
+        sure.logical_and_(best[:, -2] - best[:, -1] >= tolerance)
+
+    hooks = [router.register_forward_hook(look) for router in routers]
+    try:
+        model(torch.tensor([ids], device=model.device), logits_to_keep=1)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return int(sure.long().cumprod(0).sum())
+
+
+@torch.inference_mode()
 def decode_rate(model, prompts, count):
     """Returns the tokens per second of batched generation, without its prefill."""
     device = str(model.device)
