@@ -9,6 +9,8 @@ import time
 
 # The last seconds of a run: ending processes, printing results.
 END_SECONDS = 20
+# Budgets are for runs of this length, and grow with longer ones.
+USUAL_MINUTES = 8
 
 
 class OutOfTime(Exception):
@@ -24,6 +26,7 @@ class Checks:
         if again:
             self.results = {name: result for name, result in self.results.items() if result["ok"]}
         self.whole = minutes * 60 - END_SECONDS
+        self.scale = max(minutes / USUAL_MINUTES, 1)
         self.end = start + self.whole
         self.current, self.until = None, self.end
         self.postponed = []
@@ -45,6 +48,7 @@ class Checks:
         checks need the result of a needed one."""
         if name in self.results or not (is_needed or self.only in name):
             return
+        seconds *= self.scale
         if self.end - time.monotonic() < min(seconds, self.whole / 2):
             self.postponed.append(name)
             return
