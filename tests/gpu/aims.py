@@ -20,8 +20,9 @@ def quotient(one, other):
 def idle(results, name, case):
     """Returns the share of time in which the GPU is idle: 1 less the time of a step without waits, over that of
     a step of the service."""
-    share = quotient(fact(results, f"4 {name} bf16 without waits", case), fact(results, f"4 {name} bf16 {case}", "step ms"))
-    return None if share is None else 1 - share
+    step = fact(results, f"4 {name} bf16 {case}", "step ms")
+    busy = quotient(fact(results, f"4 {name} bf16 without waits", case), step)
+    return None if busy is None else 1 - busy
 
 
 def ratio(results, name, case):
@@ -75,7 +76,7 @@ def waits(results):
 
 
 def load_memory(results):
-    """Returns the GiB of its own memory that the process takes while it loads the large model."""
+    """Returns the GiB without a file that the process has while it loads the large model."""
     return quotient(fact(results, f"{LARGE} bf16 load", "peak RssAnon"), GIB)
 
 
@@ -106,7 +107,8 @@ def speeds(results):
         for kind in ("bf16", "int8"):
             start = f"4 {name} {kind} "
             cases = [check.removeprefix(start) for check in results if check.startswith(start)]
-            lines += [speed(results, name, kind, case) for case in cases if fact(results, start + case, "share of floor")]
+            measured = [case for case in cases if fact(results, start + case, "share of floor")]
+            lines += [speed(results, name, kind, case) for case in measured]
     return "\n".join(lines)
 
 
@@ -114,10 +116,11 @@ def speed(results, name, kind, case):
     """Returns a row of the table of speeds."""
     own, peer = results[f"4 {name} {kind} {case}"], results.get(f"4 {name} transformers {case}", {})
     unit = "tokens/s" if "tokens/s" in own else "ms"
-    compared = [number(idle(results, name, case)), own.get("waits per step"), peer.get(unit), number(ratio(results, name, case))]
+    share, times = number(idle(results, name, case)), number(ratio(results, name, case))
     if kind != "bf16":
-        compared = [None, own.get("waits per step"), None, None]
-    cells = [name, kind, case, f"{own[unit]} {unit}", own["floor ms"], own["share of floor"], *compared]
+        share, peer, times = None, {}, None
+    cells = [name, kind, case, f"{own[unit]} {unit}", own["floor ms"], own["share of floor"], share]
+    cells += [own.get("waits per step"), peer.get(unit), times]
     return "| " + " | ".join("" if cell is None else str(cell) for cell in cells) + " |"
 
 

@@ -40,7 +40,8 @@ def chosen(proof):
 
 def attended(proof, name, prompts):
     """Returns the rows of prompts and outputs in bf16, the ids, and the implementation."""
-    service = proof.service(name, "--dtype", "bf16", "--log", "info")
+    chunk = str(proof.size(512, 32))
+    service = proof.service(name, "--dtype", "bf16", "--prefill-chunk", chunk, "--log", "info")
     answers = service.answers([request(ids, NEW_TOKENS, logprobs=20, prompt_logprobs=0) for ids in prompts])
     whole = [[*ids, *answer.ids] for ids, answer in zip(prompts, answers)]
     return [compare.rows(answer) for answer in answers], whole, methods(service)[0]

@@ -90,7 +90,7 @@ class Service:
         self.load_seconds, self.peak_memory = 0.0, None
 
     def wait_until_loaded(self):
-        """Waits until the service names its model. Meanwhile, the peak of its own memory is measured."""
+        """Waits until the service names its model. Measures the peak of the process's memory meanwhile."""
         start = time.monotonic()
         while self.process.poll() is None:
             self.peak_memory = max(self.peak_memory or 0, own_memory(self.process.pid) or 0) or None

@@ -112,7 +112,11 @@ def prefill(proof, name, length):
     answers = running.answers_in_turn(messages)
     seconds = min(answer.summary.timings.prefill_ms / 1000 for answer in answers)
     floor = floors.prefill_operations(proof.config(name), length) / rates(proof)["operations per second"]
-    return {"ms": round(1000 * seconds, 2), "floor ms": round(1000 * floor, 2), "share of floor": round(floor / seconds, 3)}
+    return {
+        "ms": round(1000 * seconds, 2),
+        "floor ms": round(1000 * floor, 2),
+        "share of floor": round(floor / seconds, 3),
+    }
 
 
 def peer_load(proof, name):
