@@ -50,8 +50,8 @@ def parameters(config):
     return layers * (attention + whole) + head_matrix, layers * (attention + few) + head_matrix
 
 
-def decode_bytes(config, sequences, positions):
-    """Returns the bytes that a decode step reads: weights, and keys and values, in bf16.
+def decode_bytes(config, sequences, positions, weight_bytes=2):
+    """Returns the bytes that a decode step reads: weights of `weight_bytes` each, and keys and values in bf16.
 
     The rows of a mixture choose experts at random; the expected number of different ones counts.
     """
@@ -63,7 +63,7 @@ def decode_bytes(config, sequences, positions):
         weights = base + (whole - base) * chosen
     else:
         weights = whole
-    return 2 * weights + sequences * positions * pair_bytes(config)
+    return weight_bytes * weights + sequences * positions * pair_bytes(config)
 
 
 def pair_bytes(config):

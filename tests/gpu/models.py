@@ -7,6 +7,21 @@ import transformers
 
 transformers.utils.logging.disable_progress_bar()
 
+# Both implementations of attention compute this shape in bf16: without a bound of scores flash, with one
+# buckets. The bound is so large that it changes no score. The same seed makes the same weights.
+HEADS = {
+    "model_type": "gemma2",
+    "hidden_size": 1024,
+    "intermediate_size": 2048,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "sliding_window": 512,
+    "vocab_size": 32768,
+    "tie_word_embeddings": True,
+    "final_logit_softcapping": None,
+}
+BOUND = 1e4
 # Text configurations by name. "small" replaces the sizes on a machine without a GPU.
 QWEN3 = {"model_type": "qwen3", "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151936}
 SHAPES = {
@@ -47,6 +62,10 @@ SHAPES = {
         "vocab_size": 151936,
         "tie_word_embeddings": True,
     },
+    "heads-128": {**HEADS, "head_dim": 128, "query_pre_attn_scalar": 128, "attn_logit_softcapping": None},
+    "heads-128-bound": {**HEADS, "head_dim": 128, "query_pre_attn_scalar": 128, "attn_logit_softcapping": BOUND},
+    "heads-256": {**HEADS, "head_dim": 256, "query_pre_attn_scalar": 256, "attn_logit_softcapping": None},
+    "heads-256-bound": {**HEADS, "head_dim": 256, "query_pre_attn_scalar": 256, "attn_logit_softcapping": BOUND},
     "mixture": {
         "model_type": "qwen3_moe",
         "hidden_size": 2048,
@@ -80,6 +99,7 @@ CONTEXT = 8192
 # The spread of weights, times the square root of the hidden size. With it, layers change the hidden
 # state more than the embeddings do, and ties are rare.
 SPREAD = 1.8
+SEED = 5
 
 
 def config(name, small):
@@ -93,19 +113,20 @@ def config(name, small):
     return transformers.AutoConfig.for_model(**values)
 
 
+def exists(folder):
+    """Returns true if a folder has a whole model."""
+    return (folder / "complete").exists()
+
+
 def make(name, folder, device, small):
-    """Writes a model in bf16 with its tokenizer, unless the folder has one already."""
-    done = folder / "complete"
-    if done.exists():
-        return folder
-    torch.manual_seed(len(name))
+    """Writes a model in bf16 with its tokenizer."""
+    torch.manual_seed(SEED)
     with torch.device(device):
         model = transformers.AutoModelForCausalLM.from_config(config(name, small), dtype=torch.bfloat16)
     model.save_pretrained(folder)
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer()))
     (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast"}))
-    done.touch()
-    return folder
+    (folder / "complete").touch()
 
 
 def letters():

@@ -29,8 +29,24 @@ const LIBRARIES: [&str; 7] = [
 ];
 
 /// The proof and its parts, in tests/gpu.
-const SCRIPTS: [&str; 7] =
-    ["README.md", "contract.py", "floors.py", "models.py", "prove.py", "reference.py", "service.py"];
+const SCRIPTS: [&str; 16] = [
+    "README.md",
+    "aims.py",
+    "checks.py",
+    "compare.py",
+    "contract.py",
+    "exact.py",
+    "floors.py",
+    "loading.py",
+    "models.py",
+    "proof.py",
+    "prove.py",
+    "reference.py",
+    "rounding.py",
+    "service.py",
+    "speed.py",
+    "versions.py",
+];
 
 /// Make a folder that proves gen-svc on a machine with a GPU, without cargo and network.
 ///
