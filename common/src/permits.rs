@@ -25,6 +25,13 @@ struct Held {
     by_caller: HashMap<Arc<str>, usize>,
 }
 
+impl Held {
+    fn take(&mut self, caller: &Arc<str>, count: usize) {
+        self.total += count;
+        *self.by_caller.entry(Arc::clone(caller)).or_default() += count;
+    }
+}
+
 /// A number of permits, mostly one. Dropping it frees them.
 #[derive(Debug)]
 pub struct Permit {
@@ -68,9 +75,15 @@ impl Permits {
     /// # Errors
     /// Too few are left for this caller.
     pub fn acquire_many(&self, caller: &Arc<str>, count: usize) -> Result<Permit, Exhausted> {
-        let mut permit = Permit { permits: self.clone(), caller: Arc::clone(caller), count: 0 };
+        let mut permit = self.none(caller);
         permit.add(count)?;
         Ok(permit)
+    }
+
+    /// Returns a permit for nothing, to which more can be added.
+    #[must_use]
+    pub fn none(&self, caller: &Arc<str>) -> Permit {
+        Permit { permits: self.clone(), caller: Arc::clone(caller), count: 0 }
     }
 
     /// Returns the number of permits in use.
@@ -107,10 +120,15 @@ impl Permit {
         if of_caller.saturating_add(count) > *limit_per_caller {
             return Err(Exhausted::OfCaller);
         }
-        held.total += count;
-        *held.by_caller.entry(Arc::clone(&self.caller)).or_default() += count;
+        held.take(&self.caller, count);
         self.count += count;
         Ok(())
+    }
+
+    /// Takes `count` more permits, also beyond the limits.
+    pub fn force(&mut self, count: usize) {
+        self.permits.0.held.lock().take(&self.caller, count);
+        self.count += count;
     }
 
     /// Returns the number of permits.

@@ -51,6 +51,7 @@ use tower::util::{MapRequestLayer, MapResponseLayer, option_layer};
 use crate::call_layer::CallLayer;
 use crate::pb;
 use crate::telemetry::Call;
+use answer_bytes::AnswerBytes;
 use capacity::Capacity;
 use content_type::ContentType;
 use deadline::CallTimeout;
@@ -61,6 +62,7 @@ use places::Places;
 use tls::Tls;
 use tokens::Admission;
 use unread_answers::AnswerOf;
+use unsent::Unsent;
 
 pub use args::{SecurityArgs, ServeArgs};
 pub use caller::Caller;
@@ -202,7 +204,9 @@ fn server(
         .layer(MapResponseLayer::new(typed_errors::typed))
         .layer(CallLayer::new(|request: &mut Request<Body>| Admission::of(request)))
         .layer(CallLayer::new(move |request: &mut Request<Body>| capacity.acquire(request)))
-        .layer(CallLayer::new(move |request: &mut Request<Body>| message_bytes.start(request)))
+        .layer(CallLayer::new(move |request: &mut Request<Body>| {
+            AnswerBytes::new(message_bytes.start(request), Unsent::of(request))
+        }))
         .layer(CallLayer::new(|request: &mut Request<Body>| CallTimeout::start(request)))
         .layer(MapRequestLayer::new(body_timeout::with_body_timeout))
         .layer(MapRequestLayer::new(move |request| message_limit::with_message_limit(max_message_bytes, request)))

@@ -45,8 +45,13 @@ pub use otlp::ExportError;
 pub use span::Span;
 
 /// Verbose libraries and their highest level, unless `--log` names them.
-const QUIET_LIBRARIES: [(&str, LevelFilter); 3] =
-    [("tk_encode", LevelFilter::WARN), ("ptr_hash", LevelFilter::ERROR), ("opentelemetry", LevelFilter::WARN)];
+const QUIET_LIBRARIES: [(&str, LevelFilter); 4] = [
+    ("tk_encode", LevelFilter::WARN),
+    ("ptr_hash", LevelFilter::ERROR),
+    ("opentelemetry", LevelFilter::WARN),
+    // It warns of each wrong frame of a client.
+    ("h2", LevelFilter::ERROR),
+];
 /// The exporter's own events must not be exported.
 const NOT_EXPORTED: &str = "opentelemetry=off,tonic=off,h2=off,hyper=off,hyper_util=off,tower=off";
 

@@ -57,7 +57,6 @@ impl<G: Generator> TaskRunner<G> {
                 stream,
                 has_ended: false,
                 has_diverged: false,
-                has_failed: false,
                 output,
                 retries: RetryBudget::default(),
             })
@@ -77,8 +76,6 @@ pub struct TaskRun<G: Generator> {
     has_ended: bool,
     /// True after a resumed output differed from the delivered one.
     has_diverged: bool,
-    /// True after the model of a replica failed.
-    has_failed: bool,
     output: TaskOutput,
     retries: RetryBudget,
 }
@@ -153,12 +150,9 @@ impl<G: Generator> TaskRun<G> {
         self.resume(FailureClass::Interrupted, error()).await
     }
 
-    /// Resumes an output that ended because the model failed. The request may be the cause, so this is done
-    /// once. If no other replica accepts it, the output ends with the failure.
+    /// Resumes an output that ended because the model failed. If no other replica accepts it, the output ends
+    /// with the failure.
     async fn resume_failed(&mut self) {
-        if std::mem::replace(&mut self.has_failed, true) {
-            return;
-        }
         let error = Error::GenerationUnavailable { message: "the model failed during the output".to_owned() };
         if let Err(error) = self.resume(FailureClass::RetryElsewhere, error).await {
             tracing::warn!(%error, "the failed output is not resumed");

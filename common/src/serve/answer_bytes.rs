@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use http::{HeaderMap, Response};
+use http::Response;
 use http_body::{Body as _, Frame, SizeHint};
 use tonic::Status;
 use tonic::body::Body;
@@ -13,23 +13,24 @@ use tonic::codegen::Bytes;
 use super::message_bytes::CallBytes;
 use super::unsent::Unsent;
 use crate::call_layer::CallWork;
-use crate::status::Failure;
 
 /// The work of a call: counts the bytes of its answer.
 #[derive(Debug)]
 pub(super) struct AnswerBytes {
     call: CallBytes,
-    unsent: Arc<Unsent>,
+    /// None: not of a connection.
+    unsent: Option<Arc<Unsent>>,
 }
 
 impl AnswerBytes {
-    pub(super) fn new(call: CallBytes, unsent: Arc<Unsent>) -> Self {
+    pub(super) fn new(call: CallBytes, unsent: Option<Arc<Unsent>>) -> Self {
         Self { call, unsent }
     }
 
     /// Counts a part of the answer that the transport is about to take.
-    fn count(&self, part: &Frame<Bytes>) -> Result<(), Failure> {
-        part.data_ref().map_or(Ok(()), |data| self.call.set_answer(self.unsent.bytes() + data.len()))
+    fn count(&self, part: &Bytes) {
+        let unsent = self.unsent.as_ref().map_or(0, |unsent| unsent.bytes());
+        self.call.set_answer(unsent + part.len());
     }
 }
 
@@ -45,7 +46,8 @@ impl CallWork for AnswerBytes {
             Poll::Ready(first) => first,
             Poll::Pending => None,
         };
-        let counted = first.iter().flatten().try_for_each(|part| self.count(part));
+        let data = first.iter().flatten().find_map(Frame::data_ref);
+        let counted = data.map_or(Ok(()), |data| self.call.start_answer(data.len()));
         Ok(match counted {
             Ok(()) => Response::from_parts(head, Body::new(CountedAnswer { first, body, bytes: self })),
             Err(failure) => Status::from(failure).into_http(),
@@ -70,11 +72,10 @@ impl http_body::Body for CountedAnswer {
             return Poll::Ready(Some(first));
         }
         let polled = Pin::new(&mut self.body).poll_frame(context);
-        if let Poll::Ready(Some(Ok(part))) = &polled
-            && let Err(failure) = self.bytes.count(part)
+        if let Poll::Ready(Some(Ok(frame))) = &polled
+            && let Some(part) = frame.data_ref()
         {
-            self.body = Body::empty();
-            return Poll::Ready(Some(trailers(failure)));
+            self.bytes.count(part);
         }
         polled
     }
@@ -86,11 +87,4 @@ impl http_body::Body for CountedAnswer {
     fn size_hint(&self) -> SizeHint {
         if self.first.is_none() { self.body.size_hint() } else { SizeHint::default() }
     }
-}
-
-/// Returns the end of an answer that fails after its first part.
-fn trailers(failure: Failure) -> Result<Frame<Bytes>, Status> {
-    let mut headers = HeaderMap::new();
-    Status::from(failure).add_header(&mut headers)?;
-    Ok(Frame::trailers(headers))
 }

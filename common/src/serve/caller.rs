@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use http::{HeaderMap, Request};
 
 use super::tokens::{Admission, Holder};
-use super::unread_answers::UnreadAnswers;
+use super::unsent::UnreadAnswers;
 use crate::caller_id::{HEADER, TOKEN_PREFIX};
 
 /// The limit of a forwarded caller.

@@ -6,9 +6,10 @@ use tonic::body::Body;
 
 use super::caller::Caller;
 use super::health::is_health;
-use super::health_capacity::{HealthCapacity, HealthLimit, PeerPermits};
-use crate::call_layer::{BodyGuard, CallWork, on_body_end};
-use crate::permits::{Exhausted, Permit, Permits};
+use super::health_capacity::{HealthCapacity, HealthLimit};
+use super::unsent::Unsent;
+use crate::call_layer::CallWork;
+use crate::permits::{Exhausted, Permits};
 use crate::status::{Failure, Reason};
 
 /// The permits for calls, and separate ones for calls of the health service.
@@ -23,26 +24,21 @@ impl Capacity {
         Self { calls: Permits::new(max_calls), health: HealthCapacity::new() }
     }
 
+    /// Takes a permit for a call, which is held until its answer is sent.
     pub(super) fn acquire(&self, request: &Request<Body>) -> CallPermit {
         if is_health(request) {
-            let acquired = self.health.acquire(request);
-            return acquired.map_or_else(|limit| CallPermit::Refused(Limit::Health(limit)), CallPermit::HeldByPeer);
+            let permits = self.health.acquire(request);
+            return CallPermit(permits.map(|permits| Unsent::hold(request, permits)).map_err(Limit::Health));
         }
         let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
         let limit = |exhausted| Limit::Calls(exhausted, self.calls.limit_per_caller());
-        self.calls.acquire(&caller.id).map_err(limit).map_or_else(CallPermit::Refused, CallPermit::Held)
+        CallPermit(self.calls.acquire(&caller.id).map(|permit| Unsent::hold(request, permit)).map_err(limit))
     }
 }
 
-/// A call's permit, held until its response ends.
+/// Whether a call has a permit.
 #[derive(Debug)]
-pub(super) enum CallPermit {
-    Held(Permit),
-    /// For a call of the health service.
-    HeldByPeer(PeerPermits),
-    /// The limit is reached.
-    Refused(Limit),
-}
+pub(super) struct CallPermit(Result<(), Limit>);
 
 /// The limit that a call exceeds.
 #[derive(Debug)]
@@ -52,20 +48,15 @@ pub(super) enum Limit {
     Health(HealthLimit),
 }
 
-impl BodyGuard for Permit {}
-impl BodyGuard for PeerPermits {}
-
 impl CallWork for CallPermit {
     async fn run<E, F>(self, call: impl FnOnce() -> F + Send) -> Result<Response<Body>, E>
     where
         F: Future<Output = Result<Response<Body>, E>> + Send,
     {
-        let message = match self {
-            Self::Held(permit) => return Ok(on_body_end(call().await?, permit)),
-            Self::HeldByPeer(permits) => return Ok(on_body_end(call().await?, permits)),
-            Self::Refused(limit) => limit.message(),
-        };
-        Ok(Status::from(Failure::new(Reason::Overloaded, message)).into_http())
+        match self.0 {
+            Ok(()) => call().await,
+            Err(limit) => Ok(Status::from(Failure::new(Reason::Overloaded, limit.message())).into_http()),
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use http::Request;
 use parking_lot::Mutex;
 use tonic::body::Body;
 
-use super::answer_bytes::AnswerBytes;
 use super::caller::Caller;
+use super::unsent::Unsent;
 use crate::permits::{Exhausted, Permit, Permits};
 use crate::status::{Failure, Reason};
 
@@ -21,22 +21,23 @@ const ELEMENT_BYTES: usize = 256;
 pub(super) struct MessageBytes(Permits);
 
 impl MessageBytes {
-    /// Creates permits for `limit` bytes. One caller can hold three quarters of them, and at least
-    /// those of one message.
+    /// Creates permits for `limit` bytes. One caller can hold three quarters of them, and at least those of
+    /// one message and of its answer, which may repeat it, if there are so many.
     pub(super) fn new(limit: usize, max_message_bytes: usize) -> Self {
         let permits = Permits::new(limit.max(max_message_bytes));
-        let of_caller = permits.limit_per_caller().max(max_message_bytes);
+        let least = max_message_bytes.saturating_mul(2).min(permits.limit());
+        let of_caller = permits.limit_per_caller().max(least);
         Self(Permits::with_caller_limit(permits.limit(), of_caller))
     }
 
     /// Returns the bytes of a new call, and attaches them to its request.
-    pub(super) fn start(&self, request: &mut Request<Body>) -> AnswerBytes {
+    pub(super) fn start(&self, request: &mut Request<Body>) -> CallBytes {
         let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default().id;
-        let unsent = request.extensions().get().cloned().unwrap_or_default();
         let held = Held { permits: self.0.clone(), caller, request: 0, answer: 0, permit: None };
         let bytes = CallBytes(Arc::new(Mutex::new(held)));
         request.extensions_mut().insert(bytes.clone());
-        AnswerBytes::new(bytes, unsent)
+        Unsent::hold(request, bytes.clone());
+        bytes
     }
 }
 
@@ -65,14 +66,23 @@ impl CallBytes {
         held.count()
     }
 
-    /// Replaces the number of the answer's bytes that are not sent.
+    /// Replaces the number of the answer's bytes that are not sent, before its first part.
     ///
     /// # Errors
     /// As for [`Self::add`].
-    pub(super) fn set_answer(&self, bytes: usize) -> Result<(), Failure> {
+    pub(super) fn start_answer(&self, bytes: usize) -> Result<(), Failure> {
         let held = &mut *self.0.lock();
         held.answer = bytes;
         held.count()
+    }
+
+    /// Replaces the number of the answer's bytes that are not sent. An answer that has begun is not refused.
+    pub(super) fn set_answer(&self, bytes: usize) {
+        let held = &mut *self.0.lock();
+        held.answer = bytes;
+        if held.count().is_err() {
+            held.force();
+        }
     }
 }
 
@@ -91,6 +101,13 @@ impl Held {
             none => self.permits.acquire_many(&self.caller, counted).map(|permit| *none = Some(permit)),
         };
         changed.map_err(|exhausted| refusal(exhausted, &self.permits))
+    }
+
+    /// Takes permits for the bytes beyond the uncounted ones, although there are too few.
+    fn force(&mut self) {
+        let counted = (self.request + self.answer).saturating_sub(UNCOUNTED_BYTES);
+        let permit = self.permit.get_or_insert_with(|| self.permits.none(&self.caller));
+        permit.force(counted.saturating_sub(permit.count()));
     }
 }
 

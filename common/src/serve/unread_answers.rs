@@ -1,44 +1,32 @@
 //! The patience for answers that a client does not read.
 //!
-//! HTTP/2 sends nothing to a client whose window is closed, and asks the body for nothing more. The
-//! call would keep its place for ever. After the patience, its connection closes. A call lasts until its
-//! answer is sent, see [`Unsent`].
+//! HTTP/2 sends nothing to a client whose window is closed. The call would keep its place for ever. After
+//! the patience, its connection closes.
 
-use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use http::{Request, Response};
 use http_body::{Frame, SizeHint};
-use parking_lot::Mutex;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
 
 use super::caller::Peer;
-use super::unsent::Unsent;
+use super::unsent::{UnreadAnswers, Unsent};
 use crate::call_layer::CallWork;
 use crate::log_limit::{LogLimit, PEER_INTERVAL};
 
 /// The number of checks of a connection within the patience.
 const CHECKS: u32 = 4;
+/// The maximum size of a part of an answer. A client reads at least one within the patience.
+const PART_BYTES: usize = 16 << 10;
 
 static LOG_LIMIT: LogLimit = LogLimit::new(PEER_INTERVAL);
-
-/// The answers of one connection of which a part waits to be sent, and since when.
-#[derive(Debug, Default)]
-pub(super) struct UnreadAnswers(Mutex<HashMap<u64, Instant>>);
-
-impl UnreadAnswers {
-    fn has_older(&self, age: Duration) -> bool {
-        self.0.lock().values().any(|since| since.elapsed() > age)
-    }
-}
 
 /// Watches the unread answers of a connection.
 #[derive(Debug)]
@@ -70,20 +58,17 @@ impl Watch {
     }
 }
 
-/// The work of a call: marks its answer as unread while a part of it waits to be sent.
+/// The work of a call: tracks the unsent bytes of its answer.
 #[derive(Debug)]
-pub(super) struct AnswerOf {
-    /// None: not of a connection.
-    connection: Option<Arc<UnreadAnswers>>,
-    unsent: Arc<Unsent>,
-}
+pub(super) struct AnswerOf(Arc<Unsent>);
 
 impl AnswerOf {
     /// Returns the answer of a request, and attaches its [`Unsent`] bytes to the request.
     pub(super) fn new(request: &mut Request<Body>) -> Self {
-        let unsent = Arc::<Unsent>::default();
-        request.extensions_mut().insert(Arc::clone(&unsent));
-        Self { connection: request.extensions().get::<Peer>().map(|peer| Arc::clone(&peer.unread)), unsent }
+        let connection = request.extensions().get::<Peer>().map(|peer| Arc::clone(&peer.unread));
+        let unsent = Arc::new(Unsent::new(connection));
+        unsent.attach(request);
+        Self(unsent)
     }
 }
 
@@ -92,43 +77,17 @@ impl CallWork for AnswerOf {
     where
         F: Future<Output = Result<Response<Body>, E>> + Send,
     {
-        let response = call().await?;
-        let Self { connection, unsent } = self;
-        Ok(match connection {
-            None => response,
-            Some(answers) => response.map(|body| Body::new(Answer::new(body, answers, unsent))),
-        })
+        let Self(unsent) = self;
+        Ok(call().await?.map(|body| Body::new(Answer { body, rest: Bytes::new(), unsent })))
     }
 }
 
-/// A response body. It is unread until its first part is asked for, and from one part until the next.
+/// A response body in parts, so that a client which reads slowly makes progress.
 struct Answer {
     body: Body,
-    id: u64,
-    answers: Arc<UnreadAnswers>,
+    /// The rest of the body's last data.
+    rest: Bytes,
     unsent: Arc<Unsent>,
-    /// The end of `body`, which waits until the parts before it are sent.
-    end: Option<End>,
-}
-
-/// What ends a body: trailers, an error or nothing.
-type End = Option<Result<Frame<Bytes>, Status>>;
-
-impl Answer {
-    fn new(body: Body, answers: Arc<UnreadAnswers>, unsent: Arc<Unsent>) -> Self {
-        static IDS: AtomicU64 = AtomicU64::new(0);
-        let answer = Self { body, id: IDS.fetch_add(1, Ordering::Relaxed), answers, unsent, end: None };
-        answer.mark_unread();
-        answer
-    }
-
-    fn mark_unread(&self) {
-        self.answers.0.lock().insert(self.id, Instant::now());
-    }
-
-    fn mark_read(&self) {
-        self.answers.0.lock().remove(&self.id);
-    }
 }
 
 impl http_body::Body for Answer {
@@ -136,35 +95,33 @@ impl http_body::Body for Answer {
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.end.is_none() {
-            match Pin::new(&mut self.body).poll_frame(context) {
-                Poll::Ready(Some(Ok(frame))) if frame.is_data() => {
-                    self.mark_unread();
-                    return Poll::Ready(Some(Ok(frame.map_data(|data| self.unsent.track(data)))));
-                }
-                Poll::Ready(end) => self.end = Some(end),
-                Poll::Pending => {
-                    self.mark_read();
-                    return Poll::Pending;
-                }
+        if self.rest.is_empty() {
+            let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+                Some(Ok(frame)) => frame,
+                end => return Poll::Ready(end),
+            };
+            match frame.into_data() {
+                Ok(data) => self.rest = data,
+                Err(frame) => return Poll::Ready(Some(Ok(frame))),
             }
         }
-        ready!(self.unsent.poll_sent(context));
-        self.mark_read();
-        Poll::Ready(self.end.take().flatten())
+        let length = self.rest.len().min(PART_BYTES);
+        let part = self.rest.split_to(length);
+        Poll::Ready(Some(Ok(Frame::data(self.unsent.track(part)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.end.is_none() && self.body.is_end_stream()
+        self.rest.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
-}
-
-impl Drop for Answer {
-    fn drop(&mut self) {
-        self.mark_read();
+        let rest = self.rest.len() as u64;
+        let body = self.body.size_hint();
+        let mut hint = SizeHint::new();
+        hint.set_lower(body.lower() + rest);
+        if let Some(upper) = body.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
     }
 }

@@ -1,47 +1,89 @@
-//! The bytes of an answer that are not sent yet.
+//! The bytes of an answer that are not sent yet, and what is held until they are.
 //!
-//! HTTP/2 takes up to 400 KiB of a body that its client does not read. The body's end would end the call,
-//! and nothing would count those bytes. So the end waits until they are sent.
+//! HTTP/2 takes up to 400 KiB of a body that its client does not read, and lets the body end. So a call's
+//! permits are held here: each part of the answer that the transport holds keeps them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::any::Any;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
+use http::Request;
 use parking_lot::Mutex;
+use tonic::body::Body;
 use tonic::codegen::Bytes;
 
-/// The most unsent bytes of an answer that may end. Small answers end without a further wake-up.
-const MAX_LEFT: usize = 16 << 10;
+/// The answers of one connection with unsent bytes, and when each was last read.
+#[derive(Debug, Default)]
+pub(super) struct UnreadAnswers(Mutex<HashMap<u64, Instant>>);
+
+impl UnreadAnswers {
+    /// Returns true if an answer was not read for longer than this.
+    pub(super) fn has_older(&self, age: Duration) -> bool {
+        self.0.lock().values().any(|read| read.elapsed() > age)
+    }
+}
 
 /// The unsent bytes of one answer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Unsent {
-    bytes: AtomicUsize,
-    /// Waits for the end.
-    waker: Mutex<Option<Waker>>,
+    id: u64,
+    /// None: not of a connection.
+    connection: Option<Arc<UnreadAnswers>>,
+    bytes: Mutex<usize>,
+    held: Mutex<Vec<Box<dyn Any + Send>>>,
 }
 
 impl Unsent {
-    /// Returns the number of unsent bytes.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Acquire)
+    pub(super) fn new(connection: Option<Arc<UnreadAnswers>>) -> Self {
+        static IDS: AtomicU64 = AtomicU64::new(0);
+        let id = IDS.fetch_add(1, Ordering::Relaxed);
+        Self { id, connection, bytes: Mutex::default(), held: Mutex::default() }
     }
 
-    /// Returns the same data, counted until the transport drops it: it then is sent, or the stream is
-    /// closed.
+    /// Attaches this to the request of the answer. The request does not keep it.
+    pub(super) fn attach(self: &Arc<Self>, request: &mut Request<Body>) {
+        request.extensions_mut().insert(Arc::downgrade(self));
+    }
+
+    /// Returns the unsent bytes of a request's answer.
+    pub(super) fn of(request: &Request<Body>) -> Option<Arc<Self>> {
+        request.extensions().get::<Weak<Self>>()?.upgrade()
+    }
+
+    /// Holds a permit until the call of a request has ended and its answer is sent.
+    pub(super) fn hold(request: &Request<Body>, permit: impl Any + Send) {
+        if let Some(unsent) = Self::of(request) {
+            unsent.held.lock().push(Box::new(permit));
+        }
+    }
+
+    /// Returns the number of unsent bytes.
+    pub(super) fn bytes(&self) -> usize {
+        *self.bytes.lock()
+    }
+
+    /// Returns the same data, unsent until the transport drops it: it then is sent, or the stream is closed.
     pub(super) fn track(self: &Arc<Self>, data: Bytes) -> Bytes {
-        self.bytes.fetch_add(data.len(), Ordering::AcqRel);
+        let bytes = &mut *self.bytes.lock();
+        *bytes += data.len();
+        if let Some(UnreadAnswers(unread)) = self.connection.as_deref() {
+            // More of the answer does not mean that it is read.
+            unread.lock().entry(self.id).or_insert_with(Instant::now);
+        }
         Bytes::from_owner(Part { data, unsent: Arc::clone(self) })
     }
 
-    /// Waits until the answer may end.
-    pub(super) fn poll_sent(&self, context: &Context<'_>) -> Poll<()> {
-        if self.bytes() <= MAX_LEFT {
-            return Poll::Ready(());
+    fn drop_part(&self, length: usize) {
+        let bytes = &mut *self.bytes.lock();
+        *bytes -= length;
+        let Some(UnreadAnswers(unread)) = self.connection.as_deref() else { return };
+        if *bytes == 0 {
+            unread.lock().remove(&self.id);
+        } else {
+            unread.lock().insert(self.id, Instant::now());
         }
-        *self.waker.lock() = Some(context.waker().clone());
-        // The last part may have been sent in between.
-        if self.bytes() <= MAX_LEFT { Poll::Ready(()) } else { Poll::Pending }
     }
 }
 
@@ -59,11 +101,6 @@ impl AsRef<[u8]> for Part {
 
 impl Drop for Part {
     fn drop(&mut self) {
-        let before = self.unsent.bytes.fetch_sub(self.data.len(), Ordering::AcqRel);
-        if before - self.data.len() <= MAX_LEFT
-            && let Some(waker) = self.unsent.waker.lock().take()
-        {
-            waker.wake();
-        }
+        self.unsent.drop_part(self.data.len());
     }
 }

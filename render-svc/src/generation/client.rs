@@ -64,13 +64,14 @@ impl GenerationClient {
         self.pool.availability()
     }
 
-    /// Calls replicas in turn, other than the `tried` ones, until one accepts the request.
+    /// Calls replicas in turn, other than the `excluded` ones, until one accepts the request.
     async fn open(
         &self,
         request: &GenerationRequest,
         generated: &[u32],
-        mut tried: HashSet<u64>,
+        excluded: HashSet<u64>,
     ) -> Result<GenerationCall, Error> {
+        let mut tried = excluded.clone();
         let key = PrefixKey::new(&request.options.cache_salt, request.prompt.prefix());
         let deadline = request.deadline.map(Instant::from_std);
         let mut last = None;
@@ -79,7 +80,7 @@ impl GenerationClient {
             let failed = match in_time(MAX_SILENCE, lease.client().generate(call)).await {
                 Some(Ok(response)) => {
                     let output = OutputCheck::new(request, generated.len(), lease.model());
-                    return Ok(GenerationCall::new(lease, response.into_inner(), output, deadline));
+                    return Ok(GenerationCall::new(lease, response.into_inner(), output, deadline, excluded));
                 }
                 Some(Err(status)) => failure(status, deadline),
                 None => silent(),
@@ -130,9 +131,11 @@ impl Generator for GenerationClient {
         failed: &GenerationCall,
         class: FailureClass,
     ) -> Result<GenerationCall, Error> {
-        let is_excluded = matches!(class, FailureClass::RetryElsewhere | FailureClass::Faulty);
-        let tried = is_excluded.then(|| failed.lease.replica().id()).into_iter().collect();
-        self.open(request, generated, tried).await
+        let mut excluded = failed.excluded.clone();
+        if matches!(class, FailureClass::RetryElsewhere | FailureClass::Faulty) {
+            excluded.insert(failed.lease.replica().id());
+        }
+        self.open(request, generated, excluded).await
     }
 }
 
@@ -163,13 +166,31 @@ pub struct GenerationCall {
     deadline: Option<Instant>,
     order: EventOrder,
     output: OutputCheck,
+    /// Replicas that get no further call of the task.
+    excluded: HashSet<u64>,
+    has_ended_early: bool,
     /// The time of the last event that this version of the contract has.
     last_known: Instant,
 }
 
 impl GenerationCall {
-    fn new(lease: Lease, stream: Streaming<GenerateResponse>, output: OutputCheck, deadline: Option<Instant>) -> Self {
-        Self { lease, stream, deadline, order: EventOrder::default(), output, last_known: Instant::now() }
+    fn new(
+        lease: Lease,
+        stream: Streaming<GenerateResponse>,
+        output: OutputCheck,
+        deadline: Option<Instant>,
+        excluded: HashSet<u64>,
+    ) -> Self {
+        Self {
+            lease,
+            stream,
+            deadline,
+            order: EventOrder::default(),
+            output,
+            excluded,
+            has_ended_early: false,
+            last_known: Instant::now(),
+        }
     }
 
     /// Returns the next message. The replica ends the call before the deadline. If it does not,
@@ -201,7 +222,14 @@ impl GenerationCall {
                 if let Ok(Ok(Some(_))) = end {
                     return Err(faulty("sent a message after `summary`"));
                 }
-                self.lease.record_success();
+                if !self.has_ended_early {
+                    self.lease.record_success();
+                }
+            }
+            Event::Finished(finished) if self.output.is_early_end(finished) => {
+                self.has_ended_early = true;
+                let reason = finished.reason().as_str_name();
+                self.lease.record_early_end(&unavailable(&format!("the replica ended outputs with {reason}")));
             }
             _ => self.lease.record_event(),
         }

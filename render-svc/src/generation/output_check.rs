@@ -1,15 +1,20 @@
 //! Checks that what a replica reports of an output belongs to the request, and does not contradict itself.
 
+use std::collections::HashSet;
+
+use tandem_common::pb::generate::v1::finished::Matched;
 use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::{
-    Accepted, Delta, FinishReason, Finished, PromptLogprobs, Summary, Timings, TokenInfo, Usage,
+    Accepted, Delta, FinishReason, Finished, PromptLogprobs, Sampling, Summary, Timings, TokenInfo, Usage,
 };
 
 use super::served_model::ReplicaModel;
-use crate::task::request::{GenerationRequest, Prompt};
+use crate::task::request::{GenerationOptions, GenerationRequest, Prompt};
 
 /// Most bytes of a token's text. The longest tokens of known vocabularies have some hundred.
 const MAX_TOKEN_BYTES: usize = 4096;
+/// Largest log probability, with a tolerance for rounding. The smallest is -inf.
+const MAX_LOGPROB: f32 = 1e-2;
 /// Most deltas without output in a row.
 const MAX_EMPTY_DELTAS: usize = 64;
 
@@ -18,7 +23,9 @@ const MAX_EMPTY_DELTAS: usize = 64;
 pub(super) struct OutputCheck {
     expected: Expected,
     accepted: Accepted,
+    /// Tokens of the prompt with log probabilities.
     prompt_logprobs: usize,
+    last_id: Option<u32>,
     /// The call's tokens, without the resumed ones.
     tokens: usize,
     /// The larger of the text's bytes and the bytes of [`Delta::bytes`].
@@ -35,11 +42,15 @@ struct Expected {
     /// Of the whole output. None: the replica decides.
     max_tokens: Option<usize>,
     seed: Option<u64>,
-    returns_logprobs: bool,
-    returns_prompt_logprobs: bool,
+    /// Number of the likeliest tokens at each position.
+    logprobs: Option<usize>,
+    prompt_logprobs: Option<usize>,
     returns_extracted_text: bool,
-    /// A grammar may be complete before the first token.
-    may_be_empty: bool,
+    returns_bytes: bool,
+    /// A grammar may be complete before the first token, and may become too costly.
+    has_grammar: bool,
+    stop_strings: HashSet<String>,
+    min_tokens: usize,
     /// None: the replica does not tell.
     vocabulary_size: Option<u32>,
     context_length: Option<usize>,
@@ -47,19 +58,25 @@ struct Expected {
 
 impl Expected {
     fn new(request: &GenerationRequest, resumed_tokens: usize, model: &ReplicaModel) -> Self {
-        let options = &request.options;
+        let GenerationOptions { stop, return_options, output_spec, .. } = &request.options;
+        let stop = stop.as_ref();
+        let of_stop = stop.into_iter().flat_map(|stop| &stop.stop_strings);
+        let count = |requested: Option<u32>| requested.map(|count| count as usize);
         Self {
             prompt_tokens: match &request.prompt {
                 Prompt::TokenIds { ids, media } if media.is_empty() => Some(ids.len()),
                 _ => None,
             },
             resumed_tokens,
-            max_tokens: options.stop.as_ref().and_then(|stop| stop.max_new_tokens).map(|limit| limit as usize),
-            seed: options.sampling.seed,
-            returns_logprobs: options.return_options.logprobs.is_some(),
-            returns_prompt_logprobs: options.return_options.prompt_logprobs.is_some(),
-            returns_extracted_text: options.return_options.extracted_text,
-            may_be_empty: options.grammar.is_some(),
+            max_tokens: count(stop.and_then(|stop| stop.max_new_tokens)),
+            seed: request.options.sampling.seed,
+            logprobs: count(return_options.logprobs),
+            prompt_logprobs: count(return_options.prompt_logprobs),
+            returns_extracted_text: return_options.extracted_text,
+            returns_bytes: return_options.bytes,
+            has_grammar: request.options.grammar.is_some(),
+            stop_strings: of_stop.chain(&output_spec.stop_strings).cloned().collect(),
+            min_tokens: stop.map_or(0, |stop| stop.min_new_tokens as usize),
             vocabulary_size: model.vocabulary_size(),
             context_length: model.context_length(),
         }
@@ -73,6 +90,7 @@ impl OutputCheck {
             expected: Expected::new(request, resumed_tokens, model),
             accepted: Accepted::default(),
             prompt_logprobs: 0,
+            last_id: None,
             tokens: 0,
             bytes: 0,
             empty_in_a_row: 0,
@@ -101,6 +119,7 @@ impl OutputCheck {
         }
         check_parts(accepted.prompt_tokens, accepted.cached_tokens, accepted.image_tokens)?;
         check_time("queue_ms", accepted.queue_ms)?;
+        self.check_sampling(accepted.sampling.as_ref())?;
         if let Some(in_effect) = accepted.stop.as_ref().and_then(|stop| stop.max_new_tokens) {
             let limit = self.expected.max_tokens.get_or_insert(in_effect as usize);
             *limit = (*limit).min(in_effect as usize);
@@ -109,11 +128,25 @@ impl OutputCheck {
         Ok(())
     }
 
+    fn check_sampling(&self, sampling: Option<&Sampling>) -> Result<(), String> {
+        let Some(Sampling { temperature, top_p, min_p, repetition_penalty, seed, n, .. }) = sampling else {
+            return Ok(());
+        };
+        let numbers = [temperature, top_p, min_p, repetition_penalty];
+        if numbers.into_iter().flatten().any(|number| !number.is_finite()) {
+            return Err("accepted sampling parameters that are not numbers".to_owned());
+        }
+        if n.is_some_and(|n| n != 1) || (seed.is_some() && *seed != self.expected.seed) {
+            return Err("accepted another seed or number of outputs than the requested one".to_owned());
+        }
+        Ok(())
+    }
+
     fn add_prompt_logprobs(&mut self, tokens: &[TokenInfo]) -> Result<(), String> {
         self.prompt_logprobs += tokens.len();
-        if !self.expected.returns_prompt_logprobs {
+        let Some(top) = self.expected.prompt_logprobs else {
             return Err("sent log probabilities of the prompt, which are not requested".to_owned());
-        }
+        };
         if self.tokens > 0 {
             return Err("sent log probabilities of the prompt after the output".to_owned());
         }
@@ -122,7 +155,7 @@ impl OutputCheck {
             let sent = self.prompt_logprobs;
             return Err(format!("sent log probabilities of {sent} tokens for a prompt of {prompt_tokens}"));
         }
-        tokens.iter().try_for_each(|token| self.check_token(token))
+        tokens.iter().try_for_each(|token| self.check_token(token, top))
     }
 
     fn add_delta(&mut self, delta: &Delta) -> Result<(), String> {
@@ -140,37 +173,87 @@ impl OutputCheck {
         if self.empty_in_a_row > MAX_EMPTY_DELTAS {
             return Err(format!("sent {} deltas without output in a row", self.empty_in_a_row));
         }
+        if !delta.bytes.is_empty() && !self.expected.returns_bytes {
+            return Err("sent bytes, which are not requested".to_owned());
+        }
+        self.last_id = delta.token_ids.last().copied().or(self.last_id);
         delta.token_ids.iter().try_for_each(|id| self.check_id(*id))?;
-        let has_logprobs = if self.expected.returns_logprobs {
-            delta.tokens.iter().map(|token| token.id).eq(delta.token_ids.iter().copied())
-        } else {
-            delta.tokens.is_empty()
-        };
-        if !has_logprobs {
+        self.check_logprobs(delta)
+    }
+
+    /// Checks the log probabilities of a delta's tokens, and before the first ones those of the prompt.
+    fn check_logprobs(&self, delta: &Delta) -> Result<(), String> {
+        let Expected { prompt_logprobs, resumed_tokens, prompt_tokens, logprobs, .. } = &self.expected;
+        let prompt_logprobs = prompt_logprobs.and(*prompt_tokens).filter(|_| *resumed_tokens == 0);
+        if let Some(prompt_tokens) = prompt_logprobs.filter(|tokens| self.prompt_logprobs + 1 < *tokens) {
+            let sent = self.prompt_logprobs;
+            return Err(format!("sent log probabilities of {sent} tokens for a prompt of {prompt_tokens}"));
+        }
+        let (ids, has_logprobs) = (delta.token_ids.iter().copied(), logprobs.is_some());
+        if !delta.tokens.iter().map(|token| token.id).eq(ids.filter(|_| has_logprobs)) {
             return Err("sent log probabilities of other tokens than the delta's".to_owned());
         }
-        delta.tokens.iter().try_for_each(|token| self.check_token(token))
+        delta.tokens.iter().try_for_each(|token| self.check_token(token, logprobs.unwrap_or(0)))
     }
 
     fn finish(&self, finished: &Finished) -> Result<(), String> {
         let reason = finished.reason();
         let is_whole = matches!(reason, FinishReason::Stop | FinishReason::Length);
-        if is_whole && self.tokens == 0 && !self.expected.may_be_empty {
+        let Expected { has_grammar, resumed_tokens, returns_extracted_text, .. } = &self.expected;
+        if is_whole && self.tokens == 0 && !has_grammar {
             return Err(format!("ended the output with {} before its first token", reason.as_str_name()));
         }
-        if self.tokens + self.expected.resumed_tokens == 0 && self.bytes > 0 {
+        if self.tokens + resumed_tokens == 0 && self.bytes > 0 {
             return Err(format!("sent {} bytes of text without a token", self.bytes));
         }
         if reason == FinishReason::Length && self.is_short() {
             return Err(format!("ended the output with LENGTH after {} tokens", self.completion_tokens()));
         }
-        if finished.matched.is_some() && reason != FinishReason::Stop {
-            return Err(format!("ended the output with a match and {}", reason.as_str_name()));
+        if reason == FinishReason::GrammarLimit && !has_grammar {
+            return Err("ended the output with GRAMMAR_LIMIT without a grammar".to_owned());
         }
-        if finished.extracted_text.is_some() && !self.expected.returns_extracted_text {
-            return Err("sent extracted text, which is not requested".to_owned());
+        let extracted = finished.extracted_text.as_ref();
+        if extracted.is_some() != *returns_extracted_text && (is_whole || extracted.is_some()) {
+            return Err("sent extracted text that is not requested, or left it out".to_owned());
         }
-        Ok(())
+        let most = (self.completion_tokens() + 1).saturating_mul(MAX_TOKEN_BYTES);
+        if let Some(text) = extracted.filter(|text| text.len() > most) {
+            return Err(format!("sent {} bytes of text for {} tokens", text.len(), self.completion_tokens()));
+        }
+        self.check_match(finished)
+    }
+
+    /// Checks the match that ended the output.
+    fn check_match(&self, finished: &Finished) -> Result<(), String> {
+        let is_stop = finished.reason() == FinishReason::Stop;
+        match &finished.matched {
+            Some(_) if !is_stop => {
+                Err(format!("ended the output with a match and {}", finished.reason().as_str_name()))
+            }
+            None if is_stop && !self.expected.has_grammar => {
+                Err("ended the output with STOP without a match".to_owned())
+            }
+            Some(Matched::StopString(text)) if !self.expected.stop_strings.contains(text) => {
+                Err("ended the output with a stop string that is not requested".to_owned())
+            }
+            Some(Matched::StopTokenId(id)) if self.last_id != Some(*id) => {
+                Err(format!("ended the output with the stop token {id}, which is not its last"))
+            }
+            Some(Matched::StopTokenId(_)) if self.completion_tokens() <= self.expected.min_tokens => {
+                Err(format!("ended the output with a stop token after {} tokens", self.completion_tokens()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns true if the replica ended the output before the model or the caller's limits did.
+    pub(super) fn is_early_end(&self, finished: &Finished) -> bool {
+        match finished.reason() {
+            FinishReason::Cancelled => true,
+            // A grammar that fails may be the caller's fault.
+            FinishReason::Error => !self.expected.has_grammar,
+            _ => false,
+        }
     }
 
     /// Returns true if neither the limit of tokens nor the context is reached. If one of them is not known, it
@@ -224,12 +307,15 @@ impl OutputCheck {
         }
     }
 
-    fn check_token(&self, token: &TokenInfo) -> Result<(), String> {
+    /// Checks a token with at most `count` of the likeliest tokens at its position.
+    fn check_token(&self, token: &TokenInfo, count: usize) -> Result<(), String> {
+        if token.top_logprobs.len() > count {
+            return Err(format!("sent {} likeliest tokens, requested {count}", token.top_logprobs.len()));
+        }
         let top = token.top_logprobs.iter().map(|top| (top.id, top.logprob));
         std::iter::once((token.id, token.logprob)).chain(top).try_for_each(|(id, logprob)| {
-            // A forbidden token has the log probability -inf.
-            let is_number = logprob < f32::INFINITY;
-            if is_number { self.check_id(id) } else { Err(format!("sent the log probability {logprob}")) }
+            let is_logprob = logprob <= MAX_LOGPROB;
+            if is_logprob { self.check_id(id) } else { Err(format!("sent the log probability {logprob}")) }
         })
     }
 }

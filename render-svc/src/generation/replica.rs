@@ -34,6 +34,8 @@ const MIN_HEALTH_PAUSE: Duration = Duration::from_millis(50);
 /// Times in a row that a replica fails after a successful health check, without a task that succeeds, until it
 /// is ejected.
 const MAX_FAILURES: u32 = 5;
+/// Time within which outputs that a replica ends early count as one failure.
+const EARLY_END_INTERVAL: Duration = Duration::from_secs(1);
 /// Time of events after which the first output after an ejection is a success.
 const PROBE_TIME: Duration = Duration::from_secs(10);
 /// Largest message of a replica. The largest of an honest one has the log probabilities of a step's
@@ -54,6 +56,8 @@ pub(super) struct Replica {
     ejection: Mutex<Ejection>,
     /// Times that it failed after a successful health check, since the last task that succeeded.
     failures: AtomicU32,
+    /// When an output that it ended early was last counted as a failure.
+    early_end: Mutex<Option<Instant>>,
     /// The reason of its last failed health check.
     problem: Mutex<String>,
     problem_limit: LogLimit,
@@ -100,6 +104,7 @@ impl Replica {
             model: RwLock::new(Arc::new(ReplicaModel::Unknown)),
             ejection: Mutex::default(),
             failures: AtomicU32::new(0),
+            early_end: Mutex::default(),
             problem: Mutex::new("not asked yet".to_owned()),
             problem_limit: LogLimit::new(PROBLEM_INTERVAL),
             has_warned_of_skew: AtomicBool::new(false),
@@ -390,8 +395,27 @@ impl Lease {
     /// Marks the replica as unhealthy, as [`mark_failed`](Self::mark_failed), and ejects it if it often fails
     /// although its health checks succeed. All calls that fail together count once.
     pub(super) fn record_failure(&self, problem: &Error) {
+        if self.mark_failed() {
+            self.count_failure(problem);
+        }
+    }
+
+    /// Records that the replica ended an output early. It may do so once, when it drains or because of the
+    /// request. If its outputs end so for a while and none succeeds, it is ejected. Ends within a second of each
+    /// other count once.
+    pub(super) fn record_early_end(&self, problem: &Error) {
+        let mut counted = self.replica().early_end.lock();
+        if counted.is_some_and(|counted| counted.elapsed() < EARLY_END_INTERVAL) {
+            return;
+        }
+        *counted = Some(Instant::now());
+        drop(counted);
+        self.count_failure(problem);
+    }
+
+    fn count_failure(&self, problem: &Error) {
         let failures = &self.replica().failures;
-        if self.mark_failed() && failures.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_FAILURES {
+        if failures.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_FAILURES {
             failures.store(0, Ordering::Relaxed);
             self.eject(problem);
         }

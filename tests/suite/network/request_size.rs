@@ -242,7 +242,7 @@ async fn malformed_message_is_left_to_the_decoder() {
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_in_progress_are_limited_together_and_by_caller() {
     const LIMIT: usize = 1 << 20;
-    let args = ServeArgs { max_message_bytes: LIMIT / 2, max_total_message_bytes: LIMIT, ..ServeArgs::default() };
+    let args = ServeArgs { max_message_bytes: LIMIT * 3 / 8, max_total_message_bytes: LIMIT, ..ServeArgs::default() };
     let service = Service::start(args).await;
     // One byte is missing, so that the call waits.
     let part = |counted: usize| framed(&vec![0; counted + UNCOUNTED_BYTES], counted + UNCOUNTED_BYTES + 1);
@@ -274,7 +274,7 @@ async fn messages_in_progress_are_limited_together_and_by_caller() {
         }
         panic!("no call is refused");
     };
-    let (greedy, message) = fill("first", &[LIMIT * 3 / 8, LIMIT * 3 / 8]).await;
+    let (greedy, message) = fill("first", &[LIMIT / 4; 3]).await;
     error_texts::check("network/total-bytes-of-caller", message);
     let (polite, message) = fill("second", &[LIMIT / 4]).await;
     error_texts::check("network/total-bytes", message);

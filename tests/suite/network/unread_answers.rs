@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use h2::RecvStream;
-use h2::client::SendRequest;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{RecvStream, SendStream};
 use http::{HeaderMap, Request, Response};
 use prost::Message as _;
 use tandem_common::pb::render::v1::RenderRequest;
@@ -40,15 +40,26 @@ async fn connect(service: &Running, window: u32) -> (SendRequest<Bytes>, JoinHan
     (sender, tokio::spawn(closed))
 }
 
-/// Calls a method, and returns the response before its body is read.
-async fn call(sender: &SendRequest<Bytes>, method: &str, message: &[u8]) -> Response<RecvStream> {
+/// Starts a call without a message.
+async fn begin(sender: &SendRequest<Bytes>, method: &str) -> (SendStream<Bytes>, ResponseFuture) {
     let request = Request::post(format!("http://localhost/{method}"))
         .header("content-type", "application/grpc")
         .header("te", "trailers");
     let mut sender = sender.clone().ready().await.expect("an open connection");
-    let (response, mut body) = sender.send_request(request.body(()).expect("a request"), false).expect("it is sent");
+    let (response, body) = sender.send_request(request.body(()).expect("a request"), false).expect("it is sent");
+    (body, response)
+}
+
+fn framed(message: &[u8]) -> Bytes {
     let length = u32::try_from(message.len()).expect("a small message").to_be_bytes();
-    body.send_data([&[0], &length[..], message].concat().into(), true).expect("it is sent");
+    [&[0], &length[..], message].concat().into()
+}
+
+/// Calls a method, and returns the response before its body is read.
+async fn call(sender: &SendRequest<Bytes>, method: &str, message: &[u8]) -> Response<RecvStream> {
+    let (mut body, response) = begin(sender, method).await;
+    // A refusal may come first.
+    let _ = body.send_data(framed(message), true);
     response.await.expect("headers")
 }
 
@@ -79,10 +90,13 @@ async fn read(response: Response<RecvStream>) -> (usize, HeaderMap) {
 async fn a_connection_with_unread_answers_is_closed() {
     let args = ServeArgs { max_calls: 1, answer_patience_seconds: 1, ..ServeArgs::default() };
     let (_model, service) = start(args).await;
-    for (window, method) in [(0, LIST_MODELS), (WINDOW, RENDER)] {
+    // The small answer is not read at all, the large one in part.
+    for (window, method) in [(0, LIST_MODELS), (1, LIST_MODELS), (1, RENDER), (WINDOW, RENDER)] {
         let (sender, closed) = connect(&service, window).await;
         let unread = if method == RENDER { render(&sender).await } else { call(&sender, method, &[]).await };
         assert_eq!(error(&unread).map(|status| failed(&status).reason), None, "its body waits for the window");
+        let refused = error(&call(&sender, LIST_MODELS, &[]).await).expect("the only place is taken");
+        assert_eq!(failed(&refused).reason, "OVERLOADED", "{method} with a window of {window}");
         let closed = tokio::time::timeout(Duration::from_secs(60), closed).await;
         closed.expect("the service closes the connection").expect("no panic");
     }
@@ -93,7 +107,39 @@ async fn a_connection_with_unread_answers_is_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_lasts_until_its_answer_is_sent() {
+async fn a_request_that_is_half_closed_late_is_an_unread_answer_too() {
+    let args = ServeArgs { max_calls: 1, answer_patience_seconds: 1, ..ServeArgs::default() };
+    let (_model, service) = start(args).await;
+    let (sender, closed) = connect(&service, 1).await;
+    let request = RenderRequest { conversation: Some(conversation(vec![text("user", "any")])), ..Default::default() };
+    let (mut body, response) = begin(&sender, RENDER).await;
+    body.send_data(framed(&request.encode_to_vec()), false).expect("it is sent");
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    body.send_data(Bytes::new(), true).expect("it is sent");
+    let _unread = response.await.expect("headers");
+    let closed = tokio::time::timeout(Duration::from_secs(60), closed).await;
+    closed.expect("the service closes the connection").expect("no panic");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_is_read_slowly_arrives() {
+    let (_model, service) = start(ServeArgs { answer_patience_seconds: 1, ..ServeArgs::default() }).await;
+    let (sender, _closed) = connect(&service, WINDOW).await;
+    let mut body = render(&sender).await.into_body();
+    let mut length = 0;
+    while let Some(data) = body.data().await {
+        length += data.expect("data").len();
+        // In all, longer than the patience.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let used = body.flow_control().used_capacity();
+        body.flow_control().release_capacity(used).expect("it was received");
+    }
+    assert!(length > ANSWER_BYTES, "{length}");
+    assert_eq!(body.trailers().await.expect("an end").expect("trailers")["grpc-status"], "0");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_keeps_its_place_until_it_is_sent() {
     let (_model, service) = start(ServeArgs { max_calls: 1, ..ServeArgs::default() }).await;
     let (sender, _closed) = connect(&service, WINDOW).await;
     let unread = render(&sender).await;
@@ -104,13 +150,19 @@ async fn a_call_lasts_until_its_answer_is_sent() {
     let (length, trailers) = read(unread).await;
     assert!(length > ANSWER_BYTES, "{length}");
     assert_eq!(trailers["grpc-status"], "0");
-    let (_, trailers) = read(render(&sender).await).await;
-    assert_eq!(trailers["grpc-status"], "0");
+    // The service frees the place after the last byte.
+    let answer = loop {
+        let answer = render(&sender).await;
+        if error(&answer).is_none() {
+            break answer;
+        }
+    };
+    assert_eq!(read(answer).await.1["grpc-status"], "0");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_answers_count_towards_the_limit_of_all_messages() {
-    let args = ServeArgs { max_message_bytes: 1 << 20, max_total_message_bytes: 1 << 20, ..ServeArgs::default() };
+    let args = ServeArgs { max_message_bytes: 1 << 19, max_total_message_bytes: 1 << 20, ..ServeArgs::default() };
     let (_model, service) = start(args).await;
     let (sender, _closed) = connect(&service, WINDOW).await;
     let mut unread = Vec::new();
@@ -129,5 +181,11 @@ async fn unread_answers_count_towards_the_limit_of_all_messages() {
     for answer in unread {
         assert_eq!(read(answer).await.1["grpc-status"], "0");
     }
-    assert_eq!(read(render(&sender).await).await.1["grpc-status"], "0", "the bytes are free again");
+    let answer = loop {
+        let answer = render(&sender).await;
+        if error(&answer).is_none() {
+            break answer;
+        }
+    };
+    assert_eq!(read(answer).await.1["grpc-status"], "0", "the bytes are free again");
 }

@@ -334,30 +334,34 @@ pub(super) fn reported(request: &generate::GenerateRequest, events: Vec<Generate
         _ => 0,
     };
     let seed = request.sampling.as_ref().and_then(|sampling| sampling.seed).unwrap_or_default();
-    let returns_logprobs = request.return_options.as_ref().is_some_and(|options| options.logprobs.is_some());
+    let returns = request.return_options.clone().unwrap_or_default();
     let mut completion_tokens = resumed;
     let mut complete = |event| match event {
         Generated::Accepted(accepted) if accepted == generate::Accepted::default() => {
-            Generated::Accepted(generate::Accepted { prompt_tokens, ..accepted })
+            let accepted = Generated::Accepted(generate::Accepted { prompt_tokens, ..accepted });
+            let count = if returns.prompt_logprobs.is_some() && resumed == 0 { prompt_tokens.max(1) - 1 } else { 0 };
+            let tokens = vec![generate::TokenInfo::default(); count as usize];
+            let logprobs = Generated::PromptLogprobs(generate::PromptLogprobs { tokens });
+            [accepted].into_iter().chain((count > 0).then_some(logprobs)).collect()
         }
         Generated::Delta(mut delta) => {
             completion_tokens += delta.token_ids.len() as u32;
-            if returns_logprobs && delta.tokens.is_empty() {
+            if returns.logprobs.is_some() && delta.tokens.is_empty() {
                 let token = |id: &u32| generate::TokenInfo { id: *id, ..generate::TokenInfo::default() };
                 delta.tokens = delta.token_ids.iter().map(token).collect();
             }
-            Generated::Delta(delta)
+            vec![Generated::Delta(delta)]
         }
         Generated::Summary(summary) if summary == generate::Summary::default() => {
             let total_tokens = prompt_tokens + completion_tokens;
             let usage =
                 generate::Usage { prompt_tokens, completion_tokens, total_tokens, ..generate::Usage::default() };
             let timings = Some(generate::Timings::default());
-            Generated::Summary(generate::Summary { usage: Some(usage), timings, seed })
+            vec![Generated::Summary(generate::Summary { usage: Some(usage), timings, seed })]
         }
-        event => event,
+        event => vec![event],
     };
-    events.into_iter().map(&mut complete).collect()
+    events.into_iter().flat_map(&mut complete).collect()
 }
 
 /// Returns the events of an output's end.

@@ -61,7 +61,7 @@ impl GenerateService for Replica {
             return Err(Status::not_found(format!("{} is not {}", request.model, self.id)));
         }
         let delta = generate::Delta { text: self.id.to_owned(), token_ids: vec![1], ..generate::Delta::default() };
-        let events = [vec![accepted(), Event::Delta(delta)], ended(FinishReason::Stop)].concat();
+        let events = [vec![accepted(), Event::Delta(delta)], ended(FinishReason::Length)].concat();
         Ok(Response::new(tokio_stream::iter(responses(reported(&request, events)))))
     }
 

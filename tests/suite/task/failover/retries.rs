@@ -205,7 +205,7 @@ fn fails_after<const N: usize>(events: [Result<GenerationEvent, GenerationError>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_output_whose_model_fails_resumes_once_on_another_replica() {
+async fn an_output_whose_model_fails_resumes_on_another_replica() {
     let (answer, resumed) = run(vec![fails_after([token(0)]), ending([token(0), token(1)])]).await;
     let answer = answer.expect("an answer");
     assert_eq!((answer.text.as_str(), answer.finish.expect("an end").reason()), ("0 1 ", FinishReason::Length));
@@ -214,12 +214,12 @@ async fn an_output_whose_model_fails_resumes_once_on_another_replica() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_output_whose_model_fails_everywhere_ends_with_the_failure() {
-    // No other replica, or one that fails too.
-    for second in [Vec::new(), fails_after([token(0)])] {
-        let (answer, resumed) = run(vec![fails_after([token(0)]), second]).await;
+    for others in 0..3 {
+        let attempts = (0..=others).map(|_| fails_after([token(0)]));
+        let (answer, resumed) = run(attempts.collect()).await;
         let answer = answer.expect("an answer");
         assert_eq!((answer.text.as_str(), answer.finish.expect("an end").reason()), ("0 ", FinishReason::Error));
-        assert_eq!(resumed.len(), 1);
+        assert_eq!(resumed.len(), others + 1, "each other replica is asked, and then none is left");
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 use render_svc::args::GenerationArgs;
 use render_svc::catalog::ModelCatalog;
 use render_svc::generation::{GenerationClient, HealthCounts};
+use tandem_common::pb::generate::v1::finished::Matched;
 use tandem_common::pb::generate::v1::generate_response::Event as Generated;
 use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
 use tandem_common::pb::generate::v1::{self as generate, FinishReason};
@@ -34,13 +35,16 @@ use tonic_types::{ErrorDetails, StatusExt as _};
 use self::proxy::{Proxy, Way};
 use super::{UnhealthyAtFirst, accepted, ask, ended, part, reported, task};
 
+/// A change of events.
+type Distort = fn(Generated) -> Generated;
+
 /// A replica that plays the same events for each call, and says that it is healthy.
 #[derive(Debug, Clone)]
 struct Fake {
     /// Each event after a pause. Without events, the call has no response.
     events: Result<Vec<(Duration, Generated)>, Status>,
     /// Changes the events.
-    distort: fn(Generated) -> Generated,
+    distort: Distort,
     /// None: it does not name its model.
     model: Option<generate::LoadedModel>,
     calls: Arc<AtomicUsize>,
@@ -198,7 +202,8 @@ fn contradictions() -> Vec<(Result<Vec<Generated>, Status>, &'static str)> {
     let accepted = generate::Accepted::default;
     let finished = generate::Finished::default;
     let token = |id, logprob| generate::TokenInfo { id, logprob, ..generate::TokenInfo::default() };
-    let matched = Some(generate::finished::Matched::StopTokenId(7));
+    let matched = Some(Matched::StopTokenId(7));
+    let stopped = |matched| generate::Finished { reason: stop.into(), matched: Some(matched), ..finished() };
     let logprobs = generate::PromptLogprobs { tokens: vec![token(1, -1.0)] };
     vec![
         (in_accepted(generate::Accepted { prompt_tokens: 9999, ..accepted() }), "accepted 9999 prompt tokens"),
@@ -211,13 +216,17 @@ fn contradictions() -> Vec<(Result<Vec<Generated>, Status>, &'static str)> {
         ),
         (in_finished(generate::Finished { matched, ..finished() }), "a match and FINISH_REASON_LENGTH"),
         (in_finished(generate::Finished { extracted_text: Some("bad".to_owned()), ..finished() }), "extracted text"),
+        (in_finished(generate::Finished { reason: stop.into(), ..finished() }), "STOP without a match"),
+        (in_finished(stopped(Matched::StopTokenId(8))), "stop token 8, which is not its last"),
+        (in_finished(stopped(Matched::StopString("never".to_owned()))), "a stop string that is not requested"),
+        (output([vec![part("good", &[7])], ended(FinishReason::GrammarLimit)].concat()), "without a grammar"),
         (in_delta(vec![7], vec![token(7, -1.0)]), "log probabilities of other tokens"),
         (output(vec![Generated::PromptLogprobs(logprobs)]), "log probabilities of the prompt, which are not requested"),
     ]
 }
 
 /// Returns changes of an honest replica's events, with a part of the error that names each.
-fn distortions() -> Vec<(fn(Generated) -> Generated, &'static str)> {
+fn distortions() -> Vec<(Distort, &'static str)> {
     macro_rules! change {
         ($kind:ident, $change:expr) => {
             |event| match event {
@@ -328,6 +337,31 @@ async fn a_replica_that_fails_every_task_between_good_health_checks_is_ejected()
     }
     if ejected.elapsed() < Duration::from_secs(4) {
         assert_eq!(failing.calls(), 5);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_that_end_outputs_early_are_left_and_then_ejected() {
+    for reason in [FinishReason::Error, FinishReason::Cancelled] {
+        let failing = || Fake::of([vec![accepted()], ended(reason)].concat());
+        let (first, second, honest) = (failing(), failing(), Fake::honest());
+        let addresses = [first.serve().await, second.serve().await, honest.serve().await];
+        let (_service, client) = front_of(default_catalog(), &addresses.each_ref().map(String::as_str)).await;
+        let start = Instant::now();
+        let mut number = 0;
+        // A replica is ejected when five of its seconds had such an end and none a success.
+        while start.elapsed() < Duration::from_secs(8) {
+            let answer = ask(client.clone(), salted(number), watch::Sender::new(0)).await.expect("an answer");
+            assert_eq!(answer.text, "good", "{reason:?}");
+            number += 1;
+            sleep(Duration::from_millis(20)).await;
+        }
+        let calls = first.calls() + second.calls();
+        for number in 0..16 {
+            ask(client.clone(), salted(number), watch::Sender::new(0)).await.expect("an answer");
+        }
+        let further = first.calls() + second.calls() - calls;
+        assert!(calls >= 10 && further <= 2, "{calls} calls, then {further}, {reason:?}");
     }
 }
 
