@@ -8,6 +8,7 @@ use super::decoder::{self, Decoder};
 use super::interface::{DevicePart, DeviceRows, Logits, Model, ModelShape, SequenceChunk};
 use super::placement::{PlacedLayers, Placement};
 use crate::device;
+use crate::device::in_flight::InFlight;
 use crate::device::upload::{Sent, Upload};
 use crate::error::Error;
 use crate::weights::{ModelFile, TorchTarget};
@@ -88,7 +89,8 @@ impl TorchDecoder {
         if target.batch_invariant {
             device::sum_precisely();
         }
-        let loader = |device| Loader::new(file, TorchTarget { device, ..target });
+        let in_flight = InFlight::default();
+        let loader = |device| Loader::new(file, TorchTarget { device, ..target }, &in_flight);
         let ends = ends(placement, target.device);
         let [first, last] = ends.map(loader);
         let parts = load_parts(&description, placement, flash, loader)?;
