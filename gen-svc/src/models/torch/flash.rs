@@ -253,7 +253,7 @@ impl Sequences {
             Ok::<_, Error>(self.layout.unpack(&log_sums, count)?.f_squeeze_dim(2)?)
         };
         if let Some(pieces) = &self.pieces {
-            return pieces.join(&rows, &log_sums()?);
+            return pieces.join(&rows, &log_sums()?, scores.with_log_sums);
         }
         let log_sums = scores.with_log_sums.then(log_sums).transpose()?;
         Ok(Attended { rows: rows.f_reshape([count, heads * size])?, log_sums })
