@@ -26,6 +26,7 @@ mod inputs;
 mod layer;
 mod layers;
 pub(super) mod load;
+mod mask;
 mod methods;
 mod packed;
 mod paged;
@@ -36,6 +37,7 @@ mod rows;
 mod runs;
 mod stack;
 mod step;
+mod workspace;
 
 pub use check::{AttentionCase, AttentionDifference};
 pub use flash::{FLASH_BLOCK, FlashCall, FlashOperation};
@@ -46,6 +48,7 @@ use methods::Methods;
 use part::Part;
 use rows::ProductRows;
 use step::{Batch, PartInputs, StartInputs};
+pub use workspace::Workspace;
 
 /// A loaded model.
 #[derive(Debug)]

@@ -174,7 +174,7 @@ impl PagedAttention for Flash {
         let pairs = pairs.f_view([-1, self.block, 2, heads, size])?;
         let (key, value) = (pairs.f_select(2, 0)?, pairs.f_select(2, 1)?); // [blocks, positions, K, D]
         let attend = |part: &Sequences| part.attend(self.operation, q, [&key, &value], scores);
-        Attended::join(self.parts.iter().map(attend).collect::<Result<_, _>>()?)
+        Attended::join(self.parts.iter().map(attend).collect::<Result<_, _>>()?, 0)
     }
 }
 
