@@ -9,6 +9,9 @@ use crate::device::{self, DeviceMemory};
 use crate::error::{DeviceNeed, Error, KvNeed};
 use crate::models::{Costs, Placement};
 
+/// A server for a shorter context is of no use: a system prompt alone can be as long.
+pub(super) const MIN_CONTEXT: usize = 256;
+
 /// The memory of a GPU, and the share of it that may be used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GpuMemory {
@@ -48,7 +51,7 @@ impl GpuMemory {
     /// [`Error::GpuMemory`] or [`Error::GpuMemories`].
     pub fn require_all(gpus: &[Self], costs: &Costs, placement: &Placement, kv: KvDemand) -> Result<(), Error> {
         let parts = placement.parts().iter();
-        let needs = parts.map(|part| (costs.weights_of(&part.layers), kv.of(costs, &part.layers)));
+        let needs = parts.map(|part| (costs.weights_of(&part.layers), kv.part(costs, &part.layers)));
         let needs: Vec<DeviceNeed> = gpus.iter().zip(needs).map(|(gpu, (needed, kv))| gpu.need(needed, kv)).collect();
         if needs.iter().all(DeviceNeed::fits) {
             return Ok(());
@@ -100,8 +103,17 @@ pub enum KvDemand {
 }
 
 impl KvDemand {
+    /// Returns the KV cache of a model with this context: the configured one, which has no more than all running
+    /// outputs need at full length, or the smallest one that is of use.
+    #[must_use]
+    pub fn of(config: &Config, context: usize, costs: &Costs) -> Self {
+        let Some(configured) = config.kv_memory else { return Self::Positions(context.min(MIN_CONTEXT)) };
+        let most = (context as u64).saturating_mul(config.limits().max_running as u64);
+        Self::Bytes(configured.min(most.saturating_mul(costs.pairs_of(&(0..costs.layers.len())))))
+    }
+
     /// Returns the part of these layers.
-    fn of(self, costs: &Costs, layers: &Range<usize>) -> KvNeed {
+    fn part(self, costs: &Costs, layers: &Range<usize>) -> KvNeed {
         let own = costs.pairs_of(layers);
         match self {
             Self::Positions(positions) => KvNeed::Least(own.saturating_mul(positions as u64)),

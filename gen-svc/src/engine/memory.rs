@@ -6,7 +6,7 @@ use std::path::Path;
 use tch::Device;
 
 use super::config::Config;
-use super::gpu_memory::{GpuMemory, KvDemand};
+use super::gpu_memory::{GpuMemory, KvDemand, MIN_CONTEXT};
 use super::{backend, warm_up};
 use crate::device::DeviceMemory;
 use crate::error::Error;
@@ -16,8 +16,6 @@ use crate::weights::ModelFile;
 
 /// By default the KV cache takes the free memory divided by this.
 const DEFAULT_KV_DIVISOR: u64 = 4;
-/// A server for a shorter context is of no use: a system prompt alone can be as long.
-const MIN_CONTEXT: usize = 256;
 /// The default size of the KV cache if the free memory is unknown.
 const DEFAULT_KV_BYTES: u64 = 4 << 30;
 /// The free memory of a device if it is unknown, so that weights fit.
@@ -78,7 +76,8 @@ pub fn divide_measured(config: &Config, model: &mut dyn Model, measure: Measure<
     if measure().is_some() {
         let room = blocks_on(config, model, measure())?;
         warm_up::run(model, config.limits(), room)?;
-        if let (Some(bytes), Some(gpus)) = (config.kv_memory, measure()) {
+        if let (Some(_), Some(gpus)) = (config.kv_memory, measure()) {
+            let bytes = u64::from(room) * model.shape().block_bytes;
             GpuMemory::require_kv(&gpus, &block_bytes(model), bytes)?;
         }
         require_context_on(config, model, measure())?;
@@ -144,9 +143,7 @@ pub(super) fn place(
     let placement = Placement::divide(&costs, &devices.into_iter().zip(free).collect::<Vec<_>>())?;
     match gpus {
         Some(gpus) => {
-            let least = KvDemand::Positions(decoder.context.min(MIN_CONTEXT));
-            let kv = config.kv_memory.map_or(least, KvDemand::Bytes);
-            GpuMemory::require_all(&gpus, &costs, &placement, kv)?;
+            GpuMemory::require_all(&gpus, &costs, &placement, KvDemand::of(config, decoder.context, &costs))?;
         }
         None if config.devices.is_cpu() => require_free(costs.weights())?,
         None => {}

@@ -78,18 +78,18 @@ const LIMITS: EngineLimits = EngineLimits {
     max_priority: 0,
 };
 
-/// A chunk's earlier positions and its tokens.
-type Shape = [usize; 2];
+/// The chunks of each step: earlier positions and tokens.
+type Steps = Arc<Mutex<Vec<Vec<[usize; 2]>>>>;
 
 /// Returns a model whose steps are logged, and the log. Its memory suffices for steps of up to `most` tokens.
-fn logged(most: usize) -> (Box<dyn Model>, Arc<Mutex<Vec<Vec<Shape>>>>) {
-    let steps = Arc::<Mutex<Vec<Vec<Shape>>>>::default();
+fn logged(most: usize) -> (Box<dyn Model>, Steps) {
+    let steps = Steps::default();
     let log = Arc::clone(&steps);
     let (model, _) = FaultyModel::boxed(&served_model(), move |chunks: &[SequenceChunk<'_>]| {
         assert!(chunks.iter().all(|chunk| chunk.logits == LogitsFor::Last));
         let has_room = |chunk: &SequenceChunk<'_>| chunk.past + chunk.tokens.len() <= chunk.blocks.len() * BLOCK;
         assert!(chunks.iter().all(has_room));
-        let shapes: Vec<Shape> = chunks.iter().map(|chunk| [chunk.past, chunk.tokens.len()]).collect();
+        let shapes: Vec<[usize; 2]> = chunks.iter().map(|chunk| [chunk.past, chunk.tokens.len()]).collect();
         let tokens: usize = shapes.iter().map(|[_, tokens]| tokens).sum();
         log.lock().expect("no panic").push(shapes);
         (tokens > most).then_some(OUT_OF_MEMORY)
@@ -191,6 +191,8 @@ fn the_kv_cache_is_what_a_step_leaves() {
 fn a_configured_kv_cache_must_fit_beside_a_step() {
     let (blocks, steps) = divide(Some(6400), [1 << 20, 6400]);
     assert_eq!((blocks.expect("it fits"), steps), (100, 2), "the steps are computed all the same");
+    let (blocks, _) = divide(Some(1 << 40), [1 << 20, 320 * 64]);
+    assert_eq!(blocks.expect("it fits"), 320, "outputs at full length need no more");
     let (error, _) = divide(Some(6400), [1 << 20, 6399]);
     assert!(matches!(error, Err(Error::GpuKvMemory { needed: 6400, available: 6399, .. })), "{error:?}");
 }

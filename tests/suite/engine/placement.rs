@@ -194,6 +194,19 @@ fn weights_that_leave_no_room_for_the_kv_cache_are_refused() {
     }
 }
 
+/// A position has eight bytes.
+#[test]
+fn the_demanded_kv_cache_is_the_configured_or_the_smallest() {
+    let demand = |kv_memory, context| {
+        let config = Config { kv_memory, max_running: 5, ..Config::new(default_model()) };
+        KvDemand::of(&config, context, &large_costs())
+    };
+    assert_eq!(demand(None, 1 << 17), KvDemand::Positions(256));
+    assert_eq!(demand(None, 100), KvDemand::Positions(100));
+    assert_eq!(demand(Some(7000), 1000), KvDemand::Bytes(7000));
+    assert_eq!(demand(Some(1 << 40), 1000), KvDemand::Bytes(5 * 1000 * 8), "outputs at full length need no more");
+}
+
 #[test]
 fn a_configured_kv_cache_must_fit_on_every_gpu() {
     let check = |free: &[u64], block: &[u64], mib: u64| GpuMemory::require_kv(&gpus(free), block, mib * MIB);
