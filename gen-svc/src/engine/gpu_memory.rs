@@ -103,8 +103,8 @@ pub enum KvDemand {
 }
 
 impl KvDemand {
-    /// Returns the KV cache of a model with this context: the configured one, which has no more than all running
-    /// outputs need at full length, or the smallest one that is of use.
+    /// Returns the KV cache of a model with this context: the configured one, up to the size for all running
+    /// outputs at full length, or the smallest one that is of use.
     #[must_use]
     pub fn of(config: &Config, context: usize, costs: &Costs) -> Self {
         let Some(configured) = config.kv_memory else { return Self::Positions(context.min(MIN_CONTEXT)) };

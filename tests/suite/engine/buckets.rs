@@ -129,7 +129,7 @@ fn calls_stay_within_the_scores() {
     assert_eq!(keeping.tokens_at_once([1, 4096, 4096], true), 1024);
 }
 
-/// The parts of a bucket, and masks that are computed in each layer, give what the whole bucket gives.
+/// Neither parts nor masks that are computed in each layer change results.
 #[test]
 fn buckets_in_parts_equal_whole_ones() {
     let case = |sequences: &[[usize; 2]], window, softcap| AttentionCase {
@@ -159,7 +159,7 @@ fn buckets_in_parts_equal_whole_ones() {
     assert_eq!(compared, 48);
 }
 
-/// What the bounds are by default: 2,048 tokens at 131,072 positions, with heads as in a model of 8 billion
+/// The default bounds, for 2,048 tokens at 131,072 positions, with heads as in a model of 8 billion
 /// parameters, in f32.
 #[test]
 fn a_long_chunk_is_computed_in_parts() {

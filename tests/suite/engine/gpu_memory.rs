@@ -192,7 +192,7 @@ fn a_configured_kv_cache_must_fit_beside_a_step() {
     let (blocks, steps) = divide(Some(6400), [1 << 20, 6400]);
     assert_eq!((blocks.expect("it fits"), steps), (100, 2), "the steps are computed all the same");
     let (blocks, _) = divide(Some(1 << 40), [1 << 20, 320 * 64]);
-    assert_eq!(blocks.expect("it fits"), 320, "outputs at full length need no more");
+    assert_eq!(blocks.expect("it fits"), 320, "the size for outputs at full length");
     let (error, _) = divide(Some(6400), [1 << 20, 6399]);
     assert!(matches!(error, Err(Error::GpuKvMemory { needed: 6400, available: 6399, .. })), "{error:?}");
 }

@@ -183,15 +183,18 @@ fn weights_that_leave_no_room_for_the_kv_cache_are_refused() {
     let check = |free: &[u64], kv| check_memory(&large_costs(), free, kv);
     // Two MiB in each layer.
     let demands = [KvDemand::Positions(2 * MIB as usize), KvDemand::Bytes(16 * MIB)];
-    for (kv, name) in demands.into_iter().zip(["least", "configured"]) {
+    let names = ["load/gpu-memories/least", "load/gpu-memories/configured"];
+    for (kv, name) in demands.into_iter().zip(names) {
         check(&[560, 356], kv).expect("5 and 3 layers fit");
         check(&[916], kv).expect("one device has all");
         let error = check(&[560, 355], kv).expect_err("the KV cache does not fit");
         assert!(matches!(&error, Error::GpuMemories { needs, .. } if needs[1].kv.bytes() == 6 * MIB), "{error:?}");
         assert_eq!(error.reason(), Reason::MemoryTooSmall);
-        error_texts::check(&format!("load/gpu-memories/{name}"), error);
-        error_texts::check(&format!("load/gpu-memory/{name}"), check(&[915], kv).expect_err("too little"));
+        error_texts::check(name, error);
     }
+    let [least, configured] = demands.map(|kv| check(&[915], kv).expect_err("one device is too small"));
+    error_texts::check("load/gpu-memory/least", least);
+    error_texts::check("load/gpu-memory/configured", configured);
 }
 
 /// A position has eight bytes.
@@ -204,7 +207,7 @@ fn the_demanded_kv_cache_is_the_configured_or_the_smallest() {
     assert_eq!(demand(None, 1 << 17), KvDemand::Positions(256));
     assert_eq!(demand(None, 100), KvDemand::Positions(100));
     assert_eq!(demand(Some(7000), 1000), KvDemand::Bytes(7000));
-    assert_eq!(demand(Some(1 << 40), 1000), KvDemand::Bytes(5 * 1000 * 8), "outputs at full length need no more");
+    assert_eq!(demand(Some(1 << 40), 1000), KvDemand::Bytes(5 * 1000 * 8), "the size for outputs at full length");
 }
 
 #[test]

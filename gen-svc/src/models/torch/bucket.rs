@@ -73,7 +73,7 @@ struct Cap {
     on_device: Tensor,
 }
 
-/// Some tokens of each sequence, and what they see.
+/// Some tokens of each sequence, with their keys and their mask.
 #[derive(Debug, Clone, Copy)]
 struct Part<'a> {
     /// `[B, n, H, D]`

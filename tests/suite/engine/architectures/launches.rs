@@ -106,7 +106,7 @@ fn a_layer_with_flash_attention_asks_for_21_operations_and_for_30_with_pieces() 
         ("aten::mul", 3),
         ("aten::rms_norm", 3),
         ("aten::silu", 1),
-        ("aten::zeros", 1), // stands for flash attention
+        ("aten::zeros", 1), // in place of flash attention
         ("copy", 2),
     ];
     assert_eq!(short, expected.map(|(name, count)| (name.to_owned(), count)).into());
