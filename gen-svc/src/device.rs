@@ -2,6 +2,8 @@
 //! not bind.
 
 pub(crate) mod download;
+mod event;
+pub(crate) mod in_flight;
 pub(crate) mod upload;
 
 use std::ffi::{CStr, c_char, c_int};

@@ -39,9 +39,9 @@ mod warm_up;
 
 pub use config::{Config, DeviceChoice, DeviceList, DtypeChoice, EngineLimits, Quantize, RuntimeChoice};
 pub use event::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings, Token, TopToken};
-pub use gpu_memory::GpuMemory;
+pub use gpu_memory::{GpuMemory, KvDemand};
 pub use handle::Engine;
-pub use memory::left_in_control_groups;
+pub use memory::{divide_measured as divide_memory, left_in_control_groups};
 pub use metrics::Gauges;
 pub use progress::RequestProgress;
 pub use shared::{GpuState, QueueSlot};

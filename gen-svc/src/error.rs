@@ -17,7 +17,7 @@ use tch::TchError;
 use tonic::{Code, Status};
 
 pub use config::ConfigError;
-pub use device::{DeviceFault, DeviceNeed};
+pub use device::{DeviceFault, DeviceNeed, KvNeed};
 pub use fetch::FetchError;
 
 /// An error of this service. Callers see the first group, operators the second, when a model is
@@ -396,9 +396,9 @@ pub enum Error {
         /// Free bytes.
         available: u64,
     },
-    /// The weights need more memory than a GPU has left for this process.
+    /// The weights and the KV cache need more memory than a GPU has left for this process.
     #[error(
-        "weights need {} MiB, {} MiB of {device} are left: --gpu-memory {share} of {} MiB, less the used memory",
+        "weights need {} MiB and {kv}, {} MiB of {device} are left: --gpu-memory {share} of {} MiB, less the used memory",
         needed.div_ceil(1 << 20),
         available >> 20,
         total >> 20
@@ -408,12 +408,46 @@ pub enum Error {
         device: String,
         /// Bytes of the loaded weights.
         needed: u64,
+        /// The KV cache beside them.
+        kv: KvNeed,
         /// Bytes of the share that are not used.
         available: u64,
         /// The configured share.
         share: f64,
         /// All bytes of the GPU.
         total: u64,
+    },
+    /// The configured KV cache needs more memory than the weights and a step leave on a GPU.
+    #[error(
+        "KV cache needs {} MiB (--kv-memory-mib), weights and a step leave {} MiB of {device}: --gpu-memory {share} of {} MiB",
+        needed.div_ceil(1 << 20),
+        available >> 20,
+        total >> 20
+    )]
+    GpuKvMemory {
+        /// The configured device.
+        device: String,
+        /// Bytes of its part of the KV cache.
+        needed: u64,
+        /// Bytes of the share that are not used.
+        available: u64,
+        /// The configured share.
+        share: f64,
+        /// All bytes of the GPU.
+        total: u64,
+    },
+    /// A step of the largest shapes needs more memory than the weights leave.
+    #[error(
+        "a step of {prefill_chunk} prompt tokens (--prefill-chunk) and {max_running} outputs (--max-running) exceeds \
+         the memory that the weights leave"
+    )]
+    StepMemory {
+        /// The configured tokens.
+        prefill_chunk: usize,
+        /// The configured outputs.
+        max_running: usize,
+        /// libtorch's error.
+        source: Box<Error>,
     },
     /// A part of the weights needs more memory than its GPU has left for this process.
     #[error("weights need {}: --gpu-memory {share} of each, less the used memory", DeviceNeed::list(needs))]
@@ -519,8 +553,10 @@ impl Error {
             | Self::ProcessorOfOthers { .. }
             | Self::SeveralMmproj { .. }
             | Self::MmprojOfFolder { .. } => Reason::SettingsConflict,
-            Self::Memory { .. } | Self::GpuMemory { .. } | Self::GpuMemories { .. } => Reason::MemoryTooSmall,
-            Self::KvMemory { .. } => Reason::KvMemoryTooSmall,
+            Self::Memory { .. } | Self::GpuMemory { .. } | Self::GpuMemories { .. } | Self::StepMemory { .. } => {
+                Reason::MemoryTooSmall
+            }
+            Self::KvMemory { .. } | Self::GpuKvMemory { .. } => Reason::KvMemoryTooSmall,
             Self::Device { .. } => Reason::DeviceUnavailable,
             Self::Thread(_) => Reason::ThreadFailed,
         }

@@ -38,7 +38,7 @@ pub use interface::{DevicePart, ImageRows, Logits, LogitsFor, Model, ModelShape,
 use mmproj::LanguageModel;
 pub use placement::{Costs, LayerCosts, PlacedLayers, Placement};
 use torch::TorchDecoder;
-pub use torch::{AttentionCase, AttentionDifference, FLASH_BLOCK, FlashCall, FlashOperation};
+pub use torch::{AttentionCase, AttentionDifference, FLASH_BLOCK, FlashCall, FlashOperation, Workspace};
 use vision::TorchTower;
 
 /// The backend that computes a model.

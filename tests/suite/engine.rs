@@ -2,6 +2,7 @@
 
 mod architectures;
 mod batching;
+mod buckets;
 mod config;
 mod errors;
 mod failures;

@@ -268,7 +268,7 @@ reasons! {
     DeviceUnavailable = "DEVICE_UNAVAILABLE", FailedPrecondition, Never, AtStart;
     /// Two settings exclude each other.
     SettingsConflict = "SETTINGS_CONFLICT", FailedPrecondition, Never, AtStart;
-    /// The weights need more memory than is free.
+    /// The model needs more memory than is free.
     MemoryTooSmall = "MEMORY_TOO_SMALL", FailedPrecondition, Never, AtStart;
     /// Too little memory is left for the KV cache.
     KvMemoryTooSmall = "KV_MEMORY_TOO_SMALL", FailedPrecondition, Never, AtStart;

@@ -6,7 +6,7 @@ use std::path::Path;
 use tch::Device;
 
 use super::config::Config;
-use super::gpu_memory::GpuMemory;
+use super::gpu_memory::{GpuMemory, KvDemand, MIN_CONTEXT};
 use super::{backend, warm_up};
 use crate::device::DeviceMemory;
 use crate::error::Error;
@@ -16,12 +16,13 @@ use crate::weights::ModelFile;
 
 /// By default the KV cache takes the free memory divided by this.
 const DEFAULT_KV_DIVISOR: u64 = 4;
-/// A server for a shorter context is of no use: a system prompt alone can be as long.
-const MIN_CONTEXT: usize = 256;
 /// The default size of the KV cache if the free memory is unknown.
 const DEFAULT_KV_BYTES: u64 = 4 << 30;
 /// The free memory of a device if it is unknown, so that weights fit.
 const UNKNOWN_BYTES: u64 = 1 << 50;
+
+/// Returns the current memory of the configured GPUs, if they are GPUs.
+type Measure<'a> = &'a dyn Fn() -> Option<Vec<GpuMemory>>;
 
 /// Returns the number of blocks of the KV cache: as configured, or a share of the free memory. All
 /// running outputs at full length are the upper limit.
@@ -29,9 +30,13 @@ const UNKNOWN_BYTES: u64 = 1 << 50;
 /// # Errors
 /// There is no room for one block.
 pub(super) fn blocks(config: &Config, model: &dyn Model) -> Result<u32, Error> {
+    blocks_on(config, model, GpuMemory::all(config))
+}
+
+fn blocks_on(config: &Config, model: &dyn Model, gpus: Option<Vec<GpuMemory>>) -> Result<u32, Error> {
     let shape = model.shape();
     let most = (shape.context.div_ceil(shape.block) * config.limits().max_running) as u64;
-    let bytes = kv_bytes(config, model);
+    let bytes = kv_bytes(config, model, gpus);
     match (bytes / shape.block_bytes.max(1)).min(most).min(u64::from(u32::MAX)) {
         0 => Err(Error::KvMemory { bytes, least: least_blocks(&shape) * shape.block_bytes }),
         blocks => Ok(blocks as u32),
@@ -40,28 +45,45 @@ pub(super) fn blocks(config: &Config, model: &dyn Model) -> Result<u32, Error> {
 
 /// Returns the size of the KV cache in bytes, on all devices: as configured, or a share of the free
 /// memory.
-fn kv_bytes(config: &Config, model: &dyn Model) -> u64 {
-    config.kv_memory.unwrap_or_else(|| {
-        if config.devices.is_cpu() {
-            return free_bytes().map_or(DEFAULT_KV_BYTES, |free| free / DEFAULT_KV_DIVISOR);
-        }
-        let block_bytes: Vec<u64> = model.device_parts().iter().map(|part| part.block_bytes).collect();
-        GpuMemory::all(config).map_or(DEFAULT_KV_BYTES, |gpus| GpuMemory::kv_bytes(&gpus, &block_bytes))
+fn kv_bytes(config: &Config, model: &dyn Model, gpus: Option<Vec<GpuMemory>>) -> u64 {
+    config.kv_memory.unwrap_or_else(|| match gpus {
+        Some(gpus) => GpuMemory::kv_bytes(&gpus, &block_bytes(model)),
+        None if config.devices.is_cpu() => free_bytes().map_or(DEFAULT_KV_BYTES, |free| free / DEFAULT_KV_DIVISOR),
+        None => DEFAULT_KV_BYTES,
     })
 }
 
+/// Returns the bytes of a block on each device.
+fn block_bytes(model: &dyn Model) -> Vec<u64> {
+    model.device_parts().iter().map(|part| part.block_bytes).collect()
+}
+
 /// Returns the number of blocks of the KV cache of a loaded model. On a GPU, this is what `--gpu-memory`
-/// leaves after a step of the largest shapes, unless a size is configured.
+/// leaves after a step of the largest shapes, unless a size is configured. The configured size must fit
+/// too.
 ///
 /// # Errors
-/// The step or a usable context does not fit.
+/// The step, the configured size or a usable context does not fit.
 pub(super) fn divide(config: &Config, model: &mut dyn Model) -> Result<u32, Error> {
-    if config.kv_memory.is_none() && GpuMemory::all(config).is_some() {
-        warm_up::run(model, config.limits())?;
-        require_context(config, model)?;
-        log(config, blocks(config, model)?, model);
+    divide_measured(config, model, &|| GpuMemory::all(config))
+}
+
+/// As the division of a loaded model's memory, with the memory that `measure` returns. None: no GPU computes.
+///
+/// # Errors
+/// The step, the configured size or a usable context does not fit.
+pub fn divide_measured(config: &Config, model: &mut dyn Model, measure: Measure<'_>) -> Result<u32, Error> {
+    if measure().is_some() {
+        let room = blocks_on(config, model, measure())?;
+        warm_up::run(model, config.limits(), room)?;
+        if let (Some(_), Some(gpus)) = (config.kv_memory, measure()) {
+            let bytes = u64::from(room) * model.shape().block_bytes;
+            GpuMemory::require_kv(&gpus, &block_bytes(model), bytes)?;
+        }
+        require_context_on(config, model, measure())?;
+        log(config, blocks_on(config, model, measure())?, model);
     }
-    blocks(config, model)
+    blocks_on(config, model, measure())
 }
 
 fn log(config: &Config, blocks: u32, model: &dyn Model) {
@@ -83,16 +105,21 @@ fn least_blocks(shape: &ModelShape) -> u64 {
 /// # Errors
 /// [`Error::KvMemory`].
 pub(super) fn require_context(config: &Config, model: &dyn Model) -> Result<(), Error> {
+    require_context_on(config, model, GpuMemory::all(config))
+}
+
+fn require_context_on(config: &Config, model: &dyn Model, gpus: Option<Vec<GpuMemory>>) -> Result<(), Error> {
     let shape = model.shape();
     let least = least_blocks(&shape);
-    if u64::from(blocks(config, model)?) < least {
-        return Err(Error::KvMemory { bytes: kv_bytes(config, model), least: least * shape.block_bytes });
+    if u64::from(blocks_on(config, model, gpus.clone())?) < least {
+        return Err(Error::KvMemory { bytes: kv_bytes(config, model, gpus), least: least * shape.block_bytes });
     }
     Ok(())
 }
 
 /// Places the layers on the configured devices, by their free memory. Fails if the weights take more
-/// bytes than are free, or on a GPU than its share has left. Unknown memory suffices.
+/// bytes than are free, or on a GPU, with the KV cache, than its share has left. The KV cache is the
+/// configured one, or one for [`MIN_CONTEXT`] tokens. Unknown memory suffices.
 ///
 /// # Errors
 /// [`Error::Memory`], [`Error::GpuMemory`] or [`Error::GpuMemories`]; the model has fewer parts than there
@@ -115,7 +142,9 @@ pub(super) fn place(
     };
     let placement = Placement::divide(&costs, &devices.into_iter().zip(free).collect::<Vec<_>>())?;
     match gpus {
-        Some(gpus) => GpuMemory::require_all(&gpus, &costs, &placement)?,
+        Some(gpus) => {
+            GpuMemory::require_all(&gpus, &costs, &placement, KvDemand::of(config, decoder.context, &costs))?;
+        }
         None if config.devices.is_cpu() => require_free(costs.weights())?,
         None => {}
     }

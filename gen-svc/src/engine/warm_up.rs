@@ -1,11 +1,13 @@
 //! Steps of the largest shapes, after which libtorch has taken the memory that steps need.
 
+use std::iter::repeat_n;
+
 use tch::Tensor;
 
 use super::config::EngineLimits;
 use crate::cache::BlockId;
 use crate::device::upload::Upload;
-use crate::error::Error;
+use crate::error::{DeviceFault, Error};
 use crate::models::{DeviceRows, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
 use crate::sampling::Sampling;
 use crate::sampling::device::{DeviceSampler, Draw, History, RowPlan, TokenPlan};
@@ -13,22 +15,42 @@ use crate::sampling::device::{DeviceSampler, Draw, History, RowPlan, TokenPlan};
 /// The likeliest tokens of each row, as many as a request may ask for.
 const LOGPROBS: usize = 20;
 
-/// Runs a step with a whole chunk of a prompt and a token of every other sequence that may run. Its KV
-/// cache has room for this step only. If steps overlap, runs two: the rows of logits of a step are kept
-/// while the next one is computed.
+/// The block that has numbers at all of its positions. All earlier positions are in it.
+const FILLED: BlockId = BlockId(0);
+/// The block that all outputs in decode write.
+const DECODED: BlockId = BlockId(1);
+
+/// Runs a step with the last chunk of the longest prompt and a token of every other sequence that may run.
+/// These share the positions of a KV cache of `room` blocks, which is not allocated: sequences have the same
+/// few blocks again and again. If steps overlap, runs two: the rows of logits of a step are kept while the
+/// next one is computed.
 ///
 /// # Errors
-/// The backend's: the step exceeds the device's memory.
-pub fn run(model: &mut dyn Model, limits: EngineLimits) -> Result<(), Error> {
+/// [`Error::StepMemory`], or another error of the backend.
+pub fn run(model: &mut dyn Model, limits: EngineLimits, room: u32) -> Result<(), Error> {
+    largest_steps(model, limits, room).map_err(|error| match error.device_fault() {
+        Some(DeviceFault::OutOfMemory) => {
+            let EngineLimits { prefill_chunk, max_running, .. } = limits;
+            Error::StepMemory { prefill_chunk, max_running, source: Box::new(error) }
+        }
+        _ => error,
+    })
+}
+
+fn largest_steps(model: &mut dyn Model, limits: EngineLimits, room: u32) -> Result<(), Error> {
     let ModelShape { vocabulary, context, block, .. } = model.shape();
-    let tokens = vec![0; limits.prefill_chunk.min(context)];
-    let prompt_blocks = tokens.len().div_ceil(block);
+    let longest = context.min(room as usize * block).max(1);
+    let tokens = vec![0; limits.prefill_chunk.min(longest)];
+    let own = tokens.len().div_ceil(block) as u32;
     let decodes = limits.max_running.min(limits.max_decodes).saturating_sub(1);
-    let blocks: Vec<BlockId> = (0..(prompt_blocks + decodes) as u32).map(BlockId).collect();
-    model.allocate(blocks.len() as u32)?;
-    let (of_prompt, of_decodes) = blocks.split_at(prompt_blocks);
-    let mut chunks: Vec<_> = of_decodes.chunks(1).map(|block| chunk(&tokens[..1], block)).collect();
-    chunks.push(chunk(&tokens, of_prompt));
+    let each = (room as usize / decodes.max(1)).min(context / block).saturating_sub(1);
+    let of_decode: Vec<BlockId> = repeat_n(FILLED, each).chain([DECODED]).collect();
+    let before = (longest - tokens.len()) / block;
+    let of_prompt: Vec<BlockId> = repeat_n(FILLED, before).chain((0..own).map(|i| BlockId(2 + i))).collect();
+    let mut chunks = vec![chunk(&tokens[..1], each * block, &of_decode); decodes];
+    chunks.push(chunk(&tokens, before * block, &of_prompt));
+    model.allocate(2 + own)?;
+    step(model, &[chunk(&vec![0; block.min(longest)], 0, &[FILLED])], vocabulary)?;
     let _kept = limits.overlaps_steps.then(|| step(model, &chunks, vocabulary)).transpose()?;
     step(model, &chunks, vocabulary).map(drop)
 }
@@ -43,11 +65,11 @@ fn step(model: &mut dyn Model, chunks: &[SequenceChunk<'_>], vocabulary: usize) 
     Ok(Some(rows))
 }
 
-fn chunk<'a>(tokens: &'a [u32], blocks: &'a [BlockId]) -> SequenceChunk<'a> {
+fn chunk<'a>(tokens: &'a [u32], past: usize, blocks: &'a [BlockId]) -> SequenceChunk<'a> {
     SequenceChunk {
         tokens,
         chosen: None,
-        past: 0,
+        past,
         blocks,
         logits: LogitsFor::Last,
         images: &[],

@@ -8,6 +8,7 @@ use super::decoder::{self, Decoder};
 use super::interface::{DevicePart, DeviceRows, Logits, Model, ModelShape, SequenceChunk};
 use super::placement::{PlacedLayers, Placement};
 use crate::device;
+use crate::device::in_flight::InFlight;
 use crate::device::upload::{Sent, Upload};
 use crate::error::Error;
 use crate::weights::{ModelFile, TorchTarget};
@@ -25,6 +26,7 @@ mod inputs;
 mod layer;
 mod layers;
 pub(super) mod load;
+mod mask;
 mod methods;
 mod packed;
 mod paged;
@@ -35,6 +37,7 @@ mod rows;
 mod runs;
 mod stack;
 mod step;
+mod workspace;
 
 pub use check::{AttentionCase, AttentionDifference};
 pub use flash::{FLASH_BLOCK, FlashCall, FlashOperation};
@@ -45,6 +48,7 @@ use methods::Methods;
 use part::Part;
 use rows::ProductRows;
 use step::{Batch, PartInputs, StartInputs};
+pub use workspace::Workspace;
 
 /// A loaded model.
 #[derive(Debug)]
@@ -88,7 +92,8 @@ impl TorchDecoder {
         if target.batch_invariant {
             device::sum_precisely();
         }
-        let loader = |device| Loader::new(file, TorchTarget { device, ..target });
+        let in_flight = InFlight::default();
+        let loader = |device| Loader::new(file, TorchTarget { device, ..target }, &in_flight);
         let ends = ends(placement, target.device);
         let [first, last] = ends.map(loader);
         let parts = load_parts(&description, placement, flash, loader)?;

@@ -1,4 +1,5 @@
-// Counts the operations that a process asks of libtorch itself: not those inside of others, and no views.
+// Counts the operations that a process asks of libtorch itself: not those inside of others, and no views. A
+// reshape that cannot be a view counts as `copy`.
 // Copies between host and device are named so, also on a CPU: `upload` makes a tensor of numbers of the
 // host, `download` asks for a tensor on another device. A step begins with an embedding. At exit it writes the operations of each step to the file
 // TANDEM_OPERATIONS, one step per line: name=count, separated by spaces. With TANDEM_ROWS, the name of a
@@ -33,6 +34,8 @@ struct Record {
 // Never freed: other threads may run until the end.
 Record* record = nullptr;
 thread_local int depth = 0;
+// True inside of a reshape that the process asked for.
+thread_local bool reshapes = false;
 
 // Returns true if the argument of this index is given.
 bool is_given(const at::RecordFunction& function, std::size_t index) {
@@ -61,8 +64,10 @@ std::string_view name_of(const at::RecordFunction& function) {
 }
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
-  if (depth++ > 0) return nullptr;
-  const std::string_view name = name_of(function);
+  const bool copies = reshapes && depth == 1 && std::string_view(function.name()) == "aten::clone";
+  if (depth++ > 0 && !copies) return nullptr;
+  const std::string_view name = copies ? "copy" : name_of(function);
+  if (!copies) reshapes = name == "aten::reshape";
   if (VIEWS.count(name) > 0) return nullptr;
   const std::lock_guard lock(record->mutex);
   if (name == "aten::embedding") record->steps.emplace_back();

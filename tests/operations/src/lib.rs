@@ -94,24 +94,50 @@ impl Counter {
         settings: &Value,
         arguments: &[&str],
     ) -> Result<Vec<Operations>> {
-        let path = self.folder.path().join("steps");
         let mut command = Command::new(gen_svc);
         command.args(["generate", "--runtime", "torch", "--dtype", "f32", "--threads", "1", "--kv-memory-mib", "64"]);
         command
             .args(["--jsonl", "--log", "error", "--max-running", &sequences.to_string(), "--model"])
             .arg(model)
             .args(arguments);
-        command.env("LD_PRELOAD", &self.library).env("TANDEM_OPERATIONS", &path);
-        if self.has_rows {
-            command.env("TANDEM_ROWS", "1");
-        }
+        self.watch(&mut command);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("cannot run gen-svc")?;
         let requests: String = (0..sequences).map(|sequence| request(sequence, settings)).collect();
         child.stdin.take().context("no stdin")?.write_all(requests.as_bytes())?;
         ensure!(child.wait()?.success(), "gen-svc failed; see its messages above");
         // What precedes the first step loads the model.
-        let steps: Vec<_> = fs::read_to_string(path)?.lines().skip(1).map(operations).collect();
-        Ok(steps.chunks_exact(embeddings).map(sum).collect())
+        Ok(self.counted()?[1..].chunks_exact(embeddings).map(sum).collect())
+    }
+
+    /// Runs a command. Returns the operations before its first embedding, and then those from each embedding
+    /// to the next one.
+    ///
+    /// # Errors
+    /// The command fails.
+    pub fn count(&self, command: &mut Command) -> Result<Vec<Operations>> {
+        self.watch(command);
+        let output = command.stdin(Stdio::null()).output().context("cannot run the command")?;
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        ensure!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
+        self.counted()
+    }
+
+    /// Lets the counter count the operations of a process.
+    fn watch(&self, command: &mut Command) {
+        command.env("LD_PRELOAD", &self.library).env("TANDEM_OPERATIONS", self.path());
+        if self.has_rows {
+            command.env("TANDEM_ROWS", "1");
+        }
+    }
+
+    fn counted(&self) -> Result<Vec<Operations>> {
+        let steps: Vec<_> = fs::read_to_string(self.path())?.lines().map(operations).collect();
+        ensure!(!steps.is_empty(), "the counter wrote nothing");
+        Ok(steps)
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("steps")
     }
 }
 

@@ -27,6 +27,7 @@ mod flash;
 mod gguf;
 mod images;
 mod invariant;
+mod launches;
 mod operations;
 mod quantized;
 

@@ -28,6 +28,7 @@ fn case(random: &mut Random) -> AttentionCase {
         heads: [pair_heads * (1 + below(4)), pair_heads],
         head_size: 8 * (1 + below(8)),
         window: (below(2) == 0).then(|| 1 + below(400)),
+        softcap: None,
         block,
     }
 }
@@ -64,6 +65,7 @@ fn long_sequences_equal_buckets_as_several_pieces() {
         heads: [6, 2],
         head_size: 16,
         window,
+        softcap: None,
         block: FLASH_BLOCK,
     };
     let cases = [

@@ -4,13 +4,18 @@ use std::sync::{Arc, Mutex};
 
 use clap::{CommandFactory as _, Parser as _};
 use gen_svc::args::{Args, Command};
+use gen_svc::cache::BLOCK;
 use gen_svc::device::DeviceMemory;
-use gen_svc::engine::{Config, EngineLimits, GpuMemory, warm_up};
+use gen_svc::engine::{Config, EngineLimits, GpuMemory, divide_memory, warm_up};
 use gen_svc::error::Error;
-use gen_svc::models::{LogitsFor, Model, SequenceChunk};
+use gen_svc::models::{self, Backend, DevicePart, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
+use gen_svc::weights::TorchTarget;
+use tandem_common::status::Reason;
+use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::{default_model, error_texts};
 use tandem_tests_full::faulty_model::{FaultyModel, OUT_OF_MEMORY};
 use tandem_tests_full::served_model::served_model;
+use tch::Device;
 
 const GIB: u64 = 1 << 30;
 
@@ -24,19 +29,6 @@ fn used_memory_counts_against_the_share() {
     assert_eq!(gpu(60, 80, 0.5).left(), 20 * GIB);
     assert_eq!(gpu(80, 80, 1.0).left(), 80 * GIB);
     assert_eq!(gpu(30, 80, 0.5).left(), 0, "other processes use more than the share");
-}
-
-#[test]
-fn weights_that_do_not_fit_are_refused_with_the_numbers() {
-    let gpu = gpu(70, 80, 0.75);
-    gpu.require(50 * GIB).expect("the weights fit");
-    let error = gpu.require(50 * GIB + 1).expect_err("the weights do not fit");
-    let (expected_needed, expected_available) = (50 * GIB + 1, 50 * GIB);
-    assert!(
-        matches!(error, Error::GpuMemory { needed, available, .. } if (needed, available) == (expected_needed, expected_available)),
-        "{error:?}"
-    );
-    error_texts::check("load/gpu-memory", error);
 }
 
 #[test]
@@ -86,31 +78,121 @@ const LIMITS: EngineLimits = EngineLimits {
     max_priority: 0,
 };
 
+/// The chunks of each step: earlier positions and tokens.
+type Steps = Arc<Mutex<Vec<Vec<[usize; 2]>>>>;
+
+/// Returns a model whose steps are logged, and the log. Its memory suffices for steps of up to `most` tokens.
+fn logged(most: usize) -> (Box<dyn Model>, Steps) {
+    let steps = Steps::default();
+    let log = Arc::clone(&steps);
+    let (model, _) = FaultyModel::boxed(&served_model(), move |chunks: &[SequenceChunk<'_>]| {
+        assert!(chunks.iter().all(|chunk| chunk.logits == LogitsFor::Last));
+        let has_room = |chunk: &SequenceChunk<'_>| chunk.past + chunk.tokens.len() <= chunk.blocks.len() * BLOCK;
+        assert!(chunks.iter().all(has_room));
+        let shapes: Vec<[usize; 2]> = chunks.iter().map(|chunk| [chunk.past, chunk.tokens.len()]).collect();
+        let tokens: usize = shapes.iter().map(|[_, tokens]| tokens).sum();
+        log.lock().expect("no panic").push(shapes);
+        (tokens > most).then_some(OUT_OF_MEMORY)
+    });
+    (model, steps)
+}
+
+/// A prompt has its last chunk, and four outputs share the positions of the KV cache.
 #[test]
 fn the_memory_is_measured_after_a_step_of_the_largest_shapes() {
-    let largest = [1, 1, 1, 1, 40];
-    // The rows of an overlapped step are kept while the next one is computed.
-    for (overlaps_steps, expected) in [(false, vec![largest]), (true, vec![largest; 2])] {
-        let steps = Arc::<Mutex<Vec<Vec<usize>>>>::default();
-        let log = Arc::clone(&steps);
-        let (mut model, _) = FaultyModel::boxed(&served_model(), move |chunks: &[SequenceChunk<'_>]| {
-            assert!(chunks.iter().all(|chunk| chunk.logits == LogitsFor::Last));
-            let has_room = |chunk: &SequenceChunk<'_>| chunk.tokens.len() <= chunk.blocks.len() * gen_svc::cache::BLOCK;
-            assert!(chunks.iter().all(has_room));
-            log.lock().expect("no panic").push(chunks.iter().map(|chunk| chunk.tokens.len()).collect());
-            None
-        });
-        warm_up(model.as_mut(), EngineLimits { overlaps_steps, ..LIMITS }).expect("it computes");
-        assert_eq!(*steps.lock().expect("no panic"), expected);
+    let first = vec![[0, BLOCK]];
+    let of_context = vec![[496, 1], [496, 1], [496, 1], [496, 1], [976, 40]];
+    let of_room = vec![[64, 1], [64, 1], [64, 1], [64, 1], [272, 40]];
+    let of_little = vec![[0, 1], [0, 1], [0, 1], [0, 1], [0, 32]];
+    for (room, largest) in [(128, &of_context), (20, &of_room), (2, &of_little)] {
+        // The rows of an overlapped step are kept while the next one is computed.
+        for overlaps_steps in [false, true] {
+            let (mut model, steps) = logged(usize::MAX);
+            warm_up(model.as_mut(), EngineLimits { overlaps_steps, ..LIMITS }, room).expect("it computes");
+            let expected = [vec![first.clone()], vec![largest.clone(); 1 + usize::from(overlaps_steps)]].concat();
+            assert_eq!(*steps.lock().expect("no panic"), expected, "{room} blocks");
+        }
     }
     // The sampler's workspace is part of it.
     let mut on_device: Box<dyn Model> = FaultyModel::sound(&served_model(), true);
-    warm_up(on_device.as_mut(), LIMITS).expect("it computes");
+    warm_up(on_device.as_mut(), LIMITS, 128).expect("it computes");
+}
+
+/// Every position that is read was written: the rows are numbers.
+#[test]
+fn a_model_computes_the_largest_step() {
+    let config = Config::new(default_model());
+    let artifacts = Artifacts::load(&config.model).expect("artifacts");
+    let file = models::open(&artifacts).expect("weights");
+    let backend = Backend::Torch(TorchTarget::REFERENCE);
+    let mut model = models::load(&file, models::describe(&file).expect("supported"), backend).expect("it loads").model;
+    warm_up(model.as_mut(), LIMITS, 30).expect("it computes");
 }
 
 #[test]
-fn a_largest_step_without_memory_is_an_error() {
-    let (mut model, _) = FaultyModel::boxed(&served_model(), |_| Some(OUT_OF_MEMORY));
-    let error = warm_up(model.as_mut(), LIMITS).expect_err("it does not fit");
+fn a_largest_step_without_memory_is_refused_with_the_settings() {
+    let (mut model, _) = logged(LIMITS.prefill_chunk);
+    let error = warm_up(model.as_mut(), LIMITS, 128).expect_err("it does not fit");
+    assert_eq!(error.reason(), Reason::MemoryTooSmall);
     assert!(error.chain().contains("Tried to allocate 2.00 GiB"), "{}", error.chain());
+    let Error::StepMemory { prefill_chunk: 40, max_running: 5, .. } = error else { panic!("{error:?}") };
+    error_texts::check("load/step-memory", error);
+}
+
+// ---- the division ----
+
+/// A model whose memory is that of a GPU.
+#[derive(Debug)]
+struct OnGpu(Box<dyn Model>);
+
+impl Model for OnGpu {
+    fn shape(&self) -> ModelShape {
+        self.0.shape()
+    }
+
+    fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
+        self.0.allocate(blocks)
+    }
+
+    fn device_parts(&self) -> Vec<DevicePart> {
+        vec![DevicePart { device: Device::Cuda(0), layers: 1, block_bytes: self.shape().block_bytes }]
+    }
+
+    fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
+        self.0.forward(chunks, logits)
+    }
+}
+
+/// Divides the memory of a GPU, of which `before` bytes are free before the first step and `after` after it.
+fn divide(kv_memory: Option<u64>, [before, after]: [u64; 2]) -> (Result<u32, Error>, usize) {
+    let (model, steps) = logged(usize::MAX);
+    let config = Config { kv_memory, max_running: 5, prefill_chunk: 40, ..Config::new(default_model()) };
+    let measure = || {
+        let free = if steps.lock().expect("no panic").is_empty() { before } else { after };
+        let memory = DeviceMemory { free, total: GIB };
+        Some(vec![GpuMemory { device: "cuda:0".to_owned(), share: 1.0, memory }])
+    };
+    let blocks = divide_memory(&config, &mut OnGpu(model), &measure);
+    let count = steps.lock().expect("no panic").len();
+    (blocks, count)
+}
+
+/// A block has 64 bytes. Five outputs of 1,024 positions have 320 blocks.
+#[test]
+fn the_kv_cache_is_what_a_step_leaves() {
+    let (blocks, steps) = divide(None, [1 << 20, 6400]);
+    assert_eq!((blocks.expect("it fits"), steps), (100, 2));
+    assert_eq!(divide(None, [1 << 20, 1 << 19]).0.expect("it fits"), 320);
+    let (error, _) = divide(None, [1 << 20, 640]);
+    assert!(matches!(error, Err(Error::KvMemory { bytes: 640, least: 1024 })), "{error:?}");
+}
+
+#[test]
+fn a_configured_kv_cache_must_fit_beside_a_step() {
+    let (blocks, steps) = divide(Some(6400), [1 << 20, 6400]);
+    assert_eq!((blocks.expect("it fits"), steps), (100, 2), "the steps are computed all the same");
+    let (blocks, _) = divide(Some(1 << 40), [1 << 20, 320 * 64]);
+    assert_eq!(blocks.expect("it fits"), 320, "the size for outputs at full length");
+    let (error, _) = divide(Some(6400), [1 << 20, 6399]);
+    assert!(matches!(error, Err(Error::GpuKvMemory { needed: 6400, available: 6399, .. })), "{error:?}");
 }

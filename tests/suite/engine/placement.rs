@@ -1,7 +1,7 @@
 //! The division of a model's layers among devices. The numbers of GPUs are made up here.
 
 use gen_svc::device::DeviceMemory;
-use gen_svc::engine::{Config, DeviceList, Engine, GpuMemory, RuntimeChoice};
+use gen_svc::engine::{Config, DeviceList, Engine, GpuMemory, KvDemand, RuntimeChoice};
 use gen_svc::error::Error;
 use gen_svc::models::{Costs, LayerCosts, Placement};
 use tandem_common::status::Reason;
@@ -153,23 +153,72 @@ fn gpus(free: &[u64]) -> Vec<GpuMemory> {
     free.iter().enumerate().map(gpu).collect()
 }
 
-fn check_memory(costs: &Costs, free: &[u64]) -> Result<(), Error> {
+fn check_memory(costs: &Costs, free: &[u64], kv: KvDemand) -> Result<(), Error> {
     let gpus = gpus(free);
     let devices: Vec<_> = gpus.iter().enumerate().map(|(index, gpu)| (Device::Cuda(index), gpu.left())).collect();
-    GpuMemory::require_all(&gpus, costs, &Placement::divide(costs, &devices).expect("enough layers"))
+    GpuMemory::require_all(&gpus, costs, &Placement::divide(costs, &devices).expect("enough layers"), kv)
+}
+
+/// Returns eight layers of 100 MiB, whose positions have a byte each.
+fn large_costs() -> Costs {
+    let layer = LayerCosts { weights: 100 * MIB, pairs: 1, source: None };
+    Costs { first: 50 * MIB, layers: vec![layer; 8], last: 50 * MIB, tied: 0 }
 }
 
 #[test]
 fn weights_that_no_division_fits_are_refused_with_the_numbers_of_each_device() {
-    let layer = LayerCosts { weights: 100 * MIB, pairs: 1, source: None };
-    let costs = Costs { first: 50 * MIB, layers: vec![layer; 8], last: 50 * MIB, tied: 0 };
-    check_memory(&costs, &[550, 350]).expect("5 and 3 layers fit");
-    check_memory(&costs, &[900]).expect("one device has all");
-    assert!(matches!(check_memory(&costs, &[899]), Err(Error::GpuMemory { .. })));
-    let error = check_memory(&costs, &[550, 349]).expect_err("one card is too small");
+    let check = |free: &[u64]| check_memory(&large_costs(), free, KvDemand::Positions(0));
+    check(&[550, 350]).expect("5 and 3 layers fit");
+    check(&[900]).expect("one device has all");
+    assert!(matches!(check(&[899]), Err(Error::GpuMemory { .. })));
+    let error = check(&[550, 349]).expect_err("one card is too small");
     assert_eq!(error.reason(), Reason::MemoryTooSmall);
     assert!(matches!(&error, Error::GpuMemories { needs, .. } if needs.len() == 2), "{error:?}");
     error_texts::check("load/gpu-memories", error);
+}
+
+/// A device has the keys and values of its layers.
+#[test]
+fn weights_that_leave_no_room_for_the_kv_cache_are_refused() {
+    let check = |free: &[u64], kv| check_memory(&large_costs(), free, kv);
+    // Two MiB in each layer.
+    let demands = [KvDemand::Positions(2 * MIB as usize), KvDemand::Bytes(16 * MIB)];
+    let names = ["load/gpu-memories/least", "load/gpu-memories/configured"];
+    for (kv, name) in demands.into_iter().zip(names) {
+        check(&[560, 356], kv).expect("5 and 3 layers fit");
+        check(&[916], kv).expect("one device has all");
+        let error = check(&[560, 355], kv).expect_err("the KV cache does not fit");
+        assert!(matches!(&error, Error::GpuMemories { needs, .. } if needs[1].kv.bytes() == 6 * MIB), "{error:?}");
+        assert_eq!(error.reason(), Reason::MemoryTooSmall);
+        error_texts::check(name, error);
+    }
+    let [least, configured] = demands.map(|kv| check(&[915], kv).expect_err("one device is too small"));
+    error_texts::check("load/gpu-memory/least", least);
+    error_texts::check("load/gpu-memory/configured", configured);
+}
+
+/// A position has eight bytes.
+#[test]
+fn the_demanded_kv_cache_is_the_configured_or_the_smallest() {
+    let demand = |kv_memory, context| {
+        let config = Config { kv_memory, max_running: 5, ..Config::new(default_model()) };
+        KvDemand::of(&config, context, &large_costs())
+    };
+    assert_eq!(demand(None, 1 << 17), KvDemand::Positions(256));
+    assert_eq!(demand(None, 100), KvDemand::Positions(100));
+    assert_eq!(demand(Some(7000), 1000), KvDemand::Bytes(7000));
+    assert_eq!(demand(Some(1 << 40), 1000), KvDemand::Bytes(5 * 1000 * 8), "the size for outputs at full length");
+}
+
+#[test]
+fn a_configured_kv_cache_must_fit_on_every_gpu() {
+    let check = |free: &[u64], block: &[u64], mib: u64| GpuMemory::require_kv(&gpus(free), block, mib * MIB);
+    check(&[600], &[24], 600).expect("it fits");
+    check(&[300, 100], &[30, 10], 400).expect("the second GPU has a quarter");
+    check(&[300, 0], &[30, 0], 300).expect("the second GPU has no keys and values");
+    let error = check(&[300, 99], &[30, 10], 400).expect_err("the second GPU has 99 MiB");
+    assert_eq!(error.reason(), Reason::KvMemoryTooSmall);
+    error_texts::check("load/gpu-kv-memory", error);
 }
 
 #[test]

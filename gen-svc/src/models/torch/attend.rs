@@ -35,16 +35,16 @@ pub(super) struct Attended {
 }
 
 impl Attended {
-    /// Joins the results of adjacent tokens.
-    pub(super) fn join(mut parts: Vec<Self>) -> Result<Self, Error> {
+    /// Joins the results of adjacent tokens, along the dimension of tokens.
+    pub(super) fn join(mut parts: Vec<Self>, dimension: i64) -> Result<Self, Error> {
         if parts.len() == 1 {
             return Ok(parts.remove(0));
         }
         let (rows, log_sums): (Vec<_>, Vec<_>) = parts.into_iter().map(|part| (part.rows, part.log_sums)).unzip();
         let log_sums: Option<Vec<Tensor>> = log_sums.into_iter().collect();
         Ok(Self {
-            rows: Tensor::f_cat(&rows, 0)?,
-            log_sums: log_sums.map(|log_sums| Tensor::f_cat(&log_sums, 0)).transpose()?,
+            rows: Tensor::f_cat(&rows, dimension)?,
+            log_sums: log_sums.map(|log_sums| Tensor::f_cat(&log_sums, dimension)).transpose()?,
         })
     }
 }

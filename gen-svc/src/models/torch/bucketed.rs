@@ -3,10 +3,11 @@
 use tch::Tensor;
 
 use super::attend::{Attended, PagedAttention, Scores};
-use super::bucket::{Bucket, Members};
+use super::bucket::{Bucket, Members, Rules};
 use super::buckets;
 use super::paged::slots;
 use super::reach::{Reach, Visible};
+use super::workspace::Workspace;
 use crate::device::upload::{Later, Upload};
 use crate::error::Error;
 use crate::models::SequenceChunk;
@@ -17,12 +18,12 @@ use crate::weights::TorchTarget;
 pub(super) struct Buckets(Vec<Bucket>);
 
 impl Buckets {
-    /// Divides sorted chunks, whose blocks have `block` positions.
+    /// Divides sorted chunks, whose blocks have `block` positions. Masks are kept as far as there is room.
     pub(super) fn plan(
         chunks: &[SequenceChunk<'_>],
         reach: Reach,
         block: usize,
-        target: TorchTarget,
+        (target, workspace): (TorchTarget, Workspace),
         upload: &mut Upload,
     ) -> Later<Self> {
         let visible: Vec<Visible> = chunks.iter().map(|chunk| Visible::new(chunk, reach)).collect();
@@ -32,14 +33,17 @@ impl Buckets {
             (true, None) => buckets::of_equal_sizes,
             (true, Some(_)) => buckets::of_one_sequence,
         };
-        let mut first_row = 0;
+        let rules = Rules { softcap: reach.softcap(), target, workspace };
+        let (mut first_row, mut room) = (0, workspace.masks);
         let mut planned: Vec<Later<Bucket>> = Vec::new();
-        for (range, size) in divide(&sizes) {
+        for (range, size) in divide(&sizes, workspace) {
             let members = chunks[range.clone()].iter().zip(&visible[range.clone()]);
             let slots = members.map(|(chunk, visible)| slots(chunk, visible.positions.clone(), block).collect());
             let slots: Vec<Vec<i64>> = slots.collect();
             let members = Members { sequences: &visible[range.clone()], slots: &slots, size };
-            planned.push(Bucket::plan(first_row, members, (reach.softcap(), target), upload));
+            let left = room.checked_sub(members.mask_numbers(rules));
+            planned.push(Bucket::plan(first_row, members, (left.is_some(), rules), upload));
+            room = left.unwrap_or(room);
             first_row += sizes[range].iter().map(|[tokens, _]| tokens).sum::<usize>();
         }
         Box::new(move |sent| Ok(Self(planned.into_iter().map(|bucket| bucket(sent)).collect::<Result<_, _>>()?)))
@@ -52,6 +56,6 @@ impl PagedAttention for Buckets {
             let pairs = pairs.f_index_select(0, &bucket.slots)?; // [B * S, 2, K, D]
             bucket.attend(q, &pairs, scores)
         };
-        Attended::join(self.0.iter().map(attend).collect::<Result<_, _>>()?)
+        Attended::join(self.0.iter().map(attend).collect::<Result<_, _>>()?, 0)
     }
 }

@@ -1,14 +1,18 @@
 //! The comparison of both implementations of attention, without a model.
 
+use std::ops::Range;
+
 use tch::{Kind, Tensor};
 
 use super::attend::{Attended, PagedAttention, Scores};
 use super::bucketed::Buckets;
+use super::buckets;
 use super::flash::{FLASH_BLOCK, Flash, FlashOperation, FlashRules};
 use super::reach::Reach;
 use super::runs;
+use super::workspace::{LargestLayer, Workspace};
 use crate::cache::BlockId;
-use crate::device::upload::Upload;
+use crate::device::upload::{Later, Upload};
 use crate::error::Error;
 use crate::models::{LogitsFor, SequenceChunk};
 use crate::weights::TorchTarget;
@@ -29,6 +33,8 @@ pub struct AttentionCase {
     pub head_size: usize,
     /// The positions that a token sees. None: all.
     pub window: Option<usize>,
+    /// The bound of scores. Flash attention has none.
+    pub softcap: Option<f32>,
     /// The positions of a block.
     pub block: usize,
 }
@@ -48,16 +54,13 @@ impl FlashOperation {
     /// # Errors
     /// An operation fails.
     pub fn compare(self, case: &AttentionCase, target: TorchTarget) -> Result<AttentionDifference, Error> {
-        let tables = case.tables();
-        let tokens: Vec<Vec<u32>> = case.sequences.iter().map(|[_, tokens]| vec![0; *tokens]).collect();
-        let parts = case.sequences.iter().zip(&tokens).zip(&tables);
-        let chunks: Vec<_> = parts.map(|((&[past, _], tokens), blocks)| chunk(past, tokens, blocks)).collect();
-        let chunks: Vec<_> = runs::order(&chunks).into_iter().map(|i| chunks[i]).collect();
+        let (tables, tokens) = (case.tables(), case.tokens());
+        let chunks = case.chunks(&tables, &tokens);
         let [heads, pair_heads] = case.heads;
         let rules = FlashRules { window: case.window, group: heads / pair_heads };
         let mut upload = Upload::default();
         let flash = Flash::plan(&chunks, rules, case.block, self, &mut upload);
-        let buckets = Buckets::plan(&chunks, Reach::of_window(case.window), case.block, target, &mut upload);
+        let buckets = case.buckets(&chunks, case.workspace(target), target, &mut upload);
         let sent = upload.send(target.device)?;
         let (flash, buckets) = (flash(&sent)?, buckets(&sent)?);
         let (q, pairs) = case.numbers(&tables, target)?;
@@ -103,11 +106,68 @@ impl SmallCase {
     fn with_blocks(&self) -> AttentionCase {
         let Self { sequences, heads, window } = *self;
         let sequences = sequences.to_vec();
-        AttentionCase { sequences, shared_blocks: 0, heads, head_size: 64, window, block: FLASH_BLOCK }
+        AttentionCase { sequences, shared_blocks: 0, heads, head_size: 64, window, softcap: None, block: FLASH_BLOCK }
+    }
+}
+
+impl Workspace {
+    /// Divides the sequences of a call, given as numbers of tokens and of visible positions: those with one token
+    /// first, the longest of each kind first. Returns the sequences of each bucket, and its size: tokens and
+    /// positions with padding.
+    #[must_use]
+    pub fn buckets(self, sizes: &[[usize; 2]]) -> Vec<(Range<usize>, [usize; 2])> {
+        buckets::of_any_sizes(sizes, self)
     }
 }
 
 impl AttentionCase {
+    /// Returns the default bounds of the workspace.
+    #[must_use]
+    pub fn workspace(&self, target: TorchTarget) -> Workspace {
+        let numbers = 2 * self.heads[1] * self.head_size;
+        let largest = LargestLayer { heads: self.heads[0], pair_bytes: numbers * target.dtype.elt_size_in_bytes() };
+        Workspace::of(largest, target.device.is_cuda() || self.softcap.is_some())
+    }
+
+    /// Computes the case in buckets with the default bounds and with others.
+    ///
+    /// # Errors
+    /// An operation fails.
+    pub fn compare(&self, workspace: Workspace, target: TorchTarget) -> Result<AttentionDifference, Error> {
+        let (tables, tokens) = (self.tables(), self.tokens());
+        let chunks = self.chunks(&tables, &tokens);
+        let (q, pairs) = self.numbers(&tables, target)?;
+        let [found, expected] = [workspace, self.workspace(target)].map(|workspace| {
+            let mut upload = Upload::default();
+            let buckets = self.buckets(&chunks, workspace, target, &mut upload);
+            self.attend(&buckets(&upload.send(target.device)?)?, &q, &pairs)
+        });
+        difference(found?, expected?)
+    }
+
+    fn buckets(
+        &self,
+        chunks: &[SequenceChunk<'_>],
+        workspace: Workspace,
+        target: TorchTarget,
+        upload: &mut Upload,
+    ) -> Later<Buckets> {
+        let reach = Reach::with(self.window, self.softcap);
+        Buckets::plan(chunks, reach, self.block, (target, workspace), upload)
+    }
+
+    /// Returns the tokens of each sequence.
+    fn tokens(&self) -> Vec<Vec<u32>> {
+        self.sequences.iter().map(|[_, tokens]| vec![0; *tokens]).collect()
+    }
+
+    /// Returns the sequences in the order of computation.
+    fn chunks<'a>(&self, tables: &'a [Vec<BlockId>], tokens: &'a [Vec<u32>]) -> Vec<SequenceChunk<'a>> {
+        let parts = self.sequences.iter().zip(tokens).zip(tables);
+        let chunks: Vec<_> = parts.map(|((&[past, _], tokens), blocks)| chunk(past, tokens, blocks)).collect();
+        runs::order(&chunks).into_iter().map(|i| chunks[i]).collect()
+    }
+
     /// Returns the blocks of each sequence, in descending order but for the shared ones.
     fn tables(&self) -> Vec<Vec<BlockId>> {
         let shared = self.shared_blocks as u32;

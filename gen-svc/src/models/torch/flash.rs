@@ -174,7 +174,7 @@ impl PagedAttention for Flash {
         let pairs = pairs.f_view([-1, self.block, 2, heads, size])?;
         let (key, value) = (pairs.f_select(2, 0)?, pairs.f_select(2, 1)?); // [blocks, positions, K, D]
         let attend = |part: &Sequences| part.attend(self.operation, q, [&key, &value], scores);
-        Attended::join(self.parts.iter().map(attend).collect::<Result<_, _>>()?)
+        Attended::join(self.parts.iter().map(attend).collect::<Result<_, _>>()?, 0)
     }
 }
 
@@ -253,7 +253,7 @@ impl Sequences {
             Ok::<_, Error>(self.layout.unpack(&log_sums, count)?.f_squeeze_dim(2)?)
         };
         if let Some(pieces) = &self.pieces {
-            return pieces.join(&rows, &log_sums()?);
+            return pieces.join(&rows, &log_sums()?, scores.with_log_sums);
         }
         let log_sums = scores.with_log_sums.then(log_sums).transpose()?;
         Ok(Attended { rows: rows.f_reshape([count, heads * size])?, log_sums })

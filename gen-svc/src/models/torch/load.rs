@@ -1,13 +1,14 @@
 //! Loads stored tensors into libtorch.
 //!
 //! A tensor is read and copied in pieces, so that the host holds little of it: for a GPU, in pinned
-//! memory, from which one piece is copied while the next one is read.
+//! memory, from which some pieces are copied while the next one is read.
 
 use std::ops::Range;
 
 use tandem_model_files::gguf::GgmlType;
 use tch::{Device, Kind, Tensor};
 
+use crate::device::in_flight::InFlight;
 use crate::error::Error;
 use crate::models::decoder::Matrix;
 use crate::weights::{ModelFile, Stored, TorchTarget};
@@ -20,11 +21,13 @@ const PIECE_BYTES: usize = 32 << 20;
 pub(in crate::models) struct Loader<'a> {
     file: &'a ModelFile,
     target: TorchTarget,
+    /// The pieces that are copied.
+    in_flight: &'a InFlight,
 }
 
 impl<'a> Loader<'a> {
-    pub(in crate::models) fn new(file: &'a ModelFile, target: TorchTarget) -> Self {
-        Self { file, target }
+    pub(in crate::models) fn new(file: &'a ModelFile, target: TorchTarget, in_flight: &'a InFlight) -> Self {
+        Self { file, target, in_flight }
     }
 
     /// Returns a matrix without its bias, `[rows, columns]`.
@@ -104,15 +107,17 @@ impl<'a> Loader<'a> {
         Ok(())
     }
 
-    /// Copies a piece to the device. The host does not wait for the copy from pinned memory, and
-    /// libtorch reuses that memory after the copy only.
+    /// Copies a piece to the device. The host does not wait for the copy from pinned memory, but for an
+    /// earlier one. libtorch reuses that memory after the copy only.
     fn on_device(&self, piece: Tensor) -> Result<Tensor, Error> {
         let TorchTarget { device, .. } = self.target;
         if device == Device::Cpu {
             return Ok(piece);
         }
         let kind = piece.f_kind()?;
-        Ok(piece.f_pin_memory(device)?.f_to_device_(device, kind, true, false)?)
+        let on_device = piece.f_pin_memory(device)?.f_to_device_(device, kind, true, false)?;
+        self.in_flight.add(device)?;
+        Ok(on_device)
     }
 }
 

@@ -6,6 +6,7 @@ use super::attend::PagedAttention;
 use super::bucketed::Buckets;
 use super::flash::{FLASH_BLOCK, Flash, FlashOperation, FlashRules, HEAD_UNIT, LARGEST_HEAD};
 use super::reach::Reach;
+use super::workspace::{LargestLayer, Workspace};
 use crate::cache::BLOCK;
 use crate::device::upload::{Later, Upload};
 use crate::models::SequenceChunk;
@@ -29,13 +30,15 @@ pub(super) struct Methods {
     target: TorchTarget,
     /// The positions of a block.
     block: usize,
+    largest: LargestLayer,
 }
 
 impl Methods {
     /// Chooses for each layer: flash attention where it is available and serves, else buckets. Logs the
     /// choice.
     pub(super) fn choose(layers: &[decoder::Layer], flash: Option<FlashOperation>, target: TorchTarget) -> Self {
-        let mut chosen = Self { methods: Vec::new(), flash, target, block: BLOCK };
+        let largest = largest(layers, target);
+        let mut chosen = Self { methods: Vec::new(), flash, target, block: BLOCK, largest };
         let mut methods: Vec<Method> = layers.iter().map(|layer| chosen.method(&layer.attention)).collect();
         methods.sort_unstable();
         for layers in methods.chunk_by(|a, b| a == b) {
@@ -104,11 +107,21 @@ impl Method {
                 Box::new(move |sent| Ok(Box::new(flash(sent)?)))
             }
             _ => {
-                let buckets = Buckets::plan(chunks, self.reach, block, target, upload);
+                // Elsewhere, libtorch computes attention without its scores in memory.
+                let keeps_scores = target.device.is_cuda() || self.reach.softcap().is_some();
+                let workspace = Workspace::of(methods.largest, keeps_scores);
+                let buckets = Buckets::plan(chunks, self.reach, block, (target, workspace), upload);
                 Box::new(move |sent| Ok(Box::new(buckets(sent)?)))
             }
         }
     }
+}
+
+fn largest(layers: &[decoder::Layer], target: TorchTarget) -> LargestLayer {
+    let most =
+        |of: fn(&decoder::Attention) -> usize| layers.iter().map(|layer| of(&layer.attention)).max().unwrap_or(0);
+    let numbers = most(|attention| 2 * attention.kv_heads * attention.head_size);
+    LargestLayer { heads: most(|attention| attention.heads), pair_bytes: numbers * target.dtype.elt_size_in_bytes() }
 }
 
 /// Logs the method of some layers.

@@ -95,8 +95,9 @@ impl Pieces {
         Ok(queries.f_index_select(0, &self.owners)?)
     }
 
-    /// Joins the results of pieces, `[P, H, D]`, with the logarithms of their sums, `[P, H]`.
-    pub(super) fn join(&self, rows: &Tensor, log_sums: &Tensor) -> Result<Attended, Error> {
+    /// Joins the results of pieces, `[P, H, D]`, with the logarithms of their sums, `[P, H]`. Joins these too
+    /// if they are needed.
+    pub(super) fn join(&self, rows: &Tensor, log_sums: &Tensor, with_log_sums: bool) -> Result<Attended, Error> {
         let [sequences, most] = self.size;
         let (_, heads, size) = rows.size3()?;
         let log_sums = log_sums.f_index_select(0, &self.of_sequences)?.f_view([sequences, most, heads])?;
@@ -106,7 +107,7 @@ impl Pieces {
         let joined = rows_of.f_mul(&shares)?.f_sum_dim_intlist(&[1_i64][..], false, Kind::Float)?;
         Ok(Attended {
             rows: joined.f_to_kind(rows.f_kind()?)?.f_view([sequences, heads * size])?,
-            log_sums: Some(log_sums.f_logsumexp([1], false)?),
+            log_sums: with_log_sums.then(|| log_sums.f_logsumexp([1], false)).transpose()?,
         })
     }
 }

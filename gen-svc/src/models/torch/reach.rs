@@ -24,9 +24,9 @@ impl Reach {
         }
     }
 
-    /// Returns the rules of a layer with this window, and no others.
-    pub(super) fn of_window(window: Option<usize>) -> Self {
-        Self { window, image_blocks: false, softcap: None }
+    /// Returns the rules of a layer with this window and this bound of scores.
+    pub(super) fn with(window: Option<usize>, softcap: Option<f32>) -> Self {
+        Self { window, image_blocks: false, softcap: softcap.map(f32::to_bits) }
     }
 
     /// Returns the number of positions that a token sees, if there is a limit.

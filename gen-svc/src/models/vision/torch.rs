@@ -11,6 +11,8 @@ use tch::{Kind, Tensor};
 use super::geometry::{Geometry, Windows, neighbours, whole_patches};
 use super::tower::{Axis, Positions, Rotary, TableOrder, Tower};
 use crate::device;
+use crate::device::in_flight::InFlight;
+use crate::device::upload::{Later, Upload};
 use crate::error::Error;
 use crate::models::features::Features;
 use crate::models::torch::load::Loader;
@@ -52,15 +54,25 @@ pub struct TorchTower {
 pub struct TowerRun {
     geometry: Geometry,
     windows: Option<Windows>,
-    rotation: Option<Rotation>,
-    /// The embeddings of positions, `[N, C]`.
-    positions: Option<Tensor>,
+    inputs: Inputs,
     /// The groups of tiles that are not computed, `[n, N, P]` each.
     groups: VecDeque<Tensor>,
     current: Option<Group>,
     /// The computed rows, `[rows, E]`: of the head, then of each deep head.
     rows: Vec<Vec<Tensor>>,
     tokens_per_slice: usize,
+}
+
+/// The inputs of an image, which travel to the device in one upload.
+#[derive(Debug)]
+struct Inputs {
+    /// `[n, N, P]`
+    patches: Tensor,
+    rotation: Option<Rotation>,
+    /// The embeddings of positions, `[N, C]`.
+    positions: Option<Tensor>,
+    /// The merged cells in the order of windows, and the place of each there.
+    orders: Option<[Tensor; 2]>,
 }
 
 impl TorchTower {
@@ -71,7 +83,8 @@ impl TorchTower {
 
     /// Loads the tensors.
     pub(super) fn load(tower: Tower, file: &ModelFile, target: TorchTarget) -> Result<Self, Error> {
-        let loader = Loader::new(file, target);
+        let in_flight = InFlight::default();
+        let loader = Loader::new(file, target, &in_flight);
         let table = match &tower.positions {
             Positions::None => None,
             Positions::Table { name, shape, .. } => {
@@ -112,15 +125,13 @@ impl TorchTower {
         let side = self.tower.patches.side;
         let geometry = Geometry::of(&image.plan.layout, &image.plan.shape, side, merge);
         let windows = self.tower.window.map(|side| geometry.windows(side, merge));
-        let patches = self.to_patches(image)?;
+        let inputs = self.inputs(image, &geometry, windows.as_ref())?;
         let slicing = self.slicing(&geometry, windows.as_ref());
         let (tiles, slices) = (slicing.tiles(), slicing.slices(&self.stages()));
         let rows = (tiles as usize).min(image.plan.shape[0].max(1)) * geometry.places.len();
-        let rotation = self.tower.rotary.as_ref().map(|rotary| self.rotation(rotary, &geometry, windows.as_ref()));
         Ok(TowerRun {
-            rotation: rotation.transpose()?,
-            positions: self.positions(&geometry)?,
-            groups: patches.f_split(tiles, 0)?.into(),
+            groups: inputs.patches.f_split(tiles, 0)?.into(),
+            inputs,
             geometry,
             windows,
             current: None,
@@ -147,10 +158,28 @@ impl TorchTower {
         [Stage::Embed].into_iter().chain(blocks).chain([Stage::Head]).collect()
     }
 
-    /// `[n, N, P]`
-    fn to_patches(&self, image: &PreparedImage) -> Result<Tensor, Error> {
-        let pixels =
-            Tensor::f_from_slice(&image.pixels())?.f_to_device(self.target.device)?.f_to_kind(self.target.dtype)?;
+    fn inputs(&self, image: &PreparedImage, geometry: &Geometry, windows: Option<&Windows>) -> Result<Inputs, Error> {
+        let mut upload = Upload::default();
+        let pixels = upload.add(image.pixels());
+        let rotary = self.tower.rotary.as_ref();
+        let rotation = rotary.map(|rotary| {
+            let angles = self.angles(rotary, geometry, windows);
+            Rotation::plan(angles, rotary, self.target, &mut upload)
+        });
+        let positions = self.positions(geometry, &mut upload)?;
+        let orders = windows.map(|windows| orders(windows, &mut upload));
+        let sent = upload.send(self.target.device)?;
+        Ok(Inputs {
+            patches: self.to_patches(&sent.get(pixels)?, image)?,
+            rotation: rotation.map(|rotation| rotation(&sent)).transpose()?,
+            positions: positions.map(|positions| positions(&sent)).transpose()?,
+            orders: orders.map(|orders| orders(&sent)).transpose()?,
+        })
+    }
+
+    /// Cuts the pixels of an image: `[n, N, P]`
+    fn to_patches(&self, pixels: &Tensor, image: &PreparedImage) -> Result<Tensor, Error> {
+        let pixels = pixels.f_to_kind(self.target.dtype)?;
         let (p, columns) = (self.tower.patches.side as i64, self.tower.patches.matrix.columns as i64);
         let is_cut =
             matches!(image.plan.layout, tandem_images::Layout::Patches { .. } | tandem_images::Layout::Grid { .. });
@@ -167,7 +196,7 @@ impl TorchTower {
     }
 
     /// The angles of each patch, in the order of computation.
-    fn rotation(&self, rotary: &Rotary, geometry: &Geometry, windows: Option<&Windows>) -> Result<Rotation, Error> {
+    fn angles(&self, rotary: &Rotary, geometry: &Geometry, windows: Option<&Windows>) -> Vec<f32> {
         let merged = self.tower.head.pool.merge().pow(2);
         let places: Vec<[usize; 2]> = match windows {
             None => geometry.places.clone(),
@@ -182,8 +211,7 @@ impl TorchTower {
                 Axis::Column => column as f32 * frequency,
             })
         };
-        let angles: Vec<f32> = places.into_iter().flat_map(angle).collect();
-        Rotation::new(&angles, rotary, self.target)
+        places.into_iter().flat_map(angle).collect()
     }
 
     /// Embeds some patches, `[n, N, P] -> [n, M, C]`, and adds their positions.
@@ -197,55 +225,40 @@ impl TorchTower {
             let (count, _, hidden) = x.size3()?;
             x = Tensor::f_cat(&[&token.f_expand([count, 1, hidden], false)?, &x], 1)?;
         }
-        if let Some(positions) = &run.positions {
+        if let Some(positions) = &run.inputs.positions {
             // With a class token, the slice has all patches.
             x = x.f_add(&positions.f_narrow(0, part.start, x.size3()?.1)?)?;
         }
         self.input_norm.as_ref().map_or(Ok(x.shallow_clone()), |norm| norm.forward(&x))
     }
 
-    /// `[N, C]`
-    fn positions(&self, geometry: &Geometry) -> Result<Option<Tensor>, Error> {
+    /// Plans the embeddings of positions, `[N, C]`.
+    fn positions(&self, geometry: &Geometry, upload: &mut Upload) -> Result<Option<Later<Tensor>>, Error> {
         let Some(table) = &self.table else { return Ok(None) };
+        let table = table.shallow_clone();
         let Geometry { rows, columns, places } = geometry;
-        let select = |table: &Tensor, indexes: Vec<i64>| {
-            Ok::<_, Error>(table.f_index_select(0, &Tensor::f_from_slice(&indexes)?.f_to_device(self.target.device)?)?)
-        };
         let index = |index: usize| index as i64;
         Ok(Some(match &self.tower.positions {
             Positions::None => return Ok(None),
-            Positions::Table { order: TableOrder::Index, .. } => table.shallow_clone(),
+            Positions::Table { order: TableOrder::Index, .. } => Box::new(move |_| Ok(table)),
             Positions::Table { order: TableOrder::Fraction, shape, .. } => {
                 let side = shape[0].isqrt();
                 let (down, across) = (fractions(*rows, side)?, fractions(*columns, side)?);
                 let row = |[row, column]: &[usize; 2]| down[*row] * index(side) + across[*column];
-                select(table, places.iter().map(row).collect())?
+                let selected = upload.add(places.iter().map(row));
+                Box::new(move |sent| Ok(table.f_index_select(0, &sent.get(selected)?)?))
             }
             Positions::Axes { .. } => {
-                let of_columns = select(&table.f_get(0)?, places.iter().map(|[_, column]| index(*column)).collect())?;
-                of_columns.f_add(&select(&table.f_get(1)?, places.iter().map(|[row, _]| index(*row)).collect())?)?
+                let of_columns = upload.add(places.iter().map(|[_, column]| index(*column)));
+                let of_rows = upload.add(places.iter().map(|[row, _]| index(*row)));
+                Box::new(move |sent| {
+                    let select =
+                        |axis, part| table.f_get(axis)?.f_index_select(0, &sent.get(part)?).map_err(Error::from);
+                    Ok(select(0, of_columns)?.f_add(&select(1, of_rows)?)?)
+                })
             }
-            Positions::Interpolated { side, .. } => {
-                let mut sum = None;
-                for (indexes, weights) in neighbours(geometry, *side) {
-                    let weights = Tensor::f_from_slice(&weights)?
-                        .f_to_device(self.target.device)?
-                        .f_to_kind(self.target.dtype)?;
-                    let part = select(table, indexes)?.f_mul(&weights.f_unsqueeze(1)?)?;
-                    sum = Some(sum.map_or(Ok(part.shallow_clone()), |sum: Tensor| sum.f_add(&part))?);
-                }
-                return Ok(sum);
-            }
+            Positions::Interpolated { side, .. } => interpolated(geometry, *side, (table, self.target), upload),
         }))
-    }
-
-    /// Reorders the merged cells of `[1, N, C]`.
-    fn select_cells(&self, x: &Tensor, order: &[usize]) -> Result<Tensor, Error> {
-        let (_, patches, hidden) = x.size3()?;
-        let order: Vec<i64> = order.iter().map(|&cell| cell as i64).collect();
-        let order = Tensor::f_from_slice(&order)?.f_to_device(self.target.device)?;
-        let cells = x.f_view([order.size()[0], -1, hidden])?;
-        Ok(cells.f_index_select(0, &order)?.f_reshape([1, patches, hidden])?)
     }
 
     /// Returns the rows of a head for some rows of patches, `[rows, E]`.
@@ -265,14 +278,6 @@ impl TorchTower {
         head.forward(&x, [part.count as usize / columns.max(1), columns])
     }
 
-    /// Returns a head's rows in the order of the image.
-    fn in_order(&self, rows: Tensor, run: &TowerRun) -> Result<Tensor, Error> {
-        let Some(Windows { order, .. }) = &run.windows else { return Ok(rows) };
-        let mut places = vec![0; order.len()];
-        order.iter().zip(0..).for_each(|(&cell, at)| places[cell] = at);
-        Ok(rows.f_index_select(0, &Tensor::f_from_slice(&places)?.f_to_device(self.target.device)?)?)
-    }
-
     /// Computes a slice. The rows of heads are joined along the first dimension, the others along the
     /// second.
     fn slice(&self, group: &Group, stage: Stage, part: &Part, run: &TowerRun) -> Result<(Vec<Tensor>, i64), Error> {
@@ -280,12 +285,46 @@ impl TorchTower {
         Ok(match stage {
             Stage::Embed => (vec![self.embed(x, part, run)?], 1),
             Stage::Project(index) | Stage::Attend(index) | Stage::Window(index) => {
-                (group.block(&self.blocks[index], stage, part, run.rotation.as_ref())?, 1)
+                (group.block(&self.blocks[index], stage, part, run.inputs.rotation.as_ref())?, 1)
             }
             Stage::Deep(index) => (vec![self.head((None, &self.deep[index].1), x, part, run)?], 0),
             Stage::Head => (vec![self.head((self.final_norm.as_ref(), &self.head), x, part, run)?], 0),
         })
     }
+}
+
+/// Reorders the merged cells of `[1, N, C]`.
+fn select_cells(x: &Tensor, order: &Tensor) -> Result<Tensor, Error> {
+    let (_, patches, hidden) = x.size3()?;
+    let cells = x.f_view([order.size()[0], -1, hidden])?;
+    Ok(cells.f_index_select(0, order)?.f_reshape([1, patches, hidden])?)
+}
+
+/// Plans the merged cells in the order of windows, and the place of each there.
+fn orders(Windows { order, .. }: &Windows, upload: &mut Upload) -> Later<[Tensor; 2]> {
+    let mut places = vec![0_i64; order.len()];
+    order.iter().zip(0..).for_each(|(&cell, at)| places[cell] = at);
+    let order = upload.add(order.iter().map(|&cell| cell as i64));
+    let places = upload.add(places);
+    Box::new(move |sent| Ok([sent.get(order)?, sent.get(places)?]))
+}
+
+/// Plans the embeddings of positions between the rows of a table, `[N, C]`.
+fn interpolated(
+    geometry: &Geometry,
+    side: usize,
+    (table, target): (Tensor, TorchTarget),
+    upload: &mut Upload,
+) -> Later<Tensor> {
+    let corners = neighbours(geometry, side).map(|(indexes, weights)| (upload.add(indexes), upload.add(weights)));
+    Box::new(move |sent| {
+        let corner = |(indexes, weights)| {
+            let weights = sent.column(weights)?.f_to_kind(target.dtype)?;
+            Ok::<_, Error>(table.f_index_select(0, &sent.get(indexes)?)?.f_mul(&weights)?)
+        };
+        let [first, others @ ..] = corners;
+        others.into_iter().try_fold(corner(first)?, |sum, next| Ok(sum.f_add(&corner(next)?)?))
+    })
 }
 
 /// Returns the table indexes of `count` patches in a row, for a table of `side` patches in a row: the
@@ -323,7 +362,7 @@ impl TowerRun {
         let has_more = match group.add(results, dimension)? {
             None => true,
             Some(results) => {
-                self.end_stage(tower, &mut group, stage, results)?;
+                self.end_stage(&mut group, stage, results)?;
                 group.start_next(&tower.slicing(&self.geometry, self.windows.as_ref()))
             }
         };
@@ -335,26 +374,23 @@ impl TowerRun {
         Ok(None)
     }
 
-    fn end_stage(
-        &mut self,
-        tower: &TorchTower,
-        group: &mut Group,
-        stage: Stage,
-        mut results: Vec<Tensor>,
-    ) -> Result<(), Error> {
+    fn end_stage(&mut self, group: &mut Group, stage: Stage, mut results: Vec<Tensor>) -> Result<(), Error> {
         let head = match stage {
             Stage::Head => 0,
             Stage::Deep(index) => 1 + index,
             _ => {
-                if let (Stage::Embed, Some(windows), Some(x)) = (stage, &self.windows, results.first_mut()) {
-                    *x = tower.select_cells(x, &windows.order)?;
+                if let (Stage::Embed, Some([order, _]), Some(x)) = (stage, &self.inputs.orders, results.first_mut()) {
+                    *x = select_cells(x, order)?;
                 }
                 group.keep(stage, results);
                 return Ok(());
             }
         };
         for rows in results {
-            let rows = tower.in_order(rows, self)?;
+            let rows = match &self.inputs.orders {
+                Some([_, places]) => rows.f_index_select(0, places)?,
+                None => rows,
+            };
             self.rows[head].push(rows);
         }
         Ok(())

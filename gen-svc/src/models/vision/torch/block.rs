@@ -4,6 +4,7 @@ use tch::Tensor;
 
 use super::super::tower::{self, Activation, Rotary};
 use super::parts::{Linear, Norm};
+use crate::device::upload::{Later, Upload};
 use crate::error::Error;
 use crate::models::torch::load::Loader;
 use crate::weights::TorchTarget;
@@ -44,12 +45,16 @@ pub(super) struct Rotation {
 }
 
 impl Rotation {
-    /// Computes the rotation by `angles`, `[N, pairs]`.
-    pub(super) fn new(angles: &[f32], rotary: &Rotary, target: TorchTarget) -> Result<Self, Error> {
+    /// Plans the rotation by `angles`, `[N, pairs]`.
+    pub(super) fn plan(angles: Vec<f32>, rotary: &Rotary, target: TorchTarget, upload: &mut Upload) -> Later<Self> {
         let parts = rotary.parts as i64;
         let shape = [-1, 1, parts, rotary.pairs.len() as i64 / parts];
-        let angles = Tensor::f_from_slice(angles)?.f_to_device(target.device)?.f_view(shape)?;
-        Ok(Self { cos: angles.f_cos()?.f_to_kind(target.dtype)?, sin: angles.f_sin()?.f_to_kind(target.dtype)?, parts })
+        let angles = upload.add(angles);
+        Box::new(move |sent| {
+            let angles = sent.get(angles)?.f_view(shape)?;
+            let [cos, sin] = [angles.f_cos()?, angles.f_sin()?].map(|numbers| numbers.f_to_kind(target.dtype));
+            Ok(Self { cos: cos?, sin: sin?, parts })
+        })
     }
 
     /// Returns the rotation of some patches.

@@ -26,6 +26,13 @@ SHAPE = {
     "pad_token_id": 2,
 }
 EXPERTS = {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True}
+# Those of Granite 3.3: with a multiplier of 1, a model does without the product.
+MULTIPLIERS = {
+    "embedding_multiplier": 12.0,
+    "attention_multiplier": 0.0078125,
+    "residual_multiplier": 0.22,
+    "logits_scaling": 8.0,
+}
 INPUTS = {"hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": VOCABULARY}
 # The name of the model's type, the layers after which kinds of layers repeat, and other settings.
 FAMILIES = [
@@ -34,7 +41,7 @@ FAMILIES = [
     ("qwen2", 2, {}),
     ("qwen3", 2, {}),
     ("phi3", 2, {}),
-    ("granite", 2, {}),
+    ("granite", 2, MULTIPLIERS),
     ("smollm3", 4, {}),
     ("gemma2", 2, {}),
     ("gemma3_text", 6, {}),

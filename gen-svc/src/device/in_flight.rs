@@ -1,0 +1,26 @@
+//! Copies from pinned memory that a GPU has not ended.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+use tch::Device;
+
+use super::event::Event;
+use crate::error::Error;
+
+/// The most copies that have not ended. Each keeps its pinned memory.
+const MOST: usize = 4;
+
+/// Copies from pinned memory, in order.
+#[derive(Debug, Default)]
+pub(crate) struct InFlight(RefCell<VecDeque<Event>>);
+
+impl InFlight {
+    /// Adds a copy that was started. If there are too many, waits for the first. Has no effect on the CPU.
+    pub(crate) fn add(&self, device: Device) -> Result<(), Error> {
+        let Device::Cuda(index) = device else { return Ok(()) };
+        let mut copies = self.0.borrow_mut();
+        copies.push_back(Event::record(index)?);
+        if copies.len() > MOST { copies.pop_front().map_or(Ok(()), Event::wait) } else { Ok(()) }
+    }
+}

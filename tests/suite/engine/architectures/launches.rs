@@ -1,0 +1,158 @@
+//! The operations of libtorch that the path of a GPU asks for and the CPU's does not. Tests count them in
+//! another process of themselves.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use gen_svc::cache::BlockId;
+use gen_svc::media::read_processor;
+use gen_svc::models::{self, FLASH_BLOCK, FlashCall, FlashOperation, Logits, LogitsFor, SequenceChunk};
+use tandem_images::{Limits, PreparedCache};
+use tandem_model_files::artifacts::Artifacts;
+use tandem_operations::Operations;
+use tandem_tests_full::flash::EXACT;
+use tandem_tests_full::image_model::{ImageModel, bitmap};
+use tch::{Kind, TchError, Tensor};
+
+use super::operations::{case, counter};
+use super::{Setup, TORCH, load};
+
+/// The variable that asks the other process for a number.
+const NUMBER: &str = "TANDEM_TEST_NUMBER";
+
+/// Runs the test of this name in another process with each number, and counts.
+fn counted<const N: usize>(test: &str, numbers: [usize; N]) -> [Vec<Operations>; N] {
+    let counter = counter();
+    numbers.map(|number| {
+        let mut command = Command::new(env::current_exe().expect("this program"));
+        let name = format!("engine::architectures::launches::{test}");
+        command.args([name.as_str(), "--exact"]).env(NUMBER, number.to_string());
+        counter.count(&mut command).unwrap_or_else(|error| panic!("{test}, {number}: {error:#}"))
+    })
+}
+
+/// Returns the number, in the other process.
+fn number() -> Option<usize> {
+    env::var(NUMBER).ok().map(|number| number.parse().expect("a number"))
+}
+
+/// Returns what `one` has more of than `other`.
+fn difference(one: &Operations, other: &Operations) -> BTreeMap<String, i64> {
+    let count = |operations: &Operations, name: &str| operations.get(name).copied().map_or(0, i64::from);
+    let all = one.keys().chain(other.keys()).map(|name| (name.clone(), count(one, name) - count(other, name)));
+    all.filter(|(_, difference)| *difference != 0).collect()
+}
+
+// ---- flash attention ----
+
+/// True once only the number of calls matters.
+static COUNTS: AtomicBool = AtomicBool::new(false);
+
+/// Computes nothing while calls are counted, so that the emulation's own do not count. Its one call counts as
+/// that of the operation.
+fn call(call: &FlashCall<'_>) -> Result<Tensor, TchError> {
+    if !COUNTS.load(Ordering::Relaxed) {
+        return (EXACT.call)(call);
+    }
+    Tensor::f_zeros([call.query.size()[1], call.query.size()[0]], (Kind::Float, call.query.device()))
+}
+
+/// Computes a token of each of eight sequences, with 100 and with 2,000 positions.
+fn decode(layers: usize) {
+    let case = case("qwen3");
+    let mut config = case.config.clone();
+    config["num_hidden_layers"] = layers.into();
+    config.as_object_mut().expect("an object").remove("layer_types");
+    let folder = case.whole(&config, "F32");
+    let mut model = load(folder.path(), Setup { flash: Some(FlashOperation { call, ..EXACT }), ..TORCH });
+    assert_eq!(model.shape().block, FLASH_BLOCK, "flash attention is used");
+    COUNTS.store(true, Ordering::Relaxed);
+    model.allocate(64).expect("memory");
+    let blocks: Vec<Vec<BlockId>> = (0..8).map(|i| (8 * i..8 * i + 8).map(BlockId).collect()).collect();
+    for past in [100, 2000] {
+        let chunk = |blocks| SequenceChunk {
+            tokens: &[1],
+            chosen: None,
+            past,
+            blocks,
+            copy: None,
+            logits: LogitsFor::Last,
+            images: &[],
+            positions: None,
+        };
+        let chunks: Vec<_> = blocks.iter().map(|blocks| chunk(blocks)).collect();
+        model.forward(&chunks, &mut Logits::default()).expect("it computes");
+    }
+}
+
+/// The layers of the 1.7-billion model whose launch floor the README states have these operations.
+#[test]
+fn a_layer_with_flash_attention_asks_for_21_operations_and_for_30_with_pieces() {
+    if let Some(layers) = number() {
+        return decode(layers);
+    }
+    let all = case("qwen3").config["num_hidden_layers"].as_u64().expect("a number") as usize;
+    let test = "a_layer_with_flash_attention_asks_for_21_operations_and_for_30_with_pieces";
+    let [more, fewer] = counted(test, [all, all - 1]);
+    let [short, long] = [1, 2].map(|step| difference(&more[step], &fewer[step]));
+    let expected = [
+        ("aten::add", 2),
+        ("aten::addcmul_", 2),
+        ("aten::empty_like", 1),
+        ("aten::index_copy_", 2),
+        ("aten::linear", 4),
+        ("aten::mul", 3),
+        ("aten::rms_norm", 3),
+        ("aten::silu", 1),
+        ("aten::zeros", 1), // in place of flash attention
+        ("copy", 2),
+    ];
+    assert_eq!(short, expected.map(|(name, count)| (name.to_owned(), count)).into());
+    let pieces = [
+        ("aten::add", 1),
+        ("aten::index_select", 3),
+        ("aten::mul", 1),
+        ("aten::softmax", 1),
+        ("aten::sum", 1),
+        ("aten::to", 1),
+        ("copy", 1),
+    ];
+    let sum = |operations: &BTreeMap<String, i64>| operations.values().sum::<i64>();
+    assert_eq!([sum(&short), sum(&long)], [21, 30], "{long:?}");
+    for (name, count) in pieces {
+        assert_eq!(long[name] - short.get(name).copied().unwrap_or(0), count, "{name}");
+    }
+}
+
+// ---- images ----
+
+/// Computes the features of the same image some times with each tower.
+fn compute_images(count: usize) {
+    for model in ImageModel::all().values() {
+        let folder = model.folder();
+        let processor = read_processor(folder.path()).expect("a processor");
+        let image = PreparedCache::new(0).prepare(&processor, &bitmap(120, 70, 5), &Limits::default());
+        let image = image.expect("prepared").0;
+        let artifacts = Artifacts::load(folder.path()).expect("artifacts");
+        let file = models::open(&artifacts).expect("weights");
+        let loaded = models::load(&file, models::describe(&file).expect("supported"), TORCH.backend);
+        let tower = loaded.expect("it loads").tower.expect("a tower");
+        for _ in 0..count {
+            let mut run = tower.start(&image).expect("it starts");
+            while run.advance(&tower).expect("it computes").is_none() {}
+        }
+    }
+}
+
+/// An image of tiles, and others with tables, windows or angles of positions.
+#[test]
+fn an_image_has_one_upload() {
+    if let Some(count) = number() {
+        return compute_images(count);
+    }
+    let [two, one] = counted("an_image_has_one_upload", [2, 1]);
+    let uploads = |steps: &[Operations]| steps.iter().filter_map(|step| step.get("upload")).sum::<u32>();
+    assert_eq!(uploads(&two) - uploads(&one), ImageModel::all().len() as u32);
+}
