@@ -94,8 +94,8 @@ impl GenerateService for Fake {
     ) -> Result<Response<Self::GenerateStream>, Status> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let (pauses, events): (Vec<_>, Vec<_>) = self.events.clone()?.into_iter().unzip();
-        let events: Vec<_> =
-            pauses.into_iter().zip(reported(request.get_ref(), events).into_iter().map(self.distort)).collect();
+        let pauses = pauses.into_iter().chain(std::iter::repeat(Duration::ZERO));
+        let events: Vec<_> = pauses.zip(reported(request.get_ref(), events).into_iter().map(self.distort)).collect();
         if events.is_empty() {
             std::future::pending::<()>().await;
         }
