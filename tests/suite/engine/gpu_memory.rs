@@ -4,10 +4,12 @@ use std::sync::{Arc, Mutex};
 
 use clap::{CommandFactory as _, Parser as _};
 use gen_svc::args::{Args, Command};
+use gen_svc::cache::Usage;
 use gen_svc::device::DeviceMemory;
-use gen_svc::engine::{Config, EngineLimits, GpuMemory, warm_up};
+use gen_svc::engine::{Config, EngineLimits, GpuMemory, GpuState, warm_up};
 use gen_svc::error::Error;
 use gen_svc::models::{LogitsFor, Model, SequenceChunk};
+use tandem_common::pb::generate::v1 as pb;
 use tandem_tests::{default_model, error_texts};
 use tandem_tests_full::faulty_model::{FaultyModel, OUT_OF_MEMORY};
 use tandem_tests_full::served_model::served_model;
@@ -24,6 +26,29 @@ fn used_memory_counts_against_the_share() {
     assert_eq!(gpu(60, 80, 0.5).left(), 20 * GIB);
     assert_eq!(gpu(80, 80, 1.0).left(), 80 * GIB);
     assert_eq!(gpu(30, 80, 0.5).left(), 0, "other processes use more than the share");
+}
+
+#[test]
+fn a_loaded_model_has_the_card_its_memory_and_its_blocks() {
+    let state = GpuState {
+        device: "cuda:1".to_owned(),
+        name: "A card".to_owned(),
+        memory: DeviceMemory { free: 3 * GIB, total: 80 * GIB },
+        layers: 14,
+        kv_bytes: 50 * GIB,
+        kv_blocks: Usage { total: 900, held: 70, kept: 20, positions: 256 },
+    };
+    let expected = pb::Gpu {
+        device: "cuda:1".to_owned(),
+        name: "A card".to_owned(),
+        free_memory_bytes: 3 * GIB,
+        memory_bytes: 80 * GIB,
+        layers: 14,
+        kv_bytes: 50 * GIB,
+        kv_blocks: 900,
+        held_kv_blocks: 70,
+    };
+    assert_eq!(pb::Gpu::from(state), expected);
 }
 
 #[test]
