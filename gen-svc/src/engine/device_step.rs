@@ -223,8 +223,8 @@ impl DeviceStep {
         Ok(outcomes)
     }
 
-    /// Returns the shares of sequences whose last row is undecided, with the index of its result. What was
-    /// computed after it is discarded.
+    /// Returns the shares of sequences whose last row is undecided, with the index of its result. Later
+    /// tokens are discarded.
     fn undecided(&self, outcomes: &[RowOutcome], parts: &mut Parts<'_>) -> Vec<(usize, &Share)> {
         let Parts { sampler, scheduler, .. } = parts;
         let (mut end, mut undecided) = (0, Vec::new());

@@ -1,4 +1,4 @@
-//! Rows of logits on the device: calls of the sampler that are tried once more if the device has too little
+//! Rows of logits on the device: calls of the sampler, with a second try if the device has too little
 //! memory.
 
 use tch::Tensor;
@@ -79,7 +79,7 @@ impl RowSampler<'_> {
     }
 
     fn free(&mut self, error: &Error) {
-        tracing::warn!(error = error.chain(), "sampling exceeds the device's memory, trying once more");
+        tracing::warn!(error = error.chain(), "sampling exceeds the device's memory, trying again");
         self.model.free_cache();
     }
 }

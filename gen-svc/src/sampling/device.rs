@@ -209,7 +209,7 @@ impl DeviceSampler {
         };
         let draws = pass.draw(&rows, sent, &self.slots)?;
         pass.count(&draws, sent, &mut self.slots)?;
-        // A second try must repair what a call has changed, so a test's failure is in the middle.
+        // A second try must repair the changes of the first, so a test's failure is in the middle.
         self.faults.check(call, logprobs.len())?;
         let ids = pass.ids(&draws, sent)?;
         let results = pass.results(&rows, &ids, &draws, sent)?;

@@ -611,7 +611,7 @@ async fn output_resumes_on_another_service_unchanged() {
     check_resume(client, elsewhere, &[1, 7, 20, 31]).await;
 }
 
-/// Each resume has a part of the prefix cache of its own, so that the tokens before it are computed again.
+/// Each resume has its own part of the prefix cache, so that the tokens before it are computed again.
 #[tokio::test(flavor = "multi_thread")]
 async fn output_of_libtorch_resumes_unchanged() {
     let (_service, client) = serve_with(RuntimeChoice::Torch).await;
