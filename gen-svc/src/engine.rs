@@ -10,7 +10,7 @@
 //! cache is full, the newest sequence is preempted and later resumes with the same tokens.
 //!
 //! The order of imports, from the bottom: `config`, `event`, `metrics`, `progress` ← `shared` ← `command`,
-//! `sink` ← `requests` ← `sequence` ← `schedule` ← `device_step`, `images` ← `thread` ← `handle`.
+//! `sink` ← `requests`, `row_sampler` ← `sequence` ← `schedule` ← `device_step`, `images` ← `thread` ← `handle`.
 
 mod backend;
 mod command;
@@ -27,6 +27,7 @@ mod metrics;
 mod pace;
 mod progress;
 mod requests;
+mod row_sampler;
 mod schedule;
 mod sequence;
 mod shared;
@@ -42,7 +43,7 @@ pub use event::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings
 pub use gpu_memory::{GpuMemory, KvDemand};
 pub use handle::Engine;
 pub use memory::{divide_measured as divide_memory, left_in_control_groups};
-pub use metrics::Gauges;
+pub use metrics::{Gauges, SampledRows};
 pub use progress::RequestProgress;
 pub use shared::{GpuState, QueueSlot};
 pub use step_times::{StepTimes, measure as measure_steps};

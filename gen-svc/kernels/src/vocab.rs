@@ -24,9 +24,20 @@ pub fn log_sum_exp(level: IsaLevel, row: &[f32]) -> f32 {
     if max.is_infinite() { max } else { max + level.run(SumOfExps { row, max }).ln() }
 }
 
-/// Replaces each number by exp((x - max) * factor). Returns the sum of the results.
-pub fn exp(level: IsaLevel, row: &mut [f32], max: f32, factor: f32) -> f32 {
-    level.run(Weights { row, max, factor })
+/// Replaces each number by exp((x - max) * factor).
+pub fn exp(level: IsaLevel, row: &mut [f32], max: f32, factor: f32) {
+    level.run(Weights { row, max, factor });
+}
+
+/// Returns the sum in 64-bit floats, of eight chains. In 32-bit floats, the sum of a whole vocabulary would
+/// differ by the weight of several tokens if many are about equally likely.
+#[must_use]
+pub fn total(row: &[f32]) -> f64 {
+    let mut sums = [0.0; LANES];
+    for lanes in row.chunks(LANES) {
+        sums.iter_mut().zip(lanes).for_each(|(sum, x)| *sum += f64::from(*x));
+    }
+    sums.iter().sum()
 }
 
 /// Appends index and value of every number that is at least `threshold`, in order.
@@ -146,17 +157,14 @@ struct Weights<'a> {
 }
 
 impl Kernel for Weights<'_> {
-    type Output = f32;
+    type Output = ();
 
     #[inline(always)]
-    fn run<I: Isa>(self, isa: I) -> f32 {
+    fn run<I: Isa>(self, isa: I) {
         let (max, factor) = (isa.splat(self.max), isa.splat(self.factor));
-        let mut sum = isa.splat(0.0);
         for x in self.row.chunks_mut(LANES) {
             let lanes = act::exp(isa, isa.mul(isa.sub(isa.load_part(x, f32::NEG_INFINITY), max), factor));
             isa.store_part(lanes, x);
-            sum = isa.add(sum, lanes);
         }
-        isa.sum(sum)
     }
 }

@@ -4,7 +4,7 @@ use std::thread;
 
 use tch::{Cuda, Device, Kind};
 
-use super::config::{Config, DeviceChoice, DeviceList, DtypeChoice, Quantize, RuntimeChoice};
+use super::config::{Config, DeviceChoice, DeviceList, DtypeChoice, Quantize};
 use crate::error::Error;
 use crate::models::{Backend, Precision};
 use crate::weights::{TorchTarget, WeightBits};
@@ -22,8 +22,7 @@ pub(super) struct BackendNames {
 /// A device is not available, or does not support the dtype or the quantization; the CPU's own kernels
 /// compute, which have one device.
 pub(super) fn resolve(config: &Config) -> Result<Backend, Error> {
-    let is_torch = config.runtime == RuntimeChoice::Torch || config.dtype == DtypeChoice::F16;
-    if config.devices.is_cpu() && !is_torch {
+    if config.devices.is_cpu() && !config.asks_for_torch() {
         require_one(&config.devices)?;
         let (threads, batch_invariant) = (threads(config.threads), config.batch_invariant);
         return Ok(Backend::Cpu { precision: precision(config.dtype, config.quantize)?, threads, batch_invariant });

@@ -68,8 +68,9 @@ pub struct Config {
     pub grammar_trials: Option<PathBuf>,
 }
 
-/// The outputs of which one step on a CPU computes a token. More in one step do not make it more
-/// efficient, and new requests would wait for longer steps.
+/// The outputs of which one step of the kernels computes a token. More in one step do not make it more
+/// efficient, and new requests would wait for longer steps. libtorch reads all weights in every step, as
+/// on a GPU.
 const CPU_DECODES: usize = 32;
 /// The same while a caller with few running outputs is active. Two more take part for each output of
 /// that caller.
@@ -124,12 +125,17 @@ impl Config {
             max_queue: self.max_queue.max(1),
             max_running: self.max_running.max(1),
             prefill_chunk: self.prefill_chunk.max(1),
-            max_decodes: on_cpu(CPU_DECODES),
+            max_decodes: if self.asks_for_torch() { usize::MAX } else { on_cpu(CPU_DECODES) },
             max_shared_decodes: on_cpu(CPU_SHARED_DECODES),
             max_shared_prompt_tokens: on_cpu(CPU_SHARED_PROMPT_TOKENS),
             max_priority: self.max_priority,
             overlaps_steps: self.overlap_steps.unwrap_or(!self.devices.is_cpu()),
         }
+    }
+
+    /// Returns true if libtorch computes on a CPU whatever the model is.
+    pub(super) fn asks_for_torch(&self) -> bool {
+        self.runtime == RuntimeChoice::Torch || self.dtype == DtypeChoice::F16
     }
 
     /// Returns the capacity of a request's event channel, without the slots for the last events.

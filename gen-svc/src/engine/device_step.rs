@@ -9,14 +9,16 @@ use std::time::{Duration, Instant};
 
 use tch::Tensor;
 
+use super::metrics::SampledRows;
 use super::requests::RequestState;
+use super::row_sampler::{RowSampler, is_lost, is_out_of_memory};
 use super::schedule::Scheduler;
 use super::sequence::on_device::Turn;
 use super::sequence::{Sequence, SequenceId};
 use crate::device::upload::Upload;
-use crate::error::{DeviceFault, Error};
+use crate::error::Error;
 use crate::models::{DeviceRows, Logits, Model, SequenceChunk};
-use crate::sampling::device::{DeviceSampler, Launched, Planned, RowOutcome, RowPlan};
+use crate::sampling::device::{Chosen, DeviceSampler, Launched, Planned, RowOutcome, RowPlan};
 
 /// How long a step waits for the tokens that grammars allow, after the model. The other outputs wait
 /// as long.
@@ -58,8 +60,8 @@ struct Share {
 pub(super) struct Finished {
     /// Tokens of outputs.
     pub(super) tokens: usize,
-    /// Rows whose tokens were chosen on the device, and on the host.
-    pub(super) rows: [usize; 2],
+    /// Rows whose tokens were chosen.
+    pub(super) rows: SampledRows,
 }
 
 impl DeviceStep {
@@ -144,7 +146,7 @@ impl DeviceStep {
             }
         };
         match first {
-            Err(error) if error.device_fault() == Some(DeviceFault::OutOfMemory) && may_repeat => {
+            Err(error) if is_out_of_memory(&error) && may_repeat => {
                 parts.model.free_cache();
                 self.sample_now(parts, counts, rows)
             }
@@ -194,7 +196,7 @@ impl DeviceStep {
     /// The device has failed for good.
     pub(super) fn finish(mut self, parts: &mut Parts<'_>) -> Result<Finished, Error> {
         match self.outcomes(parts) {
-            Ok(outcomes) => self.distribute(outcomes, parts.scheduler),
+            Ok(outcomes) => self.distribute(outcomes, parts),
             Err(error) if is_lost(&error) => Err(error),
             Err(error) => {
                 let has_share = |id| self.shares.iter().any(|share| share.id == id);
@@ -205,9 +207,26 @@ impl DeviceStep {
     }
 
     /// Waits for the results. Rows that the device could not decide at first are decided now.
-    fn outcomes(&mut self, parts: &mut Parts<'_>) -> Result<Vec<RowOutcome>, Error> {
+    fn outcomes(&mut self, parts: &mut Parts<'_>) -> Result<Vec<Result<Chosen, Error>>, Error> {
+        let outcomes = self.launched.take().map_or(Ok(Vec::new()), Launched::finish)?;
+        let undecided = self.undecided(&outcomes, parts);
+        let mut outcomes: Vec<_> = outcomes.into_iter().map(RowOutcome::chosen).collect();
+        let Some(rows) = self.rows.as_ref().filter(|_| !undecided.is_empty()) else { return Ok(outcomes) };
+        let Parts { model, sampler, scheduler, .. } = parts;
+        let plan = |(_, share): &(usize, &Share)| {
+            let (sequence, state) = scheduler.find(share.id)?;
+            sequence.drawn(state, &share.turn)
+        };
+        let plans: Vec<RowPlan<'_>> = undecided.iter().filter_map(plan).collect();
+        let decided = RowSampler { model: *model, sampler }.decide(rows, &plans.iter().collect::<Vec<_>>())?;
+        undecided.iter().zip(decided).for_each(|((at, _), outcome)| outcomes[*at] = outcome);
+        Ok(outcomes)
+    }
+
+    /// Returns the shares of sequences whose last row is undecided, with the index of its result. Later
+    /// tokens are discarded.
+    fn undecided(&self, outcomes: &[RowOutcome], parts: &mut Parts<'_>) -> Vec<(usize, &Share)> {
         let Parts { sampler, scheduler, .. } = parts;
-        let mut outcomes = self.launched.take().map_or(Ok(Vec::new()), Launched::finish)?;
         let (mut end, mut undecided) = (0, Vec::new());
         for share in &self.shares {
             end += share.results;
@@ -221,23 +240,18 @@ impl DeviceStep {
                 undecided.push((end - 1, share));
             }
         }
-        let Some(rows) = self.rows.as_ref().filter(|_| !undecided.is_empty()) else { return Ok(outcomes) };
-        let plan = |(_, share): &(usize, &Share)| {
-            let (sequence, state) = scheduler.find(share.id)?;
-            sequence.drawn(state, &share.turn)
-        };
-        let plans: Vec<RowPlan<'_>> = undecided.iter().filter_map(plan).collect();
-        let decided = sampler.decide(rows, &plans.iter().collect::<Vec<_>>())?;
-        undecided.iter().zip(decided).for_each(|((at, _), outcome)| outcomes[*at] = outcome);
-        Ok(outcomes)
+        undecided
     }
 
     /// Gives each sequence its results. Later steps may have been launched with a sequence that ends.
-    fn distribute(self, outcomes: Vec<RowOutcome>, scheduler: &mut Scheduler) -> Result<Finished, Error> {
+    fn distribute(self, outcomes: Vec<Result<Chosen, Error>>, parts: &mut Parts<'_>) -> Result<Finished, Error> {
+        let Parts { model, sampler, scheduler, .. } = parts;
+        let mut device = RowSampler { model: *model, sampler };
         let Self { number, shares, rows, .. } = self;
         let mut outcomes = outcomes.into_iter();
         let share = |Share { id, turn, results }: Share| (id, (turn, outcomes.by_ref().take(results).collect()));
-        let mut shares: HashMap<SequenceId, (Turn, Vec<RowOutcome>)> = shares.into_iter().map(share).collect();
+        let mut shares: HashMap<SequenceId, (Turn, Vec<Result<Chosen, Error>>)> =
+            shares.into_iter().map(share).collect();
         let (mut finished, mut lost) = (Finished::default(), Ok(()));
         scheduler.settle(|sequence, state, pool| {
             let Some((turn, outcomes)) =
@@ -245,10 +259,10 @@ impl DeviceStep {
             else {
                 return false;
             };
-            finished.rows[0] += outcomes.len();
-            finished.rows[1] += usize::from(turn.is_fetched());
+            finished.rows += SampledRows { device: outcomes.len() as u64, host: u64::from(turn.is_fetched()) };
             let before = sequence.known();
-            let ended = sequence.finish_turn(state, turn, outcomes, rows.as_ref(), pool).unwrap_or_else(|error| {
+            let with = (&mut device, pool);
+            let ended = sequence.finish_turn(state, turn, outcomes, rows.as_ref(), with).unwrap_or_else(|error| {
                 if is_lost(&error) {
                     lost = Err(error);
                     return false;
@@ -260,11 +274,6 @@ impl DeviceStep {
         });
         lost.map(|()| finished)
     }
-}
-
-/// Returns true if the device has failed for good.
-pub(super) fn is_lost(error: &Error) -> bool {
-    error.device_fault() == Some(DeviceFault::Lost)
 }
 
 /// Decides the use of the rows of a step, as far as it is known.

@@ -1,6 +1,7 @@
 //! The metrics of the engine. Names and attributes follow OpenTelemetry's conventions for
 //! generative AI if these define one. All other names start with `tandem.`.
 
+use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,24 @@ pub struct Gauges {
     pub steps: u64,
     /// Blocks of the KV cache.
     pub kv_blocks: Usage,
+    /// Rows of logits whose token was chosen since the start.
+    pub rows: SampledRows,
+}
+
+/// Rows of logits, by the place where their token was chosen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SampledRows {
+    /// Where libtorch keeps them.
+    pub device: u64,
+    /// On the host. If libtorch computes, they were fetched.
+    pub host: u64,
+}
+
+impl AddAssign for SampledRows {
+    fn add_assign(&mut self, more: Self) {
+        self.device += more.device;
+        self.host += more.host;
+    }
 }
 
 /// The counters and histograms of one engine.
@@ -56,7 +75,6 @@ pub(super) struct EngineMetrics {
     cached: Counter<u64>,
     outputs: Counter<u64>,
     resumed: Counter<u64>,
-    sampled: Counter<u64>,
 }
 
 impl EngineMetrics {
@@ -101,11 +119,6 @@ impl EngineMetrics {
                 "Ended outputs, by finish reason. A request that is rejected in the queue has no outputs.",
             ),
             resumed: count("tandem.engine.resumed", "Requests that resume an output of another replica."),
-            sampled: count(
-                "tandem.engine.sampled_rows",
-                "Rows of logits, by the place where their token was chosen. With libtorch, rows of the host were \
-                 fetched from the device.",
-            ),
         }
     }
 
@@ -128,13 +141,6 @@ impl EngineMetrics {
     /// Counts the end of an output.
     pub(super) fn output_ended(&self, finish: &'static str) {
         self.outputs.add(1, &self.with(KeyValue::new("finish", finish)));
-    }
-
-    /// Counts rows whose tokens were chosen at a place: `device` or `host`.
-    pub(super) fn rows_sampled(&self, place: &'static str, rows: usize) {
-        if rows > 0 {
-            self.sampled.add(rows as u64, &self.with(KeyValue::new("place", place)));
-        }
     }
 
     /// Records the end of a request with `outputs` outputs of about equal length.
@@ -171,6 +177,31 @@ pub(super) fn observe(limits: EngineLimits, gauges: impl Fn() -> Option<Gauges> 
     counter(&meter, "tandem.engine.generated_tokens", "{token}", "Generated tokens.", &source, |it| it.tokens);
     counter(&meter, "tandem.engine.preemptions", "{output}", "Preempted outputs.", &source, |it| it.preemptions);
     counter(&meter, "tandem.engine.steps", "{step}", "Computed steps.", &source, |it| it.steps);
+    observe_rows(&meter, &source);
+    observe_blocks(&meter, source);
+}
+
+/// Registers the instrument that observes rows of logits.
+fn observe_rows(meter: &Meter, source: &Source) {
+    let source = Arc::clone(source);
+    meter
+        .u64_observable_counter("tandem.engine.sampled_rows")
+        .with_unit("{row}")
+        .with_description(
+            "Rows of logits, by the place where their token was chosen. With libtorch, rows of the host were fetched \
+             from the device.",
+        )
+        .with_callback(move |observer| {
+            let Some(Gauges { rows: SampledRows { device, host }, .. }) = source() else { return };
+            for (place, rows) in [("device", device), ("host", host)] {
+                observer.observe(rows, &[KeyValue::new("place", place)]);
+            }
+        })
+        .build();
+}
+
+/// Registers the instruments that observe blocks of the KV cache.
+fn observe_blocks(meter: &Meter, source: Source) {
     let held = Arc::clone(&source);
     meter
         .f64_observable_gauge("tandem.engine.kv.use")

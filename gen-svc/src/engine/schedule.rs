@@ -3,8 +3,8 @@
 //! The highest priority starts first; within a priority, the caller with the fewest running
 //! sequences. One start of four goes to a long wait, whatever its priority, in turns of callers. A caller with
 //! fewer running sequences may preempt the caller with the most. Running sequences are ordered by
-//! priority, then by arrival. Each in decode takes part with one token; on a CPU, at most 32 do, in
-//! turns of their callers. The rest of a step's budget goes to prompts in equal shares of their
+//! priority, then by arrival. Each in decode takes part with one token; of the kernels' steps, at most 32
+//! do, in turns of their callers. The rest of a step's budget goes to prompts in equal shares of their
 //! callers; an unused share goes to the others. If a caller with few running sequences has a prompt,
 //! steps are for such callers alone until they have computed a chunk, so that their first token does
 //! not wait for steps of all. While such a caller is active, and for a while after that, fewer

@@ -13,13 +13,14 @@ use tch::Tensor;
 use super::event::{Delta, Event, FinishReason, Finished, Timings, Token, TopToken};
 use super::metrics::attribute_count;
 use super::requests::{Interruption, RequestId, RequestState};
+use super::row_sampler::RowSampler;
 use crate::cache::{BlockPool, BlockTable, ImageSpan};
 use crate::error::Error;
 use crate::grammar::{Constraint, Mask, MaskError};
 use crate::models::{ImageRows, LogitsFor, SequenceChunk};
 use crate::output::{Matched, OutputPipeline, TextSegment, TokenOutput, push_segment};
 use crate::request::PreparedRequest;
-use crate::sampling::device::{DeviceSampler, Slot};
+use crate::sampling::device::Slot;
 use crate::sampling::{Logprobs, Sampler};
 
 /// Maximum number of prompt tokens per step if the logits of all of them are computed. These logits
@@ -414,22 +415,34 @@ impl Sequence {
     }
 
     /// Samples the token whose mask was not known at the end of its step, if the mask is known now.
-    /// Returns true if that ends the output.
-    pub(super) fn sample_late(&mut self, state: &mut RequestState, sampler: &mut Option<DeviceSampler>) -> bool {
+    /// Returns true if that ends the output. `device` samples rows on the device.
+    ///
+    /// # Errors
+    /// The device has failed for good.
+    pub(super) fn sample_late(
+        &mut self,
+        state: &mut RequestState,
+        device: Option<&mut RowSampler<'_>>,
+    ) -> Result<bool, Error> {
         if self.unsampled.is_none() || state.sink.is_full() {
-            return false;
+            return Ok(false);
         }
         let now = Instant::now();
         if !self.writer(&state.request).is_mask_known_by(now) {
-            return false;
+            return Ok(false);
         }
-        let ended = match (self.unsampled.take(), sampler) {
+        let ended = match (self.unsampled.take(), device) {
             (Some(Row::Host(mut logits)), _) => self.sample(state, &mut logits),
-            (Some(Row::Device(row)), Some(sampler)) => self.sample_late_on_device(state, &row, sampler),
+            (Some(Row::Device(row)), Some(device)) => self.sample_late_on_device(state, &row, device)?,
             _ => false,
         };
         state.measure_back_pressure(now);
-        ended
+        Ok(ended)
+    }
+
+    /// Returns true if the row of its next token waits on the device for the tokens that its grammar allows.
+    pub(super) fn is_late_on_device(&self) -> bool {
+        matches!(self.unsampled, Some(Row::Device(_)))
     }
 
     /// Sends the log-probabilities of the prompt tokens that the computed rows predict.

@@ -63,7 +63,7 @@ struct Sequences {
 
 impl Sequences {
     fn new(model: &mut dyn Model, count: usize, past: usize, steps: usize) -> Result<Self, Error> {
-        let ModelShape { vocabulary, context, block, .. } = model.shape();
+        let ModelShape { context, block, .. } = model.shape();
         if past + steps > context {
             let problem = format!("must leave {steps} of the model's {context} positions, is {past}");
             return Err(Error::invalid("positions", problem));
@@ -71,8 +71,8 @@ impl Sequences {
         let each = (past + steps).div_ceil(block);
         model.allocate((count * each) as u32)?;
         let blocks = (0..count).map(|i| (i * each..(i + 1) * each).map(|block| BlockId(block as u32)).collect());
-        let device = model.rows_device().ok_or(Error::EngineFailed)?;
-        Ok(Self { blocks: blocks.collect(), past, sampler: DeviceSampler::new(vocabulary, device), chosen: None })
+        let sampler = model.sampler().ok_or(Error::EngineFailed)?;
+        Ok(Self { blocks: blocks.collect(), past, sampler, chosen: None })
     }
 
     /// Launches steps. Returns the last.

@@ -7,16 +7,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::command::Command;
-use super::device_step::{DeviceStep, Finished, MASK_WAIT, Parts, is_lost, with_chunks};
+use super::device_step::{DeviceStep, Finished, MASK_WAIT, Parts, with_chunks};
 use super::images::ImageEncoder;
-use super::metrics::Gauges;
+use super::metrics::{Gauges, SampledRows};
 use super::pace::Pace;
 use super::requests::RequestState;
+use super::row_sampler::{RowSampler, is_lost, is_out_of_memory};
 use super::schedule::Scheduler;
 use super::sequence::Sequence;
 use super::shared::Shared;
 use crate::cache::BlockPool;
-use crate::error::{DeviceFault, Error};
+use crate::error::Error;
 use crate::models::vision::TorchTower;
 use crate::models::{Logits, Model};
 use crate::sampling::device::DeviceSampler;
@@ -60,6 +61,8 @@ pub(super) struct EngineThread {
     commands: Receiver<Command>,
     /// Tokens sampled since the start.
     sampled: u64,
+    /// Rows whose tokens were chosen since the start.
+    rows: SampledRows,
     pace: Pace,
     reader_patience: Duration,
 }
@@ -75,7 +78,7 @@ impl EngineThread {
         reader_patience: Duration,
     ) -> Self {
         let scheduler = Scheduler::new(pool, shared.limits);
-        let sampler = model.rows_device().map(|device| DeviceSampler::new(model.shape().vocabulary, device));
+        let sampler = model.sampler();
         let overlaps = shared.limits.overlaps_steps;
         let thread = Self {
             model,
@@ -91,6 +94,7 @@ impl EngineThread {
             shared,
             commands,
             sampled: 0,
+            rows: SampledRows::default(),
             pace: Pace::default(),
             reader_patience,
         };
@@ -133,7 +137,7 @@ impl EngineThread {
             return Ok(false);
         }
         self.reap_interrupted();
-        self.sample_late();
+        self.sample_late()?;
         self.scheduler.admit();
         // A caller that was accepted finds itself among the running, also during its first step.
         self.report();
@@ -198,14 +202,26 @@ impl EngineThread {
     }
 
     /// Samples the tokens whose masks were not known at the end of their step.
-    fn sample_late(&mut self) {
-        let Self { scheduler, sampler, sampled, .. } = self;
+    ///
+    /// # Errors
+    /// The device has failed for good.
+    fn sample_late(&mut self) -> Result<(), Error> {
+        let Self { model, scheduler, sampler, sampled, rows, .. } = self;
+        let mut device = sampler.as_mut().map(|sampler| RowSampler { model: model.as_mut(), sampler });
+        let mut lost = Ok(());
         scheduler.remove(|sequence, state| {
-            let before = sequence.known();
-            let ended = sequence.sample_late(state, sampler);
-            *sampled += (sequence.known() - before) as u64;
+            let (before, was_on_device) = (sequence.known(), sequence.is_late_on_device());
+            let ended = sequence.sample_late(state, device.as_mut()).unwrap_or_else(|error| {
+                lost = Err(error);
+                false
+            });
+            let tokens = (sequence.known() - before) as u64;
+            *sampled += tokens;
+            // Rows of the host are counted with their step.
+            rows.device += if was_on_device { tokens } else { 0 };
             ended
         });
+        lost
     }
 
     /// Computes the next tokens of all sequences that are ready. Returns false if none is.
@@ -240,7 +256,7 @@ impl EngineThread {
         let mut is_last = false;
         loop {
             let error = match attempt(self, counts) {
-                Err(error) if error.device_fault() == Some(DeviceFault::OutOfMemory) && !is_last => error,
+                Err(error) if is_out_of_memory(&error) && !is_last => error,
                 done => return done,
             };
             is_last = !self.scheduler.halve(counts);
@@ -269,9 +285,9 @@ impl EngineThread {
 
     /// Gives the sequences of a step their rows. If the step failed, they end.
     fn advance(&mut self, counts: Vec<usize>, computed: Result<Vec<usize>, Error>) {
-        let Self { logits, scheduler, sampled, shared, .. } = self;
+        let Self { logits, scheduler, sampled, .. } = self;
         let masks_by = Instant::now() + MASK_WAIT;
-        shared.metrics.rows_sampled("host", computed.iter().flatten().sum());
+        self.rows.host += computed.iter().flatten().map(|rows| *rows as u64).sum::<u64>();
         let (mut rows, mut row_counts) = (logits.rows(), computed.iter().flatten());
         *sampled += advance_each(scheduler, counts, |sequence, state, count, pool| {
             let mut rows: Vec<_> = rows.by_ref().take(row_counts.next().copied().unwrap_or(0)).collect();
@@ -325,14 +341,13 @@ impl EngineThread {
     /// The device has failed for good.
     fn finish(&mut self, step: DeviceStep) -> Result<(), Error> {
         let (start, tokens) = (self.finished.map_or(step.start, |last| last.max(step.start)), step.tokens);
-        let Finished { tokens: sampled, rows: [on_device, on_host] } = self.with_parts(|parts| step.finish(parts))?;
+        let Finished { tokens: sampled, rows } = self.with_parts(|parts| step.finish(parts))?;
         let now = Instant::now();
         self.finished = Some(now);
         self.pace.observe(tokens, now - start);
         self.steps += 1;
         self.sampled += sampled as u64;
-        self.shared.metrics.rows_sampled("device", on_device);
-        self.shared.metrics.rows_sampled("host", on_host);
+        self.rows += rows;
         Ok(())
     }
 
@@ -369,6 +384,7 @@ impl EngineThread {
             preemptions: self.scheduler.preemptions,
             steps: self.steps,
             kv_blocks: self.scheduler.pool.usage(),
+            rows: self.rows,
         });
     }
 }

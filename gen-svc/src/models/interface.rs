@@ -7,6 +7,7 @@ use tch::{Device, Tensor};
 use crate::cache::{BlockCopy, BlockId};
 use crate::device::upload::{Sent, Upload};
 use crate::error::Error;
+use crate::sampling::device::DeviceSampler;
 
 /// A causal language model, with the KV cache of all sequences.
 pub trait Model: std::fmt::Debug + Send {
@@ -28,6 +29,11 @@ pub trait Model: std::fmt::Debug + Send {
     /// Returns the device where rows of logits can stay. `None`: they are on the host.
     fn rows_device(&self) -> Option<Device> {
         None
+    }
+
+    /// Returns the sampler of rows that stay on a device. `None`: rows are on the host.
+    fn sampler(&self) -> Option<DeviceSampler> {
+        self.rows_device().map(|device| DeviceSampler::new(self.shape().vocabulary, device))
     }
 
     /// Computes the chunks independently of each other. Writes their keys and values into their

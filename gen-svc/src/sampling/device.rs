@@ -15,11 +15,13 @@ use tch::{Device, Kind, Tensor};
 
 mod change;
 mod cumulative;
+mod fault;
 mod filter;
 mod likeliest;
 mod plan;
 mod slots;
 
+pub use fault::SamplerCall;
 pub use plan::{Chosen, Draw, RowPlan, TokenPlan};
 pub use slots::{History, Slot};
 
@@ -29,6 +31,7 @@ use crate::device::download::Download;
 use crate::device::upload::{Part, Sent, Upload};
 use crate::error::Error;
 use change::Changes;
+use fault::Faults;
 use filter::{Drawn, Filters};
 use likeliest::likeliest;
 use slots::{OCCURRENCE, Recount, Slots};
@@ -46,6 +49,7 @@ pub struct DeviceSampler {
     device: Device,
     slots: Slots,
     ranked: usize,
+    faults: Faults,
 }
 
 /// The parts of an upload for one pass.
@@ -82,7 +86,7 @@ impl DeviceSampler {
     /// Creates a sampler of rows of `vocabulary` logits.
     #[must_use]
     pub fn new(vocabulary: usize, device: Device) -> Self {
-        Self { device, slots: Slots::new(vocabulary, device), ranked: RANKED }
+        Self { device, slots: Slots::new(vocabulary, device), ranked: RANKED, faults: Faults::default() }
     }
 
     /// Returns a sampler that ranks this many tokens at first.
@@ -90,6 +94,13 @@ impl DeviceSampler {
     pub fn ranking(mut self, tokens: usize) -> Self {
         self.ranked = tokens.max(1);
         self
+    }
+
+    /// Returns a sampler whose calls fail as a test decides: with the error of `fault`, which gets the call and
+    /// the number of its rows.
+    #[must_use]
+    pub fn failing(self, fault: impl FnMut(SamplerCall, usize) -> Result<(), Error> + Send + 'static) -> Self {
+        Self { faults: Faults::new(fault), ..self }
     }
 
     /// Returns true if tokens can be drawn with these parameters.
@@ -111,7 +122,7 @@ impl DeviceSampler {
     /// libtorch failed.
     pub fn run(&mut self, logits: &Tensor, plans: &[RowPlan<'_>]) -> Result<Vec<Result<Chosen, Error>>, Error> {
         let plans: Vec<&RowPlan<'_>> = plans.iter().collect();
-        let mut outcomes = self.attempt(logits, &plans, self.ranked)?;
+        let mut outcomes = self.attempt(SamplerCall::Apart, logits, &plans)?;
         let left: Vec<usize> = (0..plans.len()).filter(|&i| outcomes[i] == RowOutcome::Undecided).collect();
         let again = self.decide(logits, &left.iter().map(|&i| plans[i]).collect::<Vec<_>>())?;
         left.into_iter().zip(again).for_each(|(i, outcome)| outcomes[i] = outcome);
@@ -125,16 +136,44 @@ impl DeviceSampler {
     pub(crate) fn decide(&mut self, logits: &Tensor, plans: &[&RowPlan<'_>]) -> Result<Vec<RowOutcome>, Error> {
         let histories = plans.iter().filter_map(|plan| plan.draw()?.history);
         histories.for_each(|history| self.slots.forget(history.slot));
-        self.attempt(logits, plans, usize::MAX)
+        self.attempt(SamplerCall::Again, logits, plans)
     }
 
-    /// Chooses tokens with at most `ranked` ranked in a row.
-    fn attempt(&mut self, logits: &Tensor, plans: &[&RowPlan<'_>], ranked: usize) -> Result<Vec<RowOutcome>, Error> {
+    /// Copies a row `[1, V]` of a step, so that its token can be chosen later, and the step's other rows are
+    /// freed.
+    ///
+    /// # Errors
+    /// libtorch failed.
+    pub(crate) fn keep(&mut self, row: &Tensor) -> Result<Tensor, Error> {
+        self.faults.check(SamplerCall::Keep, 1)?;
+        let mut copy = row.f_empty_like()?;
+        copy.f_copy_(row)?;
+        Ok(copy)
+    }
+
+    /// Copies a row to the host.
+    ///
+    /// # Errors
+    /// libtorch failed.
+    pub(crate) fn fetch(&mut self, row: &Tensor) -> Result<Vec<f32>, Error> {
+        self.faults.check(SamplerCall::Fetch, 1)?;
+        let mut numbers = vec![0.0; row.numel()];
+        row.f_to_device(Device::Cpu)?.f_contiguous()?.f_copy_data(&mut numbers, row.numel())?;
+        Ok(numbers)
+    }
+
+    /// Chooses tokens, with an upload for them alone.
+    fn attempt(
+        &mut self,
+        call: SamplerCall,
+        logits: &Tensor,
+        plans: &[&RowPlan<'_>],
+    ) -> Result<Vec<RowOutcome>, Error> {
         if plans.is_empty() {
             return Ok(Vec::new());
         }
         let mut upload = Upload::default();
-        let planned = self.plan_ranking(logits.size2()?.0 as usize, plans, ranked, &mut upload);
+        let planned = self.plan_call(call, logits.size2()?.0 as usize, plans, &mut upload);
         let sent = upload.send(self.device)?;
         self.launch(planned, logits, &sent)?.finish()
     }
@@ -142,12 +181,14 @@ impl DeviceSampler {
     /// Adds the inputs of planned rows, among `rows` rows of a step, to an upload. Rows that need more
     /// likeliest tokens than are ranked at first are undecided.
     pub(crate) fn plan(&mut self, rows: usize, plans: &[RowPlan<'_>], upload: &mut Upload) -> Planned {
-        self.plan_ranking(rows, &plans.iter().collect::<Vec<_>>(), self.ranked, upload)
+        self.plan_call(SamplerCall::Step, rows, &plans.iter().collect::<Vec<_>>(), upload)
     }
 
-    fn plan_ranking(&mut self, rows: usize, plans: &[&RowPlan<'_>], ranked: usize, upload: &mut Upload) -> Planned {
+    fn plan_call(&mut self, call: SamplerCall, rows: usize, plans: &[&RowPlan<'_>], upload: &mut Upload) -> Planned {
         let histories = || plans.iter().filter_map(|plan| plan.draw()?.history);
+        let ranked = if call == SamplerCall::Again { usize::MAX } else { self.ranked };
         Planned {
+            call,
             recount: self.slots.plan(histories(), upload),
             pass: Pass::new(plans, [rows, self.slots.vocabulary()], ranked, upload),
             counted: histories().map(|history| history.after_next()).collect(),
@@ -160,7 +201,7 @@ impl DeviceSampler {
     /// # Errors
     /// libtorch failed.
     pub(crate) fn launch(&mut self, planned: Planned, logits: &Tensor, sent: &Sent) -> Result<Launched, Error> {
-        let Planned { recount, pass, counted, logprobs } = planned;
+        let Planned { call, recount, pass, counted, logprobs } = planned;
         self.slots.write(recount.as_ref(), sent)?;
         let rows = match pass.rows {
             None => logits.shallow_clone(),
@@ -168,6 +209,8 @@ impl DeviceSampler {
         };
         let draws = pass.draw(&rows, sent, &self.slots)?;
         pass.count(&draws, sent, &mut self.slots)?;
+        // A second try must repair the changes of the first, so a test's failure is in the middle.
+        self.faults.check(call, logprobs.len())?;
         let ids = pass.ids(&draws, sent)?;
         let results = pass.results(&rows, &ids, &draws, sent)?;
         counted.into_iter().for_each(|(slot, tokens)| self.slots.set_counted(slot, tokens));
@@ -178,6 +221,7 @@ impl DeviceSampler {
 /// Planned rows, whose inputs are in an upload.
 #[derive(Debug)]
 pub(crate) struct Planned {
+    call: SamplerCall,
     recount: Option<Recount>,
     pass: Pass,
     /// The slots of draws with penalties, and the number of tokens that they count afterwards.

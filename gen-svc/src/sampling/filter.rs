@@ -26,9 +26,9 @@ pub(super) fn candidates(sampling: &Sampling, logits: &mut [f32], best: f32) -> 
         forget_below(logits, vocab::kth(level, logits, sampling.top_k as usize));
     }
     let factor = sampling.temperature.recip().min(f32::MAX);
-    let total = vocab::exp(level, logits, best, factor);
+    vocab::exp(level, logits, best, factor);
     let mut kept = if sampling.top_p < 1.0 {
-        nucleus(logits, f64::from(sampling.top_p) * f64::from(total))
+        nucleus(logits, f64::from(sampling.top_p) * vocab::total(logits))
     } else {
         at_least(logits, sampling.min_p)
     };

@@ -64,14 +64,14 @@ impl GenerationClient {
         self.pool.availability()
     }
 
-    /// Calls replicas in turn, other than the `excluded` ones, until one accepts the request.
+    /// Calls replicas in turn, other than the `tried` ones, until one accepts the request.
     async fn open(
         &self,
         request: &GenerationRequest,
         generated: &[u32],
-        excluded: HashSet<u64>,
+        left: LeftReplicas,
+        mut tried: HashSet<u64>,
     ) -> Result<GenerationCall, Error> {
-        let mut tried = excluded.clone();
         let key = PrefixKey::new(&request.options.cache_salt, request.prompt.prefix());
         let deadline = request.deadline.map(Instant::from_std);
         let mut last = None;
@@ -80,7 +80,7 @@ impl GenerationClient {
             let failed = match in_time(MAX_SILENCE, lease.client().generate(call)).await {
                 Some(Ok(response)) => {
                     let output = OutputCheck::new(request, generated.len(), lease.model());
-                    return Ok(GenerationCall::new(lease, response.into_inner(), output, deadline, excluded));
+                    return Ok(GenerationCall::new(lease, response.into_inner(), output, deadline, left));
                 }
                 Some(Err(status)) => failure(status, deadline),
                 None => silent(),
@@ -121,7 +121,7 @@ impl Generator for GenerationClient {
     type Stream = GenerationCall;
 
     async fn start(&self, request: &GenerationRequest) -> Result<GenerationCall, Error> {
-        self.open(request, &[], HashSet::new()).await
+        self.open(request, &[], LeftReplicas::default(), HashSet::new()).await
     }
 
     async fn resume(
@@ -131,11 +131,16 @@ impl Generator for GenerationClient {
         failed: &GenerationCall,
         class: FailureClass,
     ) -> Result<GenerationCall, Error> {
-        let mut excluded = failed.excluded.clone();
-        if matches!(class, FailureClass::RetryElsewhere | FailureClass::Faulty) {
-            excluded.insert(failed.lease.replica().id());
+        let mut left = failed.left.clone();
+        left.add(failed.lease.replica().id(), class);
+        let avoided = self.open(request, generated, left.clone(), left.avoided()).await;
+        match avoided {
+            Err(Error::GenerationUnavailable { .. }) if !left.interrupted.is_empty() => {
+                let excluded = left.excluded.clone();
+                self.open(request, generated, left, excluded).await
+            }
+            opened => opened,
         }
-        self.open(request, generated, excluded).await
     }
 }
 
@@ -158,6 +163,29 @@ fn silent() -> GenerationError {
     stuck(&format!("it sent nothing for {MAX_SILENCE:?}"))
 }
 
+/// The replicas that a task has left.
+#[derive(Debug, Clone, Default)]
+struct LeftReplicas {
+    /// They get no further call of the task.
+    excluded: HashSet<u64>,
+    /// They ended its output early, and get a further call only if no other replica accepts it.
+    interrupted: HashSet<u64>,
+}
+
+impl LeftReplicas {
+    fn add(&mut self, replica: u64, class: FailureClass) {
+        match class {
+            FailureClass::RetryElsewhere | FailureClass::Faulty => drop(self.excluded.insert(replica)),
+            FailureClass::Interrupted => drop(self.interrupted.insert(replica)),
+            FailureClass::Permanent | FailureClass::ReplicaDown | FailureClass::Stuck => {}
+        }
+    }
+
+    fn avoided(&self) -> HashSet<u64> {
+        self.excluded.union(&self.interrupted).copied().collect()
+    }
+}
+
 /// A call to a replica. Dropping it cancels the call.
 #[derive(Debug)]
 pub struct GenerationCall {
@@ -166,8 +194,7 @@ pub struct GenerationCall {
     deadline: Option<Instant>,
     order: EventOrder,
     output: OutputCheck,
-    /// Replicas that get no further call of the task.
-    excluded: HashSet<u64>,
+    left: LeftReplicas,
     has_ended_early: bool,
     /// The time of the last event that this version of the contract has.
     last_known: Instant,
@@ -179,7 +206,7 @@ impl GenerationCall {
         stream: Streaming<GenerateResponse>,
         output: OutputCheck,
         deadline: Option<Instant>,
-        excluded: HashSet<u64>,
+        left: LeftReplicas,
     ) -> Self {
         Self {
             lease,
@@ -187,7 +214,7 @@ impl GenerationCall {
             deadline,
             order: EventOrder::default(),
             output,
-            excluded,
+            left,
             has_ended_early: false,
             last_known: Instant::now(),
         }

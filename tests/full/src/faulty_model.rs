@@ -1,14 +1,15 @@
 //! A model without weights whose steps fail as a test decides.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use gen_svc::cache::BLOCK;
 use gen_svc::error::Error;
 use gen_svc::grammar::Grammars;
 use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
 use gen_svc::request::ServedModel;
+use gen_svc::sampling::device::{DeviceSampler, SamplerCall};
 use tandem_tests::scramble;
 use tch::{Device, TchError, Tensor};
 
@@ -27,20 +28,23 @@ const EOS: u32 = 2;
 /// Returns the text of a step's error, or None if the step succeeds.
 type Fault = Box<dyn FnMut(&[SequenceChunk<'_>]) -> Option<&'static str> + Send>;
 
+/// Returns the text of the error of a sampler's call with a number of rows, or None if the call succeeds.
+type SamplerFault = Box<dyn FnMut(SamplerCall, usize) -> Option<&'static str> + Send>;
+
 /// The model. Its logits depend on the last token and on its position.
 pub struct FaultyModel {
     vocabulary: usize,
     fault: Fault,
     freed: Arc<AtomicUsize>,
     rows_stay: bool,
+    sampler_fault: Arc<Mutex<SamplerFault>>,
 }
 
 impl FaultyModel {
     /// Creates a model without failures whose rows stay where libtorch keeps them, or do not.
     #[must_use]
     pub fn sound(served: &ServedModel, rows_stay: bool) -> Box<dyn Model> {
-        let vocabulary = served.vocabulary_size;
-        Box::new(Self { vocabulary, fault: Box::new(|_| None), freed: Arc::default(), rows_stay })
+        Box::new(Self { rows_stay, ..Self::new(served, Box::new(|_| None)) })
     }
 
     /// Creates a model whose rows stay where libtorch keeps them, and whose steps `watch` sees.
@@ -49,8 +53,7 @@ impl FaultyModel {
         served: &ServedModel,
         watch: impl FnMut(&[SequenceChunk<'_>]) -> Option<&'static str> + Send + 'static,
     ) -> Box<dyn Model> {
-        let vocabulary = served.vocabulary_size;
-        Box::new(Self { vocabulary, fault: Box::new(watch), freed: Arc::default(), rows_stay: true })
+        Box::new(Self { rows_stay: true, ..Self::new(served, Box::new(watch)) })
     }
 
     /// Creates a model for a served model's vocabulary. The number is how often its cache was freed.
@@ -59,9 +62,27 @@ impl FaultyModel {
         served: &ServedModel,
         fault: impl FnMut(&[SequenceChunk<'_>]) -> Option<&'static str> + Send + 'static,
     ) -> (Box<dyn Model>, Arc<AtomicUsize>) {
-        let freed = Arc::<AtomicUsize>::default();
-        let (vocabulary, fault) = (served.vocabulary_size, Box::new(fault));
-        (Box::new(Self { vocabulary, fault, freed: Arc::clone(&freed), rows_stay: false }), freed)
+        let model = Self::new(served, Box::new(fault));
+        let freed = Arc::clone(&model.freed);
+        (Box::new(model), freed)
+    }
+
+    /// Creates a model whose rows stay where libtorch keeps them, and whose sampler's calls fail as `fault`
+    /// decides. The number is how often its cache was freed.
+    #[must_use]
+    pub fn sampling(
+        served: &ServedModel,
+        fault: impl FnMut(SamplerCall, usize) -> Option<&'static str> + Send + 'static,
+    ) -> (Box<dyn Model>, Arc<AtomicUsize>) {
+        let sampler_fault: Arc<Mutex<SamplerFault>> = Arc::new(Mutex::new(Box::new(fault)));
+        let model = Self { rows_stay: true, sampler_fault, ..Self::new(served, Box::new(|_| None)) };
+        let freed = Arc::clone(&model.freed);
+        (Box::new(model), freed)
+    }
+
+    fn new(served: &ServedModel, fault: Fault) -> Self {
+        let sampler_fault: Arc<Mutex<SamplerFault>> = Arc::new(Mutex::new(Box::new(|_, _| None)));
+        Self { vocabulary: served.vocabulary_size, fault, freed: Arc::default(), rows_stay: false, sampler_fault }
     }
 }
 
@@ -91,6 +112,15 @@ impl Model for FaultyModel {
 
     fn rows_device(&self) -> Option<Device> {
         self.rows_stay.then_some(Device::Cpu)
+    }
+
+    fn sampler(&self) -> Option<DeviceSampler> {
+        let (sampler, fault) =
+            (DeviceSampler::new(self.vocabulary, self.rows_device()?), Arc::clone(&self.sampler_fault));
+        Some(sampler.failing(move |call, rows| match fault.lock().expect("no panic")(call, rows) {
+            Some(text) => Err(Error::Torch(TchError::Torch(text.to_owned()))),
+            None => Ok(()),
+        }))
     }
 
     fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {

@@ -2,8 +2,8 @@
 // reshape that cannot be a view counts as `copy`.
 // Copies between host and device are named so, also on a CPU: `upload` makes a tensor of numbers of the
 // host, `download` asks for a tensor on another device. A step begins with an embedding. At exit it writes the operations of each step to the file
-// TANDEM_OPERATIONS, one step per line: name=count, separated by spaces. With TANDEM_ROWS, the name of a
-// product is followed by its number of rows: name[rows].
+// TANDEM_OPERATIONS, one step per line: name=count, separated by spaces. The name of a product or of an
+// embedding is followed by its number of rows: name[rows].
 #include <ATen/record_function.h>
 
 #include <cstdlib>
@@ -43,13 +43,15 @@ bool is_given(const at::RecordFunction& function, std::size_t index) {
   return index < inputs.size() && !inputs[index].isNone();
 }
 
-// Returns the rows of a product: those of its first argument.
+// Returns the rows of a product, those of its first argument, or of an embedding, its number of ids.
 std::string rows_of(const at::RecordFunction& function, std::string_view name) {
-  static const bool is_wanted = std::getenv("TANDEM_ROWS") != nullptr;
-  if (!is_wanted || (name != "aten::linear" && name != "aten::_grouped_mm")) return "";
+  const bool is_embedding = name == "aten::embedding";
+  if (!is_embedding && name != "aten::linear" && name != "aten::_grouped_mm") return "";
   const auto inputs = function.inputs();
-  if (inputs.empty() || !inputs[0].isTensor()) return "";
-  return "[" + std::to_string(inputs[0].toTensor().size(0)) + "]";
+  const std::size_t index = is_embedding ? 1 : 0;
+  if (inputs.size() <= index || !inputs[index].isTensor()) return "";
+  const at::Tensor rows = inputs[index].toTensor();
+  return "[" + std::to_string(is_embedding ? rows.numel() : rows.size(0)) + "]";
 }
 
 std::string_view name_of(const at::RecordFunction& function) {

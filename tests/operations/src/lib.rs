@@ -12,7 +12,8 @@ use tempfile::TempDir;
 
 const COUNTER: &str = include_str!("counter.cpp");
 
-/// The tokens that each sequence generates. Most steps then have all sequences and no prompt.
+/// The least tokens that each sequence generates, of many sequences as many as there are. Most steps then have
+/// all sequences and no prompt.
 const TOKENS: usize = 24;
 /// The tokens of a prompt.
 const PROMPT: usize = 8;
@@ -27,7 +28,6 @@ pub type Operations = BTreeMap<String, u32>;
 pub struct Counter {
     library: PathBuf,
     folder: TempDir,
-    has_rows: bool,
 }
 
 impl Counter {
@@ -46,13 +46,7 @@ impl Counter {
         compiler.arg("-L").arg(libtorch.join("lib")).args(["-ltorch_cpu", "-lc10"]);
         let status = compiler.status().context("cannot run c++, a C++ compiler")?;
         ensure!(status.success(), "the counter of operations does not compile");
-        Ok(Self { library, folder, has_rows: false })
-    }
-
-    /// Returns the counter, which adds the number of rows to the names of products.
-    #[must_use]
-    pub fn with_rows(self) -> Self {
-        Self { has_rows: true, ..self }
+        Ok(Self { library, folder })
     }
 
     /// Returns the operations of a decode step of this many greedy sequences of like lengths, in f32.
@@ -60,7 +54,7 @@ impl Counter {
     /// `upload` and `download`.
     ///
     /// # Errors
-    /// gen-svc fails, or no step repeats.
+    /// gen-svc fails, or no step of all sequences repeats.
     pub fn decode_step(&self, gen_svc: &Path, model: &Path, sequences: usize, embeddings: usize) -> Result<Operations> {
         self.step(gen_svc, model, sequences, embeddings, &json!({"temperature": 0}), &[])
     }
@@ -68,7 +62,7 @@ impl Counter {
     /// As [`decode_step`](Self::decode_step), with these settings of the requests and arguments of gen-svc.
     ///
     /// # Errors
-    /// gen-svc fails, or no step repeats.
+    /// gen-svc fails, or no step of all sequences repeats.
     pub fn step(
         &self,
         gen_svc: &Path,
@@ -78,10 +72,13 @@ impl Counter {
         settings: &Value,
         arguments: &[&str],
     ) -> Result<Operations> {
-        most_frequent(self.steps(gen_svc, model, sequences, embeddings, settings, arguments)?)
+        let steps = self.steps(gen_svc, model, sequences, embeddings, settings, arguments)?;
+        let whole = steps.iter().filter(|step| rows(step).all(|rows| rows == Some(sequences)));
+        most_frequent(whole.map(without_rows)).with_context(|| format!("no step of {sequences} sequences repeats"))
     }
 
-    /// Returns the operations of every step.
+    /// Returns the operations of every step. The name of a product or of an embedding is followed by its number
+    /// of rows: `aten::linear[64]`.
     ///
     /// # Errors
     /// gen-svc fails.
@@ -102,7 +99,8 @@ impl Counter {
             .args(arguments);
         self.watch(&mut command);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("cannot run gen-svc")?;
-        let requests: String = (0..sequences).map(|sequence| request(sequence, settings)).collect();
+        let tokens = TOKENS.max(sequences);
+        let requests: String = (0..sequences).map(|sequence| request(sequence, tokens, settings)).collect();
         child.stdin.take().context("no stdin")?.write_all(requests.as_bytes())?;
         ensure!(child.wait()?.success(), "gen-svc failed; see its messages above");
         // What precedes the first step loads the model.
@@ -119,15 +117,12 @@ impl Counter {
         let output = command.stdin(Stdio::null()).output().context("cannot run the command")?;
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         ensure!(output.status.success(), "{}{}", text(&output.stdout), text(&output.stderr));
-        self.counted()
+        Ok(self.counted()?.iter().map(without_rows).collect())
     }
 
     /// Lets the counter count the operations of a process.
     fn watch(&self, command: &mut Command) {
         command.env("LD_PRELOAD", &self.library).env("TANDEM_OPERATIONS", self.path());
-        if self.has_rows {
-            command.env("TANDEM_ROWS", "1");
-        }
     }
 
     fn counted(&self) -> Result<Vec<Operations>> {
@@ -142,9 +137,9 @@ impl Counter {
 }
 
 /// Returns a line with a request.
-fn request(sequence: usize, settings: &Value) -> String {
+fn request(sequence: usize, tokens: usize, settings: &Value) -> String {
     let ids: Vec<usize> = (0..PROMPT).map(|at| (sequence * 7 + at) % IDS).collect();
-    let mut request = json!({"token_ids": ids, "max_new_tokens": TOKENS, "ignore_eos": true});
+    let mut request = json!({"token_ids": ids, "max_new_tokens": tokens, "ignore_eos": true});
     let settings = settings.as_object().into_iter().flatten();
     settings.for_each(|(name, value)| request[name] = value.clone());
     format!("{request}\n")
@@ -163,9 +158,26 @@ fn sum(parts: &[Operations]) -> Operations {
     sum
 }
 
-fn most_frequent(steps: Vec<Operations>) -> Result<Operations> {
+/// Returns the rows of each embedding and of each product with all weights of a matrix. In a decode step, they
+/// are its sequences.
+fn rows(step: &Operations) -> impl Iterator<Item = Option<usize>> {
+    let names = step.keys().filter_map(|name| name.strip_suffix(']')?.split_once('['));
+    let products = names.filter(|(name, _)| ["aten::embedding", "aten::linear"].contains(name));
+    products.map(|(_, rows)| rows.parse().ok())
+}
+
+fn without_rows(step: &Operations) -> Operations {
+    let mut plain = Operations::new();
+    for (name, count) in step {
+        let name = name.split_once('[').map_or(name.as_str(), |(name, _)| name);
+        *plain.entry(name.to_owned()).or_default() += count;
+    }
+    plain
+}
+
+fn most_frequent(steps: impl Iterator<Item = Operations>) -> Option<Operations> {
     let mut counts: BTreeMap<Operations, usize> = BTreeMap::new();
-    steps.into_iter().for_each(|step| *counts.entry(step).or_default() += 1);
+    steps.for_each(|step| *counts.entry(step).or_default() += 1);
     let most = counts.into_iter().max_by_key(|(_, count)| *count);
-    most.filter(|(_, count)| *count > 1).map(|(step, _)| step).context("no step repeats")
+    most.filter(|(_, count)| *count > 1).map(|(step, _)| step)
 }

@@ -26,6 +26,7 @@ mod devices;
 mod flash;
 mod gguf;
 mod images;
+mod interrupted;
 mod invariant;
 mod launches;
 mod operations;

@@ -4,12 +4,13 @@ use std::sync::{Arc, Mutex};
 
 use clap::{CommandFactory as _, Parser as _};
 use gen_svc::args::{Args, Command};
-use gen_svc::cache::BLOCK;
+use gen_svc::cache::{BLOCK, Usage};
 use gen_svc::device::DeviceMemory;
-use gen_svc::engine::{Config, EngineLimits, GpuMemory, divide_memory, warm_up};
+use gen_svc::engine::{Config, EngineLimits, GpuMemory, GpuState, divide_memory, warm_up};
 use gen_svc::error::Error;
 use gen_svc::models::{self, Backend, DevicePart, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
 use gen_svc::weights::TorchTarget;
+use tandem_common::pb::generate::v1 as pb;
 use tandem_common::status::Reason;
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::{default_model, error_texts};
@@ -29,6 +30,29 @@ fn used_memory_counts_against_the_share() {
     assert_eq!(gpu(60, 80, 0.5).left(), 20 * GIB);
     assert_eq!(gpu(80, 80, 1.0).left(), 80 * GIB);
     assert_eq!(gpu(30, 80, 0.5).left(), 0, "other processes use more than the share");
+}
+
+#[test]
+fn a_loaded_model_has_the_card_its_memory_and_its_blocks() {
+    let state = GpuState {
+        device: "cuda:1".to_owned(),
+        name: "A card".to_owned(),
+        memory: DeviceMemory { free: 3 * GIB, total: 80 * GIB },
+        layers: 14,
+        kv_bytes: 50 * GIB,
+        kv_blocks: Usage { total: 900, held: 70, kept: 20, positions: 256 },
+    };
+    let expected = pb::Gpu {
+        device: "cuda:1".to_owned(),
+        name: "A card".to_owned(),
+        free_memory_bytes: 3 * GIB,
+        memory_bytes: 80 * GIB,
+        layers: 14,
+        kv_bytes: 50 * GIB,
+        kv_blocks: 900,
+        held_kv_blocks: 70,
+    };
+    assert_eq!(pb::Gpu::from(state), expected);
 }
 
 #[test]

@@ -2,13 +2,15 @@
 //! those of an engine whose rows are on the host, also if steps are launched before the tokens of the
 //! last one are known.
 
+mod faults;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use gen_svc::engine::{Config, Engine, Event, FinishReason, Token};
 use gen_svc::grammar::Grammar;
 use gen_svc::models::SequenceChunk;
-use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
+use gen_svc::request::{GenerateRequest, Input, Resume, Returns, SamplingOptions, StopOptions};
 use tandem_tests::default_model;
 use tandem_tests_full::faulty_model::{DEVICE_LOST, FaultyModel, OUT_OF_MEMORY, served_with_all_tokens};
 use tokio::sync::mpsc::Receiver;
@@ -184,6 +186,34 @@ fn check(engine: &Engine, requests: Vec<GenerateRequest>, expected: &[Answer]) {
         assert_near(&own.prompt, &expected.prompt);
         assert_near(&own.tokens, &expected.tokens);
         assert!(expected.outputs[0].len() >= 2, "request {number} tests nothing");
+    }
+}
+
+/// Returns the request that resumes an output after some of its tokens.
+fn resumed(request: &GenerateRequest, output: u32, before: &[u32]) -> GenerateRequest {
+    let Input::TokenIds(prompt) = &request.input else { panic!("{:?}", request.input) };
+    let resume = Resume { generated_tokens: before.len() as u32, output_index: output, token_ids: Vec::new() };
+    GenerateRequest {
+        input: Input::TokenIds([prompt, before].concat()),
+        sampling: SamplingOptions { n: None, ..request.sampling.clone() },
+        returns: returns(),
+        resume: Some(resume),
+        ..request.clone()
+    }
+}
+
+/// The first tokens are those of rows on the host, the others are chosen where libtorch keeps the rows.
+#[test]
+fn outputs_resume_where_the_rows_are_elsewhere() {
+    let engines = [engine(true), overlapping(MANY_BLOCKS, |_| None).0];
+    for (number, (request, expected)) in requests().iter().zip(&*ON_HOST).enumerate() {
+        for (output, whole) in (0..).zip(&expected.outputs).filter(|(_, ids)| ids.len() > 1) {
+            for (engine, cut) in engines.iter().flat_map(|engine| [1, whole.len() / 2].map(|cut| (engine, cut))) {
+                let rest = finish(submit(engine, resumed(request, output, &whole[..cut])));
+                let what = format!("request {number}, output {output}, after {cut} tokens");
+                assert_eq!(rest.outputs[output as usize], whole[cut..], "{what}");
+            }
+        }
     }
 }
 

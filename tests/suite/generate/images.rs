@@ -412,14 +412,19 @@ fn block_bytes(folder: &Path) -> u64 {
 fn preempted_sequences_with_images_resume_with_the_same_tokens() {
     for_each(|name, folder| {
         let memory = 16 * block_bytes(folder);
-        let engine = start(folder, |config| (config.kv_memory, config.prefill_chunk) = (Some(memory), 32));
-        let requests = (1..5).map(|seed| {
-            let mut request = request(user([text("Describe"), image(seed), text("in words")]));
-            request.stop.max_new_tokens = Some(80);
-            request
-        });
-        check_together(folder, &engine, requests.collect(), name);
-        assert!(engine.gauges().preemptions > 0, "{name}");
+        for runtime in RuntimeChoice::ALL {
+            let engine = start(folder, |config| {
+                (config.kv_memory, config.prefill_chunk, config.runtime) = (Some(memory), 32, runtime);
+            });
+            let requests = (1..5).map(|seed| {
+                let mut request = request(user([text("Describe"), image(seed), text("in words")]));
+                request.stop.max_new_tokens = Some(80);
+                request
+            });
+            let what = format!("{name}, {runtime:?}");
+            check_together(folder, &engine, requests.collect(), &what);
+            assert!(engine.gauges().preemptions > 0, "{what}");
+        }
     });
 }
 

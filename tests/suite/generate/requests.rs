@@ -3,15 +3,15 @@
 
 use std::time::Duration;
 
+use gen_svc::engine::{Config, DtypeChoice, RuntimeChoice};
 use gen_svc::error::Error;
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::finished::Matched;
 use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
-use tandem_tests::default_artifacts;
 use tandem_tests::failure::{failed, is_failed};
-use tandem_tests::{Golden, error_texts, goldens};
+use tandem_tests::{Golden, default_artifacts, default_model, error_texts, goldens};
 use tandem_tests_full::Generation;
 use tonic::transport::Channel;
 use tonic::{Code, Status};
@@ -20,6 +20,13 @@ type Client = GenerateServiceClient<Channel>;
 
 async fn serve() -> (Generation, Client) {
     let service = Generation::start().await;
+    let client = GenerateServiceClient::new(service.running.channel().await);
+    (service, client)
+}
+
+async fn serve_with(runtime: RuntimeChoice) -> (Generation, Client) {
+    let (threads, dtype) = (1, DtypeChoice::F32);
+    let service = Generation::start_with(Config { threads, dtype, runtime, ..Config::new(default_model()) }).await;
     let client = GenerateServiceClient::new(service.running.channel().await);
     (service, client)
 }
@@ -600,7 +607,18 @@ fn resumed(request: &pb::GenerateRequest, prompt: &[u32], before: &[u32], output
 
 #[tokio::test(flavor = "multi_thread")]
 async fn output_resumes_on_another_service_unchanged() {
-    let ((_here, mut client), (_there, mut elsewhere)) = (serve().await, serve().await);
+    let ((_here, client), (_there, elsewhere)) = (serve().await, serve().await);
+    check_resume(client, elsewhere, &[1, 7, 20, 31]).await;
+}
+
+/// Each resume has its own part of the prefix cache, so that the tokens before it are computed again.
+#[tokio::test(flavor = "multi_thread")]
+async fn output_of_libtorch_resumes_unchanged() {
+    let (_service, client) = serve_with(RuntimeChoice::Torch).await;
+    check_resume(client.clone(), client, &[7, 31]).await;
+}
+
+async fn check_resume(mut client: Client, mut elsewhere: Client, cuts: &[usize]) {
     let golden = golden("plain");
     let prompt = default_artifacts().tokenizer().expect("one").encode(&golden.prompt, false).expect("encodes");
     let mut request = greedy(&golden.prompt, 40);
@@ -620,8 +638,9 @@ async fn output_resumes_on_another_service_unchanged() {
     request.stop.as_mut().expect("set").stop_strings = vec![stop_string];
     let whole = collect(&mut client, request.clone(), 2).await.expect("answers");
     assert!((30..40).contains(&whole.ids.len()), "{}", whole.ids.len());
-    for cut in [1, 7, 20, 31, whole.ids.len() - 1] {
+    for cut in cuts.iter().copied().chain([whole.ids.len() - 1]) {
         let rest = resumed(&request, &prompt, &whole.ids[..cut], 2);
+        let rest = pb::GenerateRequest { cache_salt: format!("after {cut}"), ..rest };
         let rest = collect(&mut elsewhere, rest, 2).await.expect("resumes");
         assert_eq!([&whole.ids[..cut], &rest.ids].concat(), whole.ids, "cut at {cut}");
         assert_eq!(whole.texts[..cut].concat() + &rest.text(), whole.text(), "cut at {cut}");
@@ -655,7 +674,13 @@ fn check_refused<const N: usize>(case: &str, refused: [(String, String); N], fie
 
 #[tokio::test(flavor = "multi_thread")]
 async fn resumed_output_follows_its_grammar() {
-    let (_service, mut client) = serve().await;
+    for runtime in RuntimeChoice::ALL {
+        check_resume_with_a_grammar(runtime).await;
+    }
+}
+
+async fn check_resume_with_a_grammar(runtime: RuntimeChoice) {
+    let (_service, mut client) = serve_with(runtime).await;
     let golden = golden("plain");
     let prompt = default_artifacts().tokenizer().expect("one").encode(&golden.prompt, false).expect("encodes");
     let kind = pb::grammar::Kind::Regex("[a-e]{3}-[0-9]{6}-[x-z]{4}".to_owned());

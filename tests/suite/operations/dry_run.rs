@@ -115,6 +115,13 @@ fn check_of_a_bad_configuration_exits_with_1_and_names_the_cause() {
     let empty = path(&empty);
     let broken = ModelFolder::new("broken").with_template("{% if %}");
     let broken = path(&broken.path()).to_owned();
+    let no_gpu = match tch::utils::has_cudart() {
+        true => "DEVICE_UNAVAILABLE: device cuda:7 is not available: ",
+        false => {
+            "DEVICE_UNAVAILABLE: device cuda:7 is not available: libtorch has no CUDA: `cargo xtask setup --cuda` \
+             installs one that has, or use --device cpu"
+        }
+    };
     let cases: &[(&str, &[&str], &str)] = &[
         ("gen-svc", &["--model", "/nowhere.gguf"], "/nowhere.gguf"),
         ("gen-svc", &["--model", model, "--token-file", empty], "--token-file"),
@@ -122,7 +129,7 @@ fn check_of_a_bad_configuration_exits_with_1_and_names_the_cause() {
         ("gen-svc", &["--model", model, "--listen", "0.0.0.0:1"], "0.0.0.0:1"),
         ("gen-svc", &["--model", model, "--control-listen", "0.0.0.0:2"], "0.0.0.0:2"),
         ("gen-svc", &["--model", model, "--control-listen", "127.0.0.1:2", "--control-token-file", empty], "token"),
-        ("gen-svc", &["--model", model, "--device", "cuda:7"], "cuda"),
+        ("gen-svc", &["--model", model, "--device", "cuda:7"], no_gpu),
         ("gen-svc", &["--model", model, "--kv-memory-mib", "1"], "kv-memory-mib"),
         ("render-svc", &["--models", "/nowhere"], "/nowhere"),
         ("render-svc", &["--models", model, "--models", &broken], "broken"),

@@ -514,6 +514,11 @@ async fn metrics_require_a_token_and_count_the_request() {
     assert_eq!(value(&text, "gen_ai_server_time_to_first_token_seconds_count"), 1.0);
     assert_eq!(value(&text, "tandem_engine_kv_block_size"), 16.0);
     assert_eq!(value(&text, "tandem_engine_running"), 0.0);
+    for (place, rows) in [("device", " 0"), ("host", " 8")] {
+        let has_place = |line: &&str| line.contains(&format!("place=\"{place}\""));
+        let mut lines = text.lines().filter(|line| line.starts_with("tandem_engine_sampled_rows_total{"));
+        assert!(lines.find(has_place).is_some_and(|line| line.ends_with(rows)), "{place}: {text}");
+    }
     let target = text.lines().find(|line| line.starts_with("target_info{")).expect("facts of the process");
     assert!(target.contains("vcs_ref_head_revision=\""), "{target}");
     assert!(text.contains(r#"finish="length""#), "{text}");

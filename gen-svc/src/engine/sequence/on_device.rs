@@ -4,14 +4,15 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use tch::{Device, Tensor};
+use tch::Tensor;
 
 use super::{Awaited, Ending, Row, Sequence, forbidden, token};
 use crate::cache::BlockPool;
 use crate::engine::requests::RequestState;
+use crate::engine::row_sampler::{RowSampler, is_lost};
 use crate::error::Error;
 use crate::grammar::Mask;
-use crate::sampling::device::{Chosen, DeviceSampler, Draw, History, RowOutcome, RowPlan, TokenPlan};
+use crate::sampling::device::{Chosen, DeviceSampler, Draw, History, RowPlan, TokenPlan};
 use crate::sampling::uniform;
 
 /// The rows of a sequence in one step.
@@ -198,11 +199,11 @@ impl Sequence {
         &mut self,
         state: &mut RequestState,
         turn: Turn,
-        outcomes: Vec<RowOutcome>,
+        outcomes: Vec<Result<Chosen, Error>>,
         rows: Option<&Tensor>,
-        pool: &mut BlockPool,
+        (device, pool): (&mut RowSampler<'_>, &mut BlockPool),
     ) -> Result<bool, Error> {
-        let mut outcomes = outcomes.into_iter().map(RowOutcome::chosen);
+        let mut outcomes = outcomes.into_iter();
         let mut tokens = Vec::new();
         for (at, _) in self.predicted(state, &turn) {
             if let Some(Chosen { logprobs: Some(logprobs), .. }) = outcomes.next().transpose()? {
@@ -214,11 +215,11 @@ impl Sequence {
         match turn.next {
             Next::Nothing => Ok(false),
             Next::Fetched => {
-                self.unsampled = Some(Row::Host(fetched(&last()?)?));
-                Ok(self.sample_late(state, &mut None))
+                self.unsampled = Some(Row::Host(device.fetch(&last()?)?));
+                self.sample_late(state, None)
             }
             Next::Late => {
-                self.unsampled = Some(Row::Device(copied(&last()?)?));
+                self.unsampled = Some(Row::Device(device.keep(&last()?)?));
                 Ok(false)
             }
             Next::Drawn => {
@@ -233,20 +234,24 @@ impl Sequence {
     }
 
     /// Samples the token of a row whose mask is known now. Returns true if that ends the output.
+    ///
+    /// # Errors
+    /// The device has failed for good.
     pub(super) fn sample_late_on_device(
         &mut self,
         state: &mut RequestState,
         row: &Tensor,
-        sampler: &mut DeviceSampler,
-    ) -> bool {
-        match self.next(state, Instant::now(), sampler) {
-            Next::Drawn => match sampler.run(row, &[self.draw(state, 0, self.ids.len())]) {
-                Ok(chosen) => self.push_chosen(state, chosen.into_iter().next()),
+        device: &mut RowSampler<'_>,
+    ) -> Result<bool, Error> {
+        Ok(match self.next(state, Instant::now(), device.sampler) {
+            Next::Drawn => match device.choose(row, &self.draw(state, 0, self.ids.len())) {
+                Ok(chosen) => self.push_chosen(state, chosen),
+                Err(error) if is_lost(&error) => return Err(error),
                 Err(error) => self.fail(state, &error),
             },
             Next::Ended(ending) => self.conclude(state, ending),
             Next::Nothing | Next::Fetched | Next::Late => false,
-        }
+        })
     }
 
     fn push_chosen(&mut self, state: &mut RequestState, chosen: Option<Result<Chosen, Error>>) -> bool {
@@ -255,17 +260,4 @@ impl Sequence {
             Err(error) => self.fail(state, &error),
         }
     }
-}
-
-fn fetched(row: &Tensor) -> Result<Vec<f32>, Error> {
-    let mut numbers = vec![0.0; row.numel()];
-    row.f_to_device(Device::Cpu)?.f_contiguous()?.f_copy_data(&mut numbers, row.numel())?;
-    Ok(numbers)
-}
-
-/// Copies a row, so that the other rows of its step are freed.
-fn copied(row: &Tensor) -> Result<Tensor, Error> {
-    let mut copy = row.f_empty_like()?;
-    copy.f_copy_(row)?;
-    Ok(copy)
 }

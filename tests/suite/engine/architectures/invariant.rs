@@ -81,7 +81,7 @@ fn logits_of_a_sequence_alone_and_among_32_are_the_same_bits() {
 /// Steps of prompts have more rows than a product, and steps of one sequence fewer.
 #[test]
 fn products_have_as_many_rows_in_every_step() {
-    let counter = counter().with_rows();
+    let counter = counter();
     for case in ["llama", "gemma4", "qwen3_moe"].map(case) {
         let folder = case.whole(&case.config, "F32");
         let has_inputs = case.config["hidden_size_per_layer_input"].as_u64().is_some_and(|size| size > 0);
