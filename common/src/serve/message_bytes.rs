@@ -21,8 +21,8 @@ const ELEMENT_BYTES: usize = 256;
 pub(super) struct MessageBytes(Permits);
 
 impl MessageBytes {
-    /// Creates permits for `limit` bytes. One caller can hold three quarters of them, and at least those of
-    /// one message and of its answer, which may repeat it, if there are so many.
+    /// Creates permits for `limit` bytes. One caller can hold three quarters of them. It can also hold those of
+    /// one message and of its answer, which may repeat the message.
     pub(super) fn new(limit: usize, max_message_bytes: usize) -> Self {
         let permits = Permits::new(limit.max(max_message_bytes));
         let least = max_message_bytes.saturating_mul(2).min(permits.limit());

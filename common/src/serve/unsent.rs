@@ -1,4 +1,4 @@
-//! The bytes of an answer that are not sent yet, and what is held until they are.
+//! The unsent bytes of an answer, and the permits that its call holds until they are sent.
 //!
 //! HTTP/2 takes up to 400 KiB of a body that its client does not read, and lets the body end. So a call's
 //! permits are held here: each part of the answer that the transport holds keeps them.

@@ -1,4 +1,4 @@
-//! Checks that what a replica reports of an output belongs to the request, and does not contradict itself.
+//! Checks that a replica's report of an output belongs to the request, and does not contradict itself.
 
 use std::collections::HashSet;
 
@@ -33,10 +33,10 @@ pub(super) struct OutputCheck {
     empty_in_a_row: usize,
 }
 
-/// What the request and the replica's model allow.
+/// The limits of the request and of the replica's model.
 #[derive(Debug)]
 struct Expected {
-    /// None: only the replica knows the tokens of its images.
+    /// None: the prompt has images, whose tokens only the replica counts.
     prompt_tokens: Option<usize>,
     resumed_tokens: usize,
     /// Of the whole output. None: the replica decides.
@@ -51,7 +51,7 @@ struct Expected {
     has_grammar: bool,
     stop_strings: HashSet<String>,
     min_tokens: usize,
-    /// None: the replica does not tell.
+    /// None: the replica does not report it.
     vocabulary_size: Option<u32>,
     context_length: Option<usize>,
 }

@@ -325,8 +325,8 @@ pub(super) fn responses(events: Vec<Generated>) -> Vec<Result<generate::Generate
     events.into_iter().map(|event| Ok(generate::GenerateResponse { event: Some(event) })).collect()
 }
 
-/// Completes what a replica reports of a request: empty `accepted` events, summaries and lists of log
-/// probabilities get what the contract asks for.
+/// Completes the events of a replica as the contract asks for it: empty `accepted` events, summaries and lists
+/// of log probabilities.
 pub(super) fn reported(request: &generate::GenerateRequest, events: Vec<Generated>) -> Vec<Generated> {
     let resumed = request.resume.as_ref().map_or(0, |resume| resume.generated_tokens);
     let prompt_tokens = match &request.input {
@@ -334,7 +334,7 @@ pub(super) fn reported(request: &generate::GenerateRequest, events: Vec<Generate
         _ => 0,
     };
     let seed = request.sampling.as_ref().and_then(|sampling| sampling.seed).unwrap_or_default();
-    let returns = request.return_options.clone().unwrap_or_default();
+    let returns = request.return_options.unwrap_or_default();
     let mut completion_tokens = resumed;
     let mut complete = |event| match event {
         Generated::Accepted(accepted) if accepted == generate::Accepted::default() => {
