@@ -154,7 +154,7 @@ impl<G: Generator> TaskRun<G> {
     /// with the failure.
     async fn resume_failed(&mut self) {
         let error = Error::GenerationUnavailable { message: "the model failed during the output".to_owned() };
-        if let Err(error) = self.resume(FailureClass::RetryElsewhere, error).await {
+        if let Err(error) = self.resume(FailureClass::Faulty, error).await {
             tracing::warn!(%error, "the failed output is not resumed");
         }
     }

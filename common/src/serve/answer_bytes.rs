@@ -40,8 +40,7 @@ impl CallWork for AnswerBytes {
         F: Future<Output = Result<Response<Body>, E>> + Send,
     {
         let (head, mut body) = call().await?.into_parts();
-        // An answer that is ready is encoded now. The transport would wait for a client that reads nothing,
-        // and nothing would count the message.
+        // An answer that is ready is encoded now, so that it can be refused: not after its headers.
         let first = match Pin::new(&mut body).poll_frame(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(first) => first,
             Poll::Pending => None,

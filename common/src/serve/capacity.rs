@@ -25,20 +25,20 @@ impl Capacity {
     }
 
     /// Takes a permit for a call, which is held until its answer is sent.
-    pub(super) fn acquire(&self, request: &Request<Body>) -> CallPermit {
+    pub(super) fn acquire(&self, request: &Request<Body>) -> Admitted {
         if is_health(request) {
             let permits = self.health.acquire(request);
-            return CallPermit(permits.map(|permits| Unsent::hold(request, permits)).map_err(Limit::Health));
+            return Admitted(permits.map(|permits| Unsent::hold(request, permits)).map_err(Limit::Health));
         }
         let caller = request.extensions().get::<Caller>().cloned().unwrap_or_default();
         let limit = |exhausted| Limit::Calls(exhausted, self.calls.limit_per_caller());
-        CallPermit(self.calls.acquire(&caller.id).map(|permit| Unsent::hold(request, permit)).map_err(limit))
+        Admitted(self.calls.acquire(&caller.id).map(|permit| Unsent::hold(request, permit)).map_err(limit))
     }
 }
 
-/// Whether a call has a permit.
+/// Whether a call was admitted. [`Unsent`] holds its permit.
 #[derive(Debug)]
-pub(super) struct CallPermit(Result<(), Limit>);
+pub(super) struct Admitted(Result<(), Limit>);
 
 /// The limit that a call exceeds.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ pub(super) enum Limit {
     Health(HealthLimit),
 }
 
-impl CallWork for CallPermit {
+impl CallWork for Admitted {
     async fn run<E, F>(self, call: impl FnOnce() -> F + Send) -> Result<Response<Body>, E>
     where
         F: Future<Output = Result<Response<Body>, E>> + Send,

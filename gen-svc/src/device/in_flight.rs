@@ -1,4 +1,4 @@
-//! Copies from pinned memory that a GPU has not ended.
+//! Copies from pinned memory that a GPU has not finished.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -8,7 +8,7 @@ use tch::Device;
 use super::event::Event;
 use crate::error::Error;
 
-/// The most copies that have not ended. Each keeps its pinned memory.
+/// Maximum number of unfinished copies. Each keeps its pinned memory.
 const MOST: usize = 4;
 
 /// Copies from pinned memory, in order.
@@ -16,7 +16,7 @@ const MOST: usize = 4;
 pub(crate) struct InFlight(RefCell<VecDeque<Event>>);
 
 impl InFlight {
-    /// Adds a copy that was started. If there are too many, waits for the first. Has no effect on the CPU.
+    /// Adds a copy that was started. If there are too many, waits for the oldest. Has no effect on the CPU.
     pub(crate) fn add(&self, device: Device) -> Result<(), Error> {
         let Device::Cuda(index) = device else { return Ok(()) };
         let mut copies = self.0.borrow_mut();

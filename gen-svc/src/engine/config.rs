@@ -105,7 +105,7 @@ impl Default for Config {
             media: MediaLimits::default(),
             image_hosts: ImageHosts::default(),
             event_buffer: 64,
-            reader_patience: Duration::from_secs(60),
+            reader_patience: Duration::from_secs(30),
             grammar_trials: None,
         }
     }

@@ -68,7 +68,7 @@ pub(super) fn divide(config: &Config, model: &mut dyn Model) -> Result<u32, Erro
     divide_measured(config, model, &|| GpuMemory::all(config))
 }
 
-/// As the division of a loaded model's memory, with the memory that `measure` returns. None: no GPU computes.
+/// Divides the memory that `measure` returns. None: no GPU computes.
 ///
 /// # Errors
 /// The step, the configured size or a usable context does not fit.
@@ -94,8 +94,8 @@ fn log(config: &Config, blocks: u32, model: &dyn Model) {
     }
 }
 
-/// Returns the blocks for [`MIN_CONTEXT`] tokens. A model with a smaller context needs as many blocks
-/// as that at most.
+/// Returns the blocks for [`MIN_CONTEXT`] tokens. A model with a smaller context needs only the blocks of its
+/// context.
 fn least_blocks(shape: &ModelShape) -> u64 {
     shape.context.min(MIN_CONTEXT).div_ceil(shape.block) as u64
 }

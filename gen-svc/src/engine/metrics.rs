@@ -46,7 +46,7 @@ pub struct Gauges {
     pub rows: SampledRows,
 }
 
-/// Rows of logits, by the place where their token was chosen.
+/// Rows of logits, by the place where their token was chosen, or is given by the prompt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SampledRows {
     /// Where libtorch keeps them.

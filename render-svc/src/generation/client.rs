@@ -31,6 +31,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 const MAX_SILENCE: Duration = Duration::from_millis(2500);
 /// Longest time with unknown events only. A later version of the contract may have more kinds of events.
 const MAX_UNKNOWN: Duration = Duration::from_secs(30);
+/// Time between an event and the request for the next one from which the caller of the task reads slowly.
+const SLOW_READ: Duration = Duration::from_secs(10);
 /// Age of the engine's last step from which the replica is stuck, although its server answers. As
 /// for gen-svc's health: the slowest step of a usable configuration takes a few seconds.
 const MAX_STEP_AGE: Duration = Duration::from_secs(30);
@@ -75,7 +77,7 @@ impl GenerationClient {
         let key = PrefixKey::new(&request.options.cache_salt, request.prompt.prefix());
         let deadline = request.deadline.map(Instant::from_std);
         let mut last = None;
-        while let Some(lease) = self.pool.pick(&request.model, key, &tried, deadline).await {
+        while let Some(lease) = self.pool.pick(&request.model, key, &tried, &left.avoided, deadline).await {
             let call = self.call(convert::request(request, generated, lease.model().id()), deadline);
             let failed = match in_time(MAX_SILENCE, lease.client().generate(call)).await {
                 Some(Ok(response)) => {
@@ -131,16 +133,13 @@ impl Generator for GenerationClient {
         failed: &GenerationCall,
         class: FailureClass,
     ) -> Result<GenerationCall, Error> {
-        let mut left = failed.left.clone();
-        left.add(failed.lease.replica().id(), class);
-        let avoided = self.open(request, generated, left.clone(), left.avoided()).await;
-        match avoided {
-            Err(Error::GenerationUnavailable { .. }) if !left.interrupted.is_empty() => {
-                let excluded = left.excluded.clone();
-                self.open(request, generated, left, excluded).await
-            }
-            opened => opened,
+        let (id, mut left) = (failed.lease.replica().id(), failed.left.clone());
+        left.add(id, class);
+        let mut tried = left.excluded.clone();
+        if class == FailureClass::RetryElsewhere {
+            tried.insert(id);
         }
+        self.open(request, generated, left, tried).await
     }
 }
 
@@ -168,21 +167,21 @@ fn silent() -> GenerationError {
 struct LeftReplicas {
     /// They get no further call of the task.
     excluded: HashSet<u64>,
-    /// They ended its output early, and get a further call only if no other replica accepts it.
-    interrupted: HashSet<u64>,
+    /// They get a further call only if no other replica accepts it.
+    avoided: HashSet<u64>,
 }
 
 impl LeftReplicas {
     fn add(&mut self, replica: u64, class: FailureClass) {
         match class {
-            FailureClass::RetryElsewhere | FailureClass::Faulty => drop(self.excluded.insert(replica)),
-            FailureClass::Interrupted => drop(self.interrupted.insert(replica)),
+            FailureClass::Faulty => drop(self.excluded.insert(replica)),
+            FailureClass::RetryElsewhere | FailureClass::Interrupted => drop(self.avoided.insert(replica)),
             FailureClass::Permanent | FailureClass::ReplicaDown | FailureClass::Stuck => {}
         }
     }
 
-    fn avoided(&self) -> HashSet<u64> {
-        self.excluded.union(&self.interrupted).copied().collect()
+    fn is_empty(&self) -> bool {
+        self.excluded.is_empty() && self.avoided.is_empty()
     }
 }
 
@@ -196,6 +195,7 @@ pub struct GenerationCall {
     output: OutputCheck,
     left: LeftReplicas,
     has_ended_early: bool,
+    is_read_slowly: bool,
     /// The time of the last event that this version of the contract has.
     last_known: Instant,
 }
@@ -216,6 +216,7 @@ impl GenerationCall {
             output,
             left,
             has_ended_early: false,
+            is_read_slowly: false,
             last_known: Instant::now(),
         }
     }
@@ -255,8 +256,11 @@ impl GenerationCall {
             }
             Event::Finished(finished) if self.output.is_early_end(finished) => {
                 self.has_ended_early = true;
-                let reason = finished.reason().as_str_name();
-                self.lease.record_early_end(&unavailable(&format!("the replica ended outputs with {reason}")));
+                // The request may be the cause if it failed elsewhere, and a slow reader may be, too.
+                if self.left.is_empty() && !self.is_read_slowly {
+                    let reason = finished.reason().as_str_name();
+                    self.lease.record_early_end(&unavailable(&format!("the replica ended outputs with {reason}")));
+                }
             }
             _ => self.lease.record_event(),
         }
@@ -266,6 +270,7 @@ impl GenerationCall {
     /// Returns the next event, checked. Skips events that this version of the contract does not have, which
     /// are unset.
     async fn event(&mut self) -> Result<Event, GenerationError> {
+        self.is_read_slowly |= self.last_known.elapsed() > SLOW_READ;
         loop {
             if let Some(event) = self.message().await?.event {
                 self.last_known = Instant::now();

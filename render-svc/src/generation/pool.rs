@@ -68,24 +68,27 @@ impl Pool {
         self.replicas.health_counts()
     }
 
-    /// Leases a replica of the model for a prompt, other than the `tried` ones. Waits for a healthy
-    /// one, but no longer than the configured patience and the deadline. Returns None if none is
-    /// found.
+    /// Leases a replica of the model for a prompt, other than the `tried` ones, and an `avoided` one only if
+    /// there is no other. Waits for a healthy one, but no longer than the configured patience and the
+    /// deadline. Returns None if none is found.
     pub(super) async fn pick(
         &self,
         model: &ModelNames,
         key: PrefixKey,
         tried: &HashSet<u64>,
+        avoided: &HashSet<u64>,
         deadline: Option<Instant>,
     ) -> Option<Lease> {
         let until = Instant::now() + self.patience;
         let until = deadline.map_or(until, |deadline| deadline.min(until));
+        let preferably_not: HashSet<u64> = tried.union(avoided).copied().collect();
         let mut changed = self.replicas.changed().subscribe();
         loop {
             changed.mark_unchanged();
             let replicas = self.replicas.snapshot();
             let serving = serving(&replicas, model);
-            if let Some(lease) = choose(&serving, key, tried) {
+            let preferred = choose(&serving, key, &preferably_not);
+            if let Some(lease) = preferred.or_else(|| choose(&serving, key, tried)) {
                 return Some(lease);
             }
             // If every replica was tried or serves another model, waiting cannot help.

@@ -31,8 +31,10 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_SILENCES: u32 = 2;
 /// Shortest pause between two health checks.
 const MIN_HEALTH_PAUSE: Duration = Duration::from_millis(50);
-/// Times in a row that a replica fails after a successful health check, without a task that succeeds, until it
-/// is ejected.
+/// Bytes of an output that a replica may send ahead. The transport reports half of them together as read. So
+/// a slow reader reports in time, and the replica does not close the connection, which other tasks share.
+const STREAM_WINDOW: u32 = 32 << 10;
+/// Failures in a row, without a successful task between them, after which a replica is ejected.
 const MAX_FAILURES: u32 = 5;
 /// Time within which outputs that a replica ends early count as one failure.
 const EARLY_END_INTERVAL: Duration = Duration::from_secs(1);
@@ -233,7 +235,7 @@ impl Drop for Replica {
 /// Connects without HTTP/2 pings: other servers close connections with many of them. Health checks
 /// find a dead connection.
 fn connect(endpoint: Endpoint) -> Channel {
-    endpoint.connect_timeout(CONNECT_TIMEOUT).connect_lazy()
+    endpoint.connect_timeout(CONNECT_TIMEOUT).initial_stream_window_size(STREAM_WINDOW).connect_lazy()
 }
 
 fn client(channel: &Channel) -> GenerateServiceClient<Traced> {
@@ -400,9 +402,8 @@ impl Lease {
         }
     }
 
-    /// Records that the replica ended an output early. It may do so once, when it drains or because of the
-    /// request. If its outputs end so for a while and none succeeds, it is ejected. Ends within a second of each
-    /// other count once.
+    /// Records that the replica ended an output early, for example because its model failed. A replica that
+    /// drains does so, too: all such ends within a second count as one failure.
     pub(super) fn record_early_end(&self, problem: &Error) {
         let mut counted = self.replica().early_end.lock();
         if counted.is_some_and(|counted| counted.elapsed() < EARLY_END_INTERVAL) {
@@ -415,7 +416,8 @@ impl Lease {
 
     fn count_failure(&self, problem: &Error) {
         let failures = &self.replica().failures;
-        if failures.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_FAILURES {
+        // A replica whose ejection has ended is on probation.
+        if failures.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_FAILURES || self.entry.is_probe {
             failures.store(0, Ordering::Relaxed);
             self.eject(problem);
         }

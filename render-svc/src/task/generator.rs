@@ -109,6 +109,7 @@ pub enum FailureClass {
     ReplicaDown,
     /// The replica does not answer. It is ejected: left out for a while, unless every replica is.
     Stuck,
-    /// The replica broke the contract. It is ejected, and the request is not sent to it again.
+    /// The replica broke the contract, or its model failed. The task does not go to it again. A replica that
+    /// broke the contract is ejected.
     Faulty,
 }

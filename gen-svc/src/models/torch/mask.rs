@@ -40,14 +40,14 @@ impl Mask {
         (is_kept, target): (bool, TorchTarget),
         upload: &mut Upload,
     ) -> Later<Self> {
-        let mut ends = |end: fn(&Range<usize>) -> usize, padding: i64| {
+        let mut bounds = |bound: fn(&Range<usize>) -> usize, padding: i64| {
             let of = |sequence: &Visible| {
-                let own = sequence.of_tokens.iter().map(|seen| end(seen) as i64).collect::<Vec<_>>();
+                let own = sequence.of_tokens.iter().map(|seen| bound(seen) as i64).collect::<Vec<_>>();
                 own.into_iter().chain(std::iter::repeat(padding)).take(tokens).collect::<Vec<_>>()
             };
             upload.add(sequences.iter().flat_map(of))
         };
-        let (starts, ends) = (ends(|seen| seen.start, 0), ends(|seen| seen.end, 1));
+        let (starts, ends) = (bounds(|seen| seen.start, 0), bounds(|seen| seen.end, 1));
         let shape = [sequences.len() as i64, 1, tokens as i64, 1];
         Box::new(move |sent| {
             let (starts, ends) = (sent.get(starts)?.f_view(shape)?, sent.get(ends)?.f_view(shape)?);

@@ -8,7 +8,7 @@ const SCORES: usize = 1 << 24;
 const KEPT_SCORES: usize = 1 << 27;
 /// The most scores of a head in a bucket of several sequences with more than one token.
 const JOINED_SCORES: usize = 1 << 22;
-/// The most numbers of masks that a kind of layers keeps for a step.
+/// Maximum number of mask elements kept for a step, by each kind of layers.
 const MASKS: usize = 1 << 24;
 
 /// The bounds of the workspace of attention in buckets.
@@ -20,7 +20,7 @@ pub struct Workspace {
     pub scores: usize,
     /// The most scores of a head in a bucket of several sequences with more than one token.
     pub joined_scores: usize,
-    /// The most numbers of masks that are kept for a step. Others are computed in each layer.
+    /// Maximum number of mask elements kept for a step. Other masks are computed in each layer.
     pub masks: usize,
     /// True if libtorch keeps the scores of a call, even without a mask.
     pub keeps_scores: bool,

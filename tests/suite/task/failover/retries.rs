@@ -209,7 +209,7 @@ async fn an_output_whose_model_fails_resumes_on_another_replica() {
     let (answer, resumed) = run(vec![fails_after([token(0)]), ending([token(0), token(1)])]).await;
     let answer = answer.expect("an answer");
     assert_eq!((answer.text.as_str(), answer.finish.expect("an end").reason()), ("0 1 ", FinishReason::Length));
-    assert_eq!(resumed, [(Vec::new(), FailureClass::RetryElsewhere)]);
+    assert_eq!(resumed, [(Vec::new(), FailureClass::Faulty)]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
