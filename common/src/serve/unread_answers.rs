@@ -23,8 +23,8 @@ use crate::log_limit::{LogLimit, PEER_INTERVAL};
 
 /// The number of checks of a connection within the patience.
 const CHECKS: u32 = 4;
-/// The maximum size of a part of an answer. A client that reads one within the patience is not cut, if its
-/// HTTP/2 library reports so much at once: most report half of a window together.
+/// The maximum size of a part of an answer. A client that reports one as read within the patience keeps its
+/// connection. Most HTTP/2 libraries report half of a window together.
 const PART_BYTES: usize = 16 << 10;
 
 static LOG_LIMIT: LogLimit = LogLimit::new(PEER_INTERVAL);
