@@ -18,7 +18,7 @@ use crate::call_layer::CallWork;
 #[derive(Debug)]
 pub(super) struct AnswerBytes {
     call: CallBytes,
-    /// None: not of a connection.
+    /// None: nothing tracks the answer, and each part counts alone.
     unsent: Option<Arc<Unsent>>,
 }
 

@@ -77,6 +77,8 @@ pub struct ServeArgs {
     pub max_connections: usize,
 
     /// Seconds for which a client may leave an answer unread. Then its connection is closed
+    ///
+    /// A client that reads at least 16 KiB of the answer within this time keeps its connection.
     #[arg(
         long,
         env = "TANDEM_ANSWER_PATIENCE_SECONDS",
