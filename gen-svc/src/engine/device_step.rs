@@ -244,6 +244,7 @@ impl DeviceStep {
     }
 
     /// Gives each sequence its results. Later steps may have been launched with a sequence that ends.
+    /// Once the device is lost, it is not called again.
     fn distribute(self, outcomes: Vec<Result<Chosen, Error>>, parts: &mut Parts<'_>) -> Result<Finished, Error> {
         let Parts { model, sampler, scheduler, .. } = parts;
         let mut device = RowSampler { model: *model, sampler };
@@ -254,6 +255,9 @@ impl DeviceStep {
             shares.into_iter().map(share).collect();
         let (mut finished, mut lost) = (Finished::default(), Ok(()));
         scheduler.settle(|sequence, state, pool| {
+            if lost.is_err() {
+                return false;
+            }
             let Some((turn, outcomes)) =
                 shares.remove(&sequence.id()).filter(|(turn, _)| sequence.awaits(turn, number))
             else {

@@ -210,6 +210,9 @@ impl EngineThread {
         let mut device = sampler.as_mut().map(|sampler| RowSampler { model: model.as_mut(), sampler });
         let mut lost = Ok(());
         scheduler.remove(|sequence, state| {
+            if lost.is_err() {
+                return false;
+            }
             let (before, was_on_device) = (sequence.known(), sequence.is_late_on_device());
             let ended = sequence.sample_late(state, device.as_mut()).unwrap_or_else(|error| {
                 lost = Err(error);

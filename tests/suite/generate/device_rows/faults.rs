@@ -190,6 +190,20 @@ fn a_device_that_is_lost_while_it_samples_ends_the_engine() {
     }
 }
 
+/// The first step may have one sequence only. Later steps fetch a row of each.
+#[test]
+fn a_lost_device_is_not_called_for_the_other_sequences_of_its_step() {
+    let mut calls = 0;
+    let faulty = Faulty::start(false, move |call, _| {
+        calls += usize::from(call == SamplerCall::Fetch);
+        (calls > 1).then_some(DEVICE_LOST)
+    });
+    let typical = |first| request(first, SamplingOptions { typical_p: Some(0.8), ..sampling() });
+    let (_, ran) = faulty.run((1..5).map(typical).collect());
+    assert_eq!(ran.failed, [SamplerCall::Fetch]);
+    assert_eq!(ran.engine.lifecycle().state(), ServerState::Failed);
+}
+
 /// Returns the rows that an engine samples for a request alone.
 fn rows_of(engine: &Engine, request: GenerateRequest) -> SampledRows {
     let rows = || {
