@@ -64,6 +64,9 @@ pub struct Config {
     pub event_buffer: usize,
     /// The time after which a request is cancelled whose channel stays full.
     pub reader_patience: Duration,
+    /// How long a step waits for the tokens that grammars allow, after the model. The other outputs wait
+    /// as long.
+    pub mask_patience: Duration,
     /// The program gen-svc, which tries costly grammars in another process. None: they are not tried.
     pub grammar_trials: Option<PathBuf>,
 }
@@ -106,6 +109,7 @@ impl Default for Config {
             image_hosts: ImageHosts::default(),
             event_buffer: 64,
             reader_patience: Duration::from_secs(30),
+            mask_patience: Duration::from_millis(10),
             grammar_trials: None,
         }
     }
@@ -130,6 +134,7 @@ impl Config {
             max_shared_prompt_tokens: on_cpu(CPU_SHARED_PROMPT_TOKENS),
             max_priority: self.max_priority,
             overlaps_steps: self.overlap_steps.unwrap_or(!self.devices.is_cpu()),
+            mask_patience: self.mask_patience,
         }
     }
 
@@ -164,6 +169,8 @@ pub struct EngineLimits {
     pub max_priority: i32,
     /// True if a step may be launched before the tokens of the last one are known.
     pub overlaps_steps: bool,
+    /// How long a step waits for the tokens that grammars allow, after the model.
+    pub mask_patience: Duration,
 }
 
 /// A configured device: `cpu`, `cuda` or `cuda:N`.

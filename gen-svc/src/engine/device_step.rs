@@ -20,16 +20,14 @@ use crate::error::Error;
 use crate::models::{DeviceRows, Logits, Model, SequenceChunk};
 use crate::sampling::device::{Chosen, DeviceSampler, Launched, Planned, RowOutcome, RowPlan};
 
-/// How long a step waits for the tokens that grammars allow, after the model. The other outputs wait
-/// as long.
-pub(super) const MASK_WAIT: Duration = Duration::from_millis(10);
-
 /// The parts of the engine that compute steps.
 pub(super) struct Parts<'a> {
     pub(super) model: &'a mut dyn Model,
     pub(super) logits: &'a mut Logits,
     pub(super) sampler: &'a mut DeviceSampler,
     pub(super) scheduler: &'a mut Scheduler,
+    /// How long a step waits for the tokens that grammars allow, after the model.
+    pub(super) mask_patience: Duration,
 }
 
 /// A launched step.
@@ -169,9 +167,9 @@ impl DeviceStep {
 
     /// Waits for masks of grammars.
     fn decide(&mut self, parts: &mut Parts<'_>, counts: &[usize]) {
-        let Parts { sampler, scheduler, .. } = parts;
+        let Parts { sampler, scheduler, mask_patience, .. } = parts;
         let Scheduler { running, requests, .. } = &mut **scheduler;
-        let masks_by = Instant::now() + MASK_WAIT;
+        let masks_by = Instant::now() + *mask_patience;
         let taking_part = running.iter_mut().zip(counts).filter(|(_, count)| **count > 0);
         for ((sequence, _), share) in taking_part.zip(&mut self.shares) {
             sequence.decide(requests.get(sequence.request), &mut share.turn, masks_by, sampler);

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::command::Command;
-use super::device_step::{DeviceStep, Finished, MASK_WAIT, Parts, with_chunks};
+use super::device_step::{DeviceStep, Finished, Parts, with_chunks};
 use super::images::ImageEncoder;
 use super::metrics::{Gauges, SampledRows};
 use super::pace::Pace;
@@ -289,7 +289,7 @@ impl EngineThread {
     /// Gives the sequences of a step their rows. If the step failed, they end.
     fn advance(&mut self, counts: Vec<usize>, computed: Result<Vec<usize>, Error>) {
         let Self { logits, scheduler, sampled, .. } = self;
-        let masks_by = Instant::now() + MASK_WAIT;
+        let masks_by = Instant::now() + self.shared.limits.mask_patience;
         self.rows.host += computed.iter().flatten().map(|rows| *rows as u64).sum::<u64>();
         let (mut rows, mut row_counts) = (logits.rows(), computed.iter().flatten());
         *sampled += advance_each(scheduler, counts, |sequence, state, count, pool| {
@@ -356,9 +356,10 @@ impl EngineThread {
 
     /// Calls `then` with what computes steps on a device.
     fn with_parts<T>(&mut self, then: impl FnOnce(&mut Parts<'_>) -> Result<T, Error>) -> Result<T, Error> {
-        let Self { model, logits, sampler, scheduler, .. } = self;
+        let Self { model, logits, sampler, scheduler, shared, .. } = self;
         let sampler = sampler.as_mut().ok_or(Error::EngineFailed)?;
-        then(&mut Parts { model: model.as_mut(), logits, sampler, scheduler })
+        let mask_patience = shared.limits.mask_patience;
+        then(&mut Parts { model: model.as_mut(), logits, sampler, scheduler, mask_patience })
     }
 
     /// Fails all requests until a stop is requested or all handles are dropped.

@@ -1,6 +1,7 @@
 //! The division of a GPU's memory. The numbers of a GPU are made up here.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser as _};
 use gen_svc::args::{Args, Command};
@@ -99,6 +100,7 @@ const LIMITS: EngineLimits = EngineLimits {
     max_shared_decodes: usize::MAX,
     max_shared_prompt_tokens: usize::MAX,
     overlaps_steps: false,
+    mask_patience: Duration::ZERO,
     max_priority: 0,
 };
 

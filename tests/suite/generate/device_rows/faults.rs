@@ -1,6 +1,7 @@
 //! Failures of the device while it samples, and the rows that are counted by the place of their sampling.
 
 use std::sync::{Mutex, mpsc};
+use std::time::Duration;
 
 use gen_svc::engine::SampledRows;
 use gen_svc::lifecycle::ServerState;
@@ -39,7 +40,8 @@ impl Faulty {
             fault(call, rows).inspect(|_| log.lock().expect("no panic").push(call))
         });
         let (kv_memory, overlap_steps) = (Some(MANY_BLOCKS * BLOCK_BYTES), Some(overlaps));
-        let config = Config { kv_memory, overlap_steps, event_buffer: 1000, ..Config::new(default_model()) };
+        let slow_masks = Config { mask_patience: Duration::ZERO, ..Config::new(default_model()) };
+        let config = Config { kv_memory, overlap_steps, event_buffer: 1000, ..slow_masks };
         let (engine, _) = Engine::start_with(config, move |_| Ok((served_with_all_tokens(), model))).expect("starts");
         Self { engine, go, failed, freed }
     }
@@ -88,10 +90,10 @@ fn outputs(mut events: Receiver<Event>) -> Vec<Output> {
     }
 }
 
-/// Returns a request with several outputs whose masks take longer than a step waits for them: each some
-/// ten milliseconds, and two are computed at once.
+/// Returns a request with several outputs whose masks take longer than a step: each tens of
+/// milliseconds, and two are computed at once.
 fn with_slow_masks() -> GenerateRequest {
-    let names = |of: fn(usize) -> String, between: &str| (0..200).map(of).collect::<Vec<_>>().join(between);
+    let names = |of: fn(usize) -> String, between: &str| (0..300).map(of).collect::<Vec<_>>().join(between);
     let lexemes = names(|i| format!("L{i}: /[a-z]*{}?[a-z ]{{0,{i}}}/", i % 10), "\n");
     let grammar = format!("start: x~200\nx: {}\n{lexemes}", names(|i| format!("L{i}"), " | "));
     let stop = StopOptions { max_new_tokens: Some(4), ..StopOptions::default() };
