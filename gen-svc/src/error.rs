@@ -449,6 +449,18 @@ pub enum Error {
         /// libtorch's error.
         source: Box<Error>,
     },
+    /// The largest image needs more memory than the weights leave.
+    #[error(
+        "the largest image, of {} MiB of pixel values {shape:?}, exceeds the memory that the weights leave \
+         (--max-image-pixels, --max-image-tiles)",
+        shape.iter().product::<usize>() >> 18
+    )]
+    ImageMemory {
+        /// The shape of its pixel values.
+        shape: Vec<usize>,
+        /// libtorch's error.
+        source: Box<Error>,
+    },
     /// A part of the weights needs more memory than its GPU has left for this process.
     #[error("weights need {}: --gpu-memory {share} of each, less the used memory", DeviceNeed::list(needs))]
     GpuMemories {
@@ -553,9 +565,11 @@ impl Error {
             | Self::ProcessorOfOthers { .. }
             | Self::SeveralMmproj { .. }
             | Self::MmprojOfFolder { .. } => Reason::SettingsConflict,
-            Self::Memory { .. } | Self::GpuMemory { .. } | Self::GpuMemories { .. } | Self::StepMemory { .. } => {
-                Reason::MemoryTooSmall
-            }
+            Self::Memory { .. }
+            | Self::GpuMemory { .. }
+            | Self::GpuMemories { .. }
+            | Self::StepMemory { .. }
+            | Self::ImageMemory { .. } => Reason::MemoryTooSmall,
             Self::KvMemory { .. } | Self::GpuKvMemory { .. } => Reason::KvMemoryTooSmall,
             Self::Device { .. } => Reason::DeviceUnavailable,
             Self::Thread(_) => Reason::ThreadFailed,

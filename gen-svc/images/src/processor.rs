@@ -1,7 +1,7 @@
 //! A model's processor.
 
-use std::fmt;
 use std::sync::Arc;
+use std::{fmt, iter};
 
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -186,6 +186,23 @@ impl Processor {
         problem.map_or(Ok(plan), |problem| Err(ImageError::Unfit { width, height, problem }))
     }
 
+    /// Returns a black image with the most pixel values among those of several ratios that the limits
+    /// and the tower allow. None: none is allowed.
+    #[must_use]
+    pub fn largest(&self, limits: &Limits) -> Option<PreparedImage> {
+        let allowed = |pixels: u64| {
+            let limits = Limits { max_pixels: pixels, ..*limits };
+            let plans = limits.largest_sides().filter_map(|[width, height]| self.plan(width, height).ok());
+            let plans = plans.filter(|plan| limits.check_tiles(plan.tiles()).is_ok());
+            plans.max_by_key(|plan| plan.shape.iter().product::<usize>())
+        };
+        // Without a resize, only smaller images may be allowed.
+        let halves = iter::successors(Some(limits.max_pixels), |pixels| Some(pixels / 2).filter(|half| *half > 0));
+        let plan = halves.into_iter().find_map(allowed)?;
+        let bytes = vec![0; plan.shape.iter().product()];
+        Some(PreparedImage { plan, bytes, values: Arc::clone(self.recipe.values()) })
+    }
+
     /// Prepares one image. The result does not depend on other images.
     pub fn prepare_image(&self, image: &RgbImage) -> Result<PreparedImage, ImageError> {
         let plan = self.plan(image.width(), image.height())?;
@@ -265,6 +282,31 @@ mod tests {
             let prepared = processor.prepare_image(&image).expect(name);
             let tokens = prepared.plan.expansion.text.matches(processor.image_token()).count();
             assert_eq!(tokens, prepared.plan.expansion.tokens, "{name}");
+        }
+    }
+
+    /// Sides are rounded to whole patches, so that another ratio may have slightly more.
+    #[test]
+    fn no_allowed_image_is_much_larger_than_the_largest() {
+        let values = |plan: &ImagePlan| plan.shape.iter().product::<usize>();
+        for name in FAMILIES.iter().flat_map(|family| family.processors) {
+            for settings in ["{}", r#"{"do_resize": false}"#] {
+                let files = files(&format!(r#"{{"processor_class": "{name}"}}"#), settings);
+                let Ok(processor) = Processor::new(&files) else { continue };
+                for (max_pixels, max_tiles) in [(3_000_000, 64), (400_000, 7), (1, 1)] {
+                    let limits = Limits { max_pixels, max_tiles, ..Limits::default() };
+                    let largest = processor.largest(&limits).map_or(0, |image| image.bytes.len());
+                    let sides =
+                        (0..12).map(|power| 1 << power).flat_map(|side| [side, side * 3 / 2]).filter(|side| *side > 0);
+                    for width in sides.clone() {
+                        let heights = sides.clone().filter(|height| (width * height) as u64 <= max_pixels);
+                        let plans = heights.filter_map(|height| processor.plan(width, height).ok());
+                        let allowed = plans.filter(|plan| plan.tiles() <= max_tiles).map(|plan| values(&plan));
+                        let most = allowed.max().unwrap_or(0);
+                        assert!(most <= largest + largest / 20, "{name} {settings}, {limits:?}: {most}, {largest}");
+                    }
+                }
+            }
         }
     }
 

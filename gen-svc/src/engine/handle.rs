@@ -23,6 +23,7 @@ use crate::cache::BlockPool;
 use crate::device;
 use crate::error::Error;
 use crate::lifecycle::{Lifecycle, ServerState};
+use crate::media::Vision;
 use crate::models::{DevicePart, LoadedModel};
 use crate::request::{PreparedRequest, ServedModel};
 
@@ -219,7 +220,8 @@ fn build(
     LoadedModel { mut model, tower }: LoadedModel,
 ) -> Result<(Engine, EngineThread), Error> {
     let shape = model.shape();
-    let blocks = memory::divide(config, model.as_mut())?;
+    let tower_of = tower.as_ref().zip(served.vision.as_ref().map(Vision::processor));
+    let blocks = memory::divide(config, model.as_mut(), tower_of)?;
     model.allocate(blocks)?;
     let limit = blocks as usize * shape.block;
     if limit < served.context_length {

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use tandem_images::Processor;
 use tch::Device;
 
 use super::config::Config;
@@ -11,6 +12,7 @@ use super::{backend, warm_up};
 use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::models::decoder::Decoder;
+use crate::models::vision::TorchTower;
 use crate::models::{self, Backend, Costs, Model, ModelShape, Placement};
 use crate::weights::ModelFile;
 
@@ -20,6 +22,9 @@ const DEFAULT_KV_DIVISOR: u64 = 4;
 const DEFAULT_KV_BYTES: u64 = 4 << 30;
 /// The free memory of a device if it is unknown, so that weights fit.
 const UNKNOWN_BYTES: u64 = 1 << 50;
+
+/// A tower, and the preparation of its images.
+type TowerOf<'a> = (&'a TorchTower, &'a Processor);
 
 /// Returns the current memory of the configured GPUs, if they are GPUs.
 type Measure<'a> = &'a dyn Fn() -> Option<Vec<GpuMemory>>;
@@ -58,24 +63,35 @@ fn block_bytes(model: &dyn Model) -> Vec<u64> {
     model.device_parts().iter().map(|part| part.block_bytes).collect()
 }
 
-/// Returns the number of blocks of the KV cache of a loaded model. On a GPU, this is what `--gpu-memory`
-/// leaves after a step of the largest shapes, unless a size is configured. The configured size must fit
-/// too.
+/// Returns the number of blocks of the KV cache of a loaded model, with a tower for its images. On a GPU,
+/// this is what `--gpu-memory` leaves after an image and a step of the largest shapes, unless a size is
+/// configured. The configured size must fit too.
 ///
 /// # Errors
-/// The step, the configured size or a usable context does not fit.
-pub(super) fn divide(config: &Config, model: &mut dyn Model) -> Result<u32, Error> {
-    divide_measured(config, model, &|| GpuMemory::all(config))
+/// The image, the step, the configured size or a usable context does not fit.
+pub(super) fn divide(config: &Config, model: &mut dyn Model, tower: Option<TowerOf<'_>>) -> Result<u32, Error> {
+    divide_measured(config, model, tower, &|| GpuMemory::all(config))
 }
 
 /// Divides the memory that `measure` returns. None: no GPU computes.
 ///
 /// # Errors
-/// The step, the configured size or a usable context does not fit.
-pub fn divide_measured(config: &Config, model: &mut dyn Model, measure: Measure<'_>) -> Result<u32, Error> {
+/// The image, the step, the configured size or a usable context does not fit.
+pub fn divide_measured(
+    config: &Config,
+    model: &mut dyn Model,
+    tower: Option<TowerOf<'_>>,
+    measure: Measure<'_>,
+) -> Result<u32, Error> {
     if measure().is_some() {
+        let largest = |(tower, processor): TowerOf<'_>| {
+            let image = processor.largest(&config.media.image)?;
+            Some(warm_up::half_of_image(tower, &image))
+        };
+        let image = tower.and_then(largest).transpose()?;
         let room = blocks_on(config, model, measure())?;
         warm_up::run(model, config.limits(), room)?;
+        drop(image);
         if let (Some(_), Some(gpus)) = (config.kv_memory, measure()) {
             let bytes = u64::from(room) * model.shape().block_bytes;
             GpuMemory::require_kv(&gpus, &block_bytes(model), bytes)?;

@@ -1,13 +1,15 @@
-//! Steps of the largest shapes, after which libtorch has taken the memory that steps need.
+//! An image and steps of the largest shapes, after which libtorch has taken the memory that they need.
 
 use std::iter::repeat_n;
 
+use tandem_images::PreparedImage;
 use tch::Tensor;
 
 use super::config::EngineLimits;
 use crate::cache::BlockId;
 use crate::device::upload::Upload;
 use crate::error::{DeviceFault, Error};
+use crate::models::vision::{TorchTower, TowerRun};
 use crate::models::{DeviceRows, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
 use crate::sampling::Sampling;
 use crate::sampling::device::{DeviceSampler, Draw, History, RowPlan, TokenPlan};
@@ -19,6 +21,33 @@ const LOGPROBS: usize = 20;
 const FILLED: BlockId = BlockId(0);
 /// The block that all outputs in decode write.
 const DECODED: BlockId = BlockId(1);
+
+/// Computes an image, then the first half of its slices a second time. The result has the memory that an
+/// image takes while a step is computed between two slices.
+///
+/// # Errors
+/// [`Error::ImageMemory`], or another error of libtorch.
+pub fn half_of_image(tower: &TorchTower, image: &PreparedImage) -> Result<TowerRun, Error> {
+    compute_half(tower, image).map_err(|error| match error.device_fault() {
+        Some(DeviceFault::OutOfMemory) => {
+            Error::ImageMemory { shape: image.plan.shape.clone(), source: Box::new(error) }
+        }
+        _ => error,
+    })
+}
+
+fn compute_half(tower: &TorchTower, image: &PreparedImage) -> Result<TowerRun, Error> {
+    let (mut whole, mut slices) = (tower.start(image)?, 1);
+    while whole.advance(tower)?.is_none() {
+        slices += 1;
+    }
+    drop(whole);
+    let mut half = tower.start(image)?;
+    for _ in 0..slices / 2 {
+        half.advance(tower)?;
+    }
+    Ok(half)
+}
 
 /// Runs a step with the last chunk of the longest prompt and a token of every other sequence that may run.
 /// These share the positions of a KV cache of `room` blocks, which is not allocated: sequences have the same

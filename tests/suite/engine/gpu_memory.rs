@@ -163,6 +163,8 @@ fn a_largest_step_without_memory_is_refused_with_the_settings() {
     assert!(error.chain().contains("Tried to allocate 2.00 GiB"), "{}", error.chain());
     let Error::StepMemory { prefill_chunk: 40, max_running: 5, .. } = error else { panic!("{error:?}") };
     error_texts::check("load/step-memory", error);
+    let source = Box::new(Error::NotFinite);
+    error_texts::check("load/image-memory", Error::ImageMemory { shape: vec![1, 65_536, 1176], source });
 }
 
 // ---- the division ----
@@ -198,7 +200,7 @@ fn divide(kv_memory: Option<u64>, [before, after]: [u64; 2]) -> (Result<u32, Err
         let memory = DeviceMemory { free, total: GIB };
         Some(vec![GpuMemory { device: "cuda:0".to_owned(), share: 1.0, memory }])
     };
-    let blocks = divide_memory(&config, &mut OnGpu(model), &measure);
+    let blocks = divide_memory(&config, &mut OnGpu(model), None, &measure);
     let count = steps.lock().expect("no panic").len();
     (blocks, count)
 }

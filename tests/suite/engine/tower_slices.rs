@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use gen_svc::engine::half_of_image;
 use gen_svc::media::read_processor;
+use gen_svc::models::vision::{TorchTower, TowerRun};
 use gen_svc::models::{self, Backend, Features};
 use gen_svc::weights::TorchTarget;
 use tandem_images::{Limits, PreparedCache, PreparedImage};
@@ -13,18 +15,27 @@ use tandem_tests_full::vision_oracle::{self, FOLDERS};
 /// The largest difference of a feature, for sums in another order.
 const TOLERANCE: f32 = 1e-4;
 
-/// Returns the features, and the number of slices.
-fn features(folder: &Path, image: &PreparedImage, patches: usize) -> (Features, usize) {
+fn tower(folder: &Path) -> TorchTower {
     let artifacts = Artifacts::load(folder).expect("artifacts");
     let backend = Backend::Torch(TorchTarget::REFERENCE);
     let file = models::open(&artifacts).expect("weights");
     let loaded = models::load(&file, models::describe(&file).expect("supported"), backend).expect("it loads");
-    let mut tower = loaded.tower.expect("a tower");
+    loaded.tower.expect("a tower")
+}
+
+/// Returns the features, and the number of slices.
+fn features(folder: &Path, image: &PreparedImage, patches: usize) -> (Features, usize) {
+    let mut tower = tower(folder);
     tower.set_slice_patches(patches);
-    let (mut run, mut slices) = (tower.start(image).expect("it starts"), 0);
+    finish(tower.start(image).expect("it starts"), &tower)
+}
+
+/// Computes the slices that are left. Returns the features, and the number of these slices.
+fn finish(mut run: TowerRun, tower: &TorchTower) -> (Features, usize) {
+    let mut slices = 0;
     loop {
         slices += 1;
-        if let Some(features) = run.advance(&tower).expect("it computes") {
+        if let Some(features) = run.advance(tower).expect("it computes") {
             return (features, slices);
         }
     }
@@ -54,6 +65,20 @@ fn check(folder: &Path) {
 fn features_do_not_depend_on_the_slices() {
     for model in ImageModel::all().into_values() {
         check(model.folder().path());
+    }
+}
+
+/// The largest image, computed before the memory of a GPU is divided.
+#[test]
+fn the_largest_image_waits_after_half_of_its_slices() {
+    for (name, model) in ImageModel::all() {
+        let processor = read_processor(model.folder().path()).expect("a processor");
+        let image = processor.largest(&Limits { max_pixels: 40_000, ..Limits::default() }).expect(&name);
+        let tower = tower(model.folder().path());
+        let half = half_of_image(&tower, &image).expect(&name);
+        let (whole, slices) = finish(tower.start(&image).expect(&name), &tower);
+        let (rest, left) = finish(half, &tower);
+        assert_eq!((left, &rest.rows), (slices - slices / 2, &whole.rows), "{name}");
     }
 }
 

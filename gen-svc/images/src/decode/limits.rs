@@ -4,6 +4,11 @@ use crate::error::ImageError;
 
 /// The longest side of an image, as JPEG and GIF have it. A resize needs memory in proportion to a side.
 const MAX_SIDE: u64 = 65_535;
+/// The largest ratio of sides that [`Limits::largest_sides`] returns.
+const MAX_RATIO: u64 = 8;
+/// The sides that it returns are multiples of these. A processor that does not resize takes multiples of
+/// its patches only.
+const UNITS: [u64; 6] = [1, 14, 16, 28, 32, 48];
 
 /// Limits of an image. They are checked before its pixels are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,6 +38,17 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Returns the sides of images of about `max_pixels`, in many ratios.
+    pub(crate) fn largest_sides(&self) -> impl Iterator<Item = [usize; 2]> {
+        let pixels = self.max_pixels.clamp(1, MAX_SIDE * MAX_SIDE);
+        let ratios = (1..=MAX_RATIO).flat_map(|width| (1..=MAX_RATIO).map(move |height| (width, height)));
+        ratios.flat_map(move |(width, height)| {
+            let width = (pixels * width / height).isqrt().clamp(1, MAX_SIDE.min(pixels));
+            let height = (pixels / width).min(MAX_SIDE);
+            UNITS.map(|unit| [width, height].map(|side| (side - side % unit) as usize))
+        })
+    }
+
     /// Checks the tiles of an image.
     pub(crate) fn check_tiles(&self, tiles: usize) -> Result<(), ImageError> {
         if tiles > self.max_tiles { Err(ImageError::Tiles { tiles, limit: self.max_tiles }) } else { Ok(()) }
