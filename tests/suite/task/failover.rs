@@ -392,20 +392,30 @@ impl GenerateService for ScriptedReplica {
     }
 }
 
+/// Serves a replica, and returns its address.
+async fn serve_replica(replica: ScriptedReplica, health: impl Health) -> Uri {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let address = format!("http://{}", listener.local_addr().expect("an address"));
+    let server =
+        Server::builder().add_service(HealthServer::new(health)).add_service(GenerateServiceServer::new(replica));
+    tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+    address.parse().expect("an address")
+}
+
+/// Starts a render service with the replicas at these addresses.
+async fn serve_before(generate: Vec<Uri>) -> (Running, TaskServiceClient<Channel>) {
+    let args = GenerationArgs { generate, ..GenerationArgs::default() };
+    let service = serve_catalog_with_generation(default_catalog(), args, ServeArgs::default()).await;
+    let client = TaskServiceClient::new(service.channel().await);
+    (service, client)
+}
+
 /// Starts a render service with this replica as its only replica.
 async fn serve_with_one_replica(
     replica: ScriptedReplica,
     health: impl Health,
 ) -> (Running, TaskServiceClient<Channel>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let generate = vec![format!("http://{}", listener.local_addr().expect("an address")).parse().expect("an address")];
-    let server =
-        Server::builder().add_service(HealthServer::new(health)).add_service(GenerateServiceServer::new(replica));
-    tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
-    let args = GenerationArgs { generate, ..GenerationArgs::default() };
-    let service = serve_catalog_with_generation(default_catalog(), args, ServeArgs::default()).await;
-    let client = TaskServiceClient::new(service.channel().await);
-    (service, client)
+    serve_before(vec![serve_replica(replica, health).await]).await
 }
 
 /// Health behind a proxy that asks another service on each check. The first services, up to this
@@ -477,6 +487,22 @@ async fn answer_resumes_within_and_after_a_multi_part_token() {
         let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("an answer");
         assert_eq!((answer.text.as_str(), answer.ids.as_slice()), ("a</think>\n\nb", &[10, 11, 12][..]));
     }
+}
+
+/// The second replica plays the output from its start, which is no resumption.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_returns_to_a_replica_once_every_other_one_has_failed_it() {
+    let [first, second, third] = [part("a", &[10]), part("b", &[11]), part("c", &[12])];
+    let interrupted = [vec![first, second.clone()], ended(FinishReason::Cancelled)].concat();
+    let then = [vec![second, third], ended(FinishReason::Length)].concat();
+    let mut replicas = Vec::new();
+    for _ in 0..2 {
+        let replica = ScriptedReplica { then: then.clone(), ..ScriptedReplica::new(Ok(interrupted.clone())) };
+        replicas.push(serve_replica(replica, UnhealthyAtFirst(0.into())).await);
+    }
+    let (_service, client) = serve_before(replicas).await;
+    let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("an answer");
+    assert_eq!((answer.text.as_str(), answer.ids.as_slice()), ("abc", &[10, 11, 12][..]));
 }
 
 #[tokio::test(flavor = "multi_thread")]
