@@ -297,6 +297,15 @@ pub struct EngineArgs {
         value_name = "TILES"
     )]
     pub max_image_tiles: usize,
+    /// Memory in MiB for the prepared images of all requests until their answers end. One caller may have
+    /// three quarters. An image of a million pixels takes some 3 to 7 MiB.
+    #[arg(
+        long,
+        env = "TANDEM_MAX_IMAGE_MEMORY_MIB",
+        default_value_t = (MediaLimits::default().memory_bytes >> 20) as u32,
+        value_name = "MIB"
+    )]
+    pub max_image_memory_mib: u32,
     /// Memory in MiB for prepared images, which later requests reuse.
     #[arg(
         long,
@@ -357,6 +366,7 @@ impl From<EngineArgs> for Config {
                     max_tiles: args.max_image_tiles,
                 },
                 cache_bytes: u64::from(args.image_cache_mib) << 20,
+                memory_bytes: (args.max_image_memory_mib as usize) << 20,
             },
             image_hosts: ImageHosts { origins: args.image_hosts, allow_private: args.allow_private_image_hosts },
             max_priority: args.max_priority,

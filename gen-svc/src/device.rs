@@ -2,7 +2,7 @@
 //! not bind.
 
 pub(crate) mod download;
-mod event;
+pub(crate) mod event;
 pub(crate) mod in_flight;
 pub(crate) mod upload;
 

@@ -47,4 +47,4 @@ pub use metrics::{Gauges, SampledRows};
 pub use progress::RequestProgress;
 pub use shared::{GpuState, QueueSlot};
 pub use step_times::{StepTimes, measure as measure_steps};
-pub use warm_up::{half_of_image, run as warm_up};
+pub use warm_up::{LargestImage, run as warm_up};

@@ -56,6 +56,24 @@ pub enum Error {
         /// Tokens in the context.
         context: usize,
     },
+    /// The images leave no room for output.
+    #[error("images up to this one have {tokens} tokens, context length {context} (prompt and output together)")]
+    ImagesTooLong {
+        /// The path of an image.
+        field: String,
+        /// Tokens of the prepared images. The others are not prepared.
+        tokens: usize,
+        /// Tokens in the context.
+        context: usize,
+    },
+    /// The prepared images of all requests take too much memory.
+    #[error(
+        "prepared images of all requests, or of this caller, take more than {limit_mib} MiB (--max-image-memory-mib)"
+    )]
+    ImageMemoryFull {
+        /// The configured limit, or the part of one caller.
+        limit_mib: usize,
+    },
     /// The prompt has too many bytes for the context, whatever its tokens.
     #[error("prompt has {bytes} bytes, more than {context} tokens can have (the context length)")]
     PromptTooLarge {
@@ -438,14 +456,17 @@ pub enum Error {
     },
     /// A step of the largest shapes needs more memory than the weights leave.
     #[error(
-        "a step of {prefill_chunk} prompt tokens (--prefill-chunk) and {max_running} outputs (--max-running) exceeds \
-         the memory that the weights leave"
+        "a step of {prefill_chunk} prompt tokens (--prefill-chunk) and {max_running} outputs (--max-running){} \
+         exceeds the memory that the weights leave",
+        if *has_image { " beside the largest image (--max-image-pixels, --max-image-tiles)" } else { "" }
     )]
     StepMemory {
         /// The configured tokens.
         prefill_chunk: usize,
         /// The configured outputs.
         max_running: usize,
+        /// True if the model has images.
+        has_image: bool,
         /// libtorch's error.
         source: Box<Error>,
     },
@@ -512,7 +533,9 @@ impl Error {
             Self::ModelNotFound { .. } => Reason::ModelNotFound,
             Self::Invalid { .. } => Reason::InvalidRequest,
             Self::Malformed { .. } => Reason::MalformedMessage,
-            Self::PromptTooLong { .. } | Self::PromptTooLarge { .. } => Reason::PromptTooLong,
+            Self::PromptTooLong { .. } | Self::PromptTooLarge { .. } | Self::ImagesTooLong { .. } => {
+                Reason::PromptTooLong
+            }
             Self::TextTooLong { .. } => Reason::TextTooLong,
             Self::PromptOverLimit { .. } => Reason::PromptOverLimit,
             Self::TokenizerMismatch { .. } => Reason::TokenizerMismatch,
@@ -528,7 +551,7 @@ impl Error {
                 RenderError::ContinueFinalMessage { .. } | RenderError::Input { .. } => Reason::InvalidRequest,
             },
             Self::ControlTokensUnclear => Reason::ControlTokensUnclear,
-            Self::QueueFull { .. } | Self::QueueShareFull { .. } => Reason::QueueFull,
+            Self::QueueFull { .. } | Self::QueueShareFull { .. } | Self::ImageMemoryFull { .. } => Reason::QueueFull,
             Self::GrammarQueueFull { .. } => Reason::GrammarQueueFull,
             Self::Grammar { .. } => Reason::GrammarFailed,
             Self::DeadlineInQueue => Reason::DeadlineInQueue,
@@ -583,9 +606,10 @@ impl Error {
         let reason = self.reason();
         match self {
             Self::Invalid { field, problem } => Failure::new(reason, problem).with_field(field),
-            Self::Image { field, .. } | Self::Fetch { field, .. } | Self::TooManyImages { field, .. } => {
-                Failure::new(reason, self.to_string()).with_field(field)
-            }
+            Self::Image { field, .. }
+            | Self::Fetch { field, .. }
+            | Self::TooManyImages { field, .. }
+            | Self::ImagesTooLong { field, .. } => Failure::new(reason, self.to_string()).with_field(field),
             Self::PromptTooLong { field, .. }
             | Self::PromptTooLarge { field, .. }
             | Self::TextTooLong { field, .. }

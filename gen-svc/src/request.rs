@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use tandem_common::permits::Permit;
+
 use crate::cache::Content;
 use crate::error::Error;
 use crate::grammar::{Compiled, Grammar};
@@ -130,6 +132,8 @@ pub struct PreparedRequest {
     pub cache_salt: Arc<str>,
     /// The caller.
     pub caller: Arc<str>,
+    /// The memory of its images is counted until it is dropped.
+    pub(crate) _image_memory: Option<Permit>,
 }
 
 impl GenerateRequest {
@@ -191,6 +195,8 @@ impl GenerateRequest {
         check(before < limits.max_new_tokens, "resume.generated_tokens", || {
             format!("must be fewer than max_new_tokens, {}, are {before}", limits.max_new_tokens)
         })?;
+        let reserve = |media| model.vision.as_ref().map(|vision| vision.reserve(media, &self.caller));
+        let image_memory = media.as_ref().and_then(reserve).transpose()?;
         let extraction = self.returns.extracted_text.then(|| spec.extraction.clone());
         let spec = spec.resolve(&limits);
         let (prompt, generated) = ids.split_at(ids.len() - before);
@@ -206,6 +212,7 @@ impl GenerateRequest {
             first_output: self.resume.as_ref().map_or(0, |resume| resume.output_index),
             ids: Arc::new(ids),
             media,
+            _image_memory: image_memory,
             returns: self.returns,
             priority: self.priority,
             cache_salt: self.cache_salt.into(),

@@ -6,6 +6,7 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{DefaultHashBuilder, OptionsBuilder, Weighter};
 
 use crate::decode::Limits;
+use crate::decoding::Decoding;
 use crate::error::ImageError;
 use crate::prepared::PreparedImage;
 use crate::processor::Processor;
@@ -23,6 +24,7 @@ type Key = [u8; 32];
 #[derive(Debug)]
 pub struct PreparedCache {
     images: Cache<Key, Arc<PreparedImage>, Weight>,
+    decoding: Decoding,
 }
 
 #[derive(Debug, Clone)]
@@ -46,12 +48,12 @@ impl PreparedCache {
             .build()
             .expect("all options are set");
         let images = Cache::with_options(options, Weight, DefaultHashBuilder::default(), DefaultLifecycle::default());
-        Self { images }
+        Self { images, decoding: Decoding::default() }
     }
 
     /// Decodes and prepares an image, or returns it from the cache, with its digest of
-    /// [`Processor::digest`]. A second call with the same image waits for the first. Errors are not
-    /// kept.
+    /// [`Processor::digest`]. A second call with the same image waits for the first, and a large image for
+    /// other large ones that are being decoded. Errors are not kept.
     pub fn prepare(
         &self,
         processor: &Processor,
@@ -62,7 +64,7 @@ impl PreparedCache {
             return Err(ImageError::Bytes { bytes: bytes.len(), limit: limits.max_bytes });
         }
         let key: Key = processor.digest(bytes);
-        let prepare = || processor.prepare_encoded(bytes, limits).map(Arc::new);
+        let prepare = || processor.prepare_encoded(bytes, limits, &self.decoding).map(Arc::new);
         Ok((self.images.get_or_insert_with(&key, prepare)?, key))
     }
 

@@ -7,6 +7,7 @@
 mod arrange;
 mod cache;
 mod decode;
+mod decoding;
 mod error;
 mod expand;
 mod format;

@@ -1,5 +1,6 @@
 //! A model's processor.
 
+use std::cell::OnceCell;
 use std::sync::Arc;
 use std::{fmt, iter};
 
@@ -7,6 +8,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::decode::{Limits, decode_if};
+use crate::decoding::Decoding;
 use crate::error::{ImageError, ProcessorError};
 use crate::image::RgbImage;
 use crate::prepared::{ImagePlan, PixelBatch, Prepared, PreparedImage};
@@ -186,17 +188,19 @@ impl Processor {
         problem.map_or(Ok(plan), |problem| Err(ImageError::Unfit { width, height, problem }))
     }
 
-    /// Returns a black image with the most pixel values among those of several ratios that the limits
-    /// and the tower allow. None: none is allowed.
+    /// Returns a black image with the most pixel values among those of several ratios that the limits and
+    /// the tower allow, of at most `max_tokens`. None: none is allowed.
     #[must_use]
-    pub fn largest(&self, limits: &Limits) -> Option<PreparedImage> {
+    pub fn largest(&self, limits: &Limits, max_tokens: usize) -> Option<PreparedImage> {
         let allowed = |pixels: u64| {
             let limits = Limits { max_pixels: pixels, ..*limits };
             let plans = limits.largest_sides().filter_map(|[width, height]| self.plan(width, height).ok());
-            let plans = plans.filter(|plan| limits.check_tiles(plan.tiles()).is_ok());
+            let fits =
+                |plan: &ImagePlan| plan.expansion.tokens <= max_tokens && limits.check_tiles(plan.tiles()).is_ok();
+            let plans = plans.filter(fits);
             plans.max_by_key(|plan| plan.shape.iter().product::<usize>())
         };
-        // Without a resize, only smaller images may be allowed.
+        // Only smaller images may be allowed: without a resize, or in a short context.
         let halves = iter::successors(Some(limits.max_pixels), |pixels| Some(pixels / 2).filter(|half| *half > 0));
         let plan = halves.into_iter().find_map(allowed)?;
         let bytes = vec![0; plan.shape.iter().product()];
@@ -212,10 +216,21 @@ impl Processor {
     }
 
     /// Decodes and prepares one image. Its tiles are counted before its pixels are decoded.
-    pub(crate) fn prepare_encoded(&self, bytes: &[u8], limits: &Limits) -> Result<PreparedImage, ImageError> {
+    pub(crate) fn prepare_encoded(
+        &self,
+        bytes: &[u8],
+        limits: &Limits,
+        decoding: &Decoding,
+    ) -> Result<PreparedImage, ImageError> {
+        let share = OnceCell::new();
         let fits = |width, height| limits.check_tiles(self.plan(width, height)?.tiles());
         let fits_turned = |width, height| fits(width, height).or_else(|error| fits(height, width).map_err(|_| error));
-        let image = decode_if(bytes, limits, &fits_turned)?;
+        let starts = |width: usize, height: usize| {
+            fits_turned(width, height)?;
+            share.get_or_init(|| decoding.start(width as u64 * height as u64));
+            Ok(())
+        };
+        let image = decode_if(bytes, limits, &starts)?;
         fits(image.width(), image.height())?;
         self.prepare_image(&image)
     }
@@ -295,7 +310,7 @@ mod tests {
                 let Ok(processor) = Processor::new(&files) else { continue };
                 for (max_pixels, max_tiles) in [(3_000_000, 64), (400_000, 7), (1, 1)] {
                     let limits = Limits { max_pixels, max_tiles, ..Limits::default() };
-                    let largest = processor.largest(&limits).map_or(0, |image| image.bytes.len());
+                    let largest = processor.largest(&limits, usize::MAX).map_or(0, |image| image.bytes.len());
                     let sides =
                         (0..12).map(|power| 1 << power).flat_map(|side| [side, side * 3 / 2]).filter(|side| *side > 0);
                     for width in sides.clone() {

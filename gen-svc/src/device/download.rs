@@ -19,11 +19,7 @@ impl Download {
     pub(crate) fn start(numbers: &Tensor) -> Result<Self, Error> {
         // libtorch copies to pinned memory then.
         let on_host = numbers.f_to_device_(Device::Cpu, Kind::Double, true, false)?;
-        let copied = match numbers.device() {
-            Device::Cuda(index) => Some(Event::record(index)?),
-            _ => None,
-        };
-        Ok(Self { numbers: on_host, copied })
+        Ok(Self { numbers: on_host, copied: Event::record(numbers.device())? })
     }
 
     /// Waits for the copy, and returns the numbers.

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::NonNull;
 
-use tch::TchError;
+use tch::{Device, TchError};
 
 use crate::error::Error;
 
@@ -19,25 +19,27 @@ unsafe extern "C" {
 
 /// A place among the calls of a GPU.
 #[derive(Debug)]
-pub(super) struct Event(NonNull<c_void>);
+pub(crate) struct Event(NonNull<c_void>);
 
 #[allow(unsafe_code)]
 // SAFETY: an event can be waited for and destroyed on any thread.
 unsafe impl Send for Event {}
 
 impl Event {
-    /// Creates an event behind all calls so far.
-    pub(super) fn record(device: usize) -> Result<Self, Error> {
+    /// Creates an event behind all calls so far. Returns None on the CPU, which ends a call before the next
+    /// one.
+    pub(crate) fn record(device: Device) -> Result<Option<Self>, Error> {
+        let Device::Cuda(device) = device else { return Ok(None) };
         let mut problem = [0_u8; PROBLEM_BYTES];
         let device = c_int::try_from(device).unwrap_or_default();
         #[allow(unsafe_code)]
         // SAFETY: the function writes at most as many bytes as it is given, and catches exceptions.
         let event = unsafe { tandem_cuda_record(device, problem.as_mut_ptr().cast(), PROBLEM_BYTES as c_int) };
-        NonNull::new(event).map(Self).ok_or_else(|| failed(&problem))
+        NonNull::new(event).map(|event| Some(Self(event))).ok_or_else(|| failed(&problem))
     }
 
     /// Waits until the device reaches the event.
-    pub(super) fn wait(self) -> Result<(), Error> {
+    pub(crate) fn wait(self) -> Result<(), Error> {
         let mut problem = [0_u8; PROBLEM_BYTES];
         #[allow(unsafe_code)]
         // SAFETY: the event exists until it is dropped, the function writes at most as many bytes as it is

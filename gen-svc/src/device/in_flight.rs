@@ -18,9 +18,8 @@ pub(crate) struct InFlight(RefCell<VecDeque<Event>>);
 impl InFlight {
     /// Adds a copy that was started. If there are too many, waits for the oldest. Has no effect on the CPU.
     pub(crate) fn add(&self, device: Device) -> Result<(), Error> {
-        let Device::Cuda(index) = device else { return Ok(()) };
         let mut copies = self.0.borrow_mut();
-        copies.push_back(Event::record(index)?);
+        copies.extend(Event::record(device)?);
         if copies.len() > MOST { copies.pop_front().map_or(Ok(()), Event::wait) } else { Ok(()) }
     }
 }

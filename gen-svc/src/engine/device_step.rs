@@ -15,6 +15,7 @@ use super::row_sampler::{RowSampler, is_lost, is_out_of_memory};
 use super::schedule::Scheduler;
 use super::sequence::on_device::Turn;
 use super::sequence::{Sequence, SequenceId};
+use crate::device::event::Event;
 use crate::device::upload::Upload;
 use crate::error::Error;
 use crate::models::{DeviceRows, Logits, Model, SequenceChunk};
@@ -42,6 +43,8 @@ pub(super) struct DeviceStep {
     rows: Option<Tensor>,
     /// `None`: the device chooses no token.
     launched: Option<Launched>,
+    /// The end of a step of which the device chooses no token. `None` on the CPU too.
+    end: Option<Event>,
 }
 
 /// The share of one sequence.
@@ -82,6 +85,7 @@ impl DeviceStep {
             shares: shares(parts, counts),
             rows: None,
             launched: None,
+            end: None,
         };
         let mut upload = Upload::default();
         let planned = if step.is_late() { None } else { step.plan(parts, counts, &mut upload) };
@@ -90,6 +94,9 @@ impl DeviceStep {
         if let Some(rows) = parts.logits.take_from_device() {
             step.launched = step.sample(parts, counts, planned, &rows, last.is_none())?;
             step.rows = Some(rows.rows);
+        }
+        if let (None, Some(device)) = (&step.launched, parts.model.rows_device()) {
+            step.end = Event::record(device)?;
         }
         step.record(parts.scheduler, counts);
         Ok(step)
@@ -206,6 +213,7 @@ impl DeviceStep {
 
     /// Waits for the results. Rows that the device could not decide at first are decided now.
     fn outcomes(&mut self, parts: &mut Parts<'_>) -> Result<Vec<Result<Chosen, Error>>, Error> {
+        self.end.take().map_or(Ok(()), Event::wait)?;
         let outcomes = self.launched.take().map_or(Ok(Vec::new()), Launched::finish)?;
         let undecided = self.undecided(&outcomes, parts);
         let mut outcomes: Vec<_> = outcomes.into_iter().map(RowOutcome::chosen).collect();

@@ -23,7 +23,6 @@ use crate::cache::BlockPool;
 use crate::device;
 use crate::error::Error;
 use crate::lifecycle::{Lifecycle, ServerState};
-use crate::media::Vision;
 use crate::models::{DevicePart, LoadedModel};
 use crate::request::{PreparedRequest, ServedModel};
 
@@ -220,7 +219,7 @@ fn build(
     LoadedModel { mut model, tower }: LoadedModel,
 ) -> Result<(Engine, EngineThread), Error> {
     let shape = model.shape();
-    let tower_of = tower.as_ref().zip(served.vision.as_ref().map(Vision::processor));
+    let tower_of = tower.as_ref().zip(served.vision.as_ref());
     let blocks = memory::divide(config, model.as_mut(), tower_of)?;
     model.allocate(blocks)?;
     let limit = blocks as usize * shape.block;

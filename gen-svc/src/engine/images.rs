@@ -90,7 +90,10 @@ impl ImageEncoder {
             None => Current { digest: wanted.digest, run: tower.start(&wanted.image)? },
         };
         let tokens = run.slice_tokens();
-        match run.advance(tower)? {
+        let features = run.advance(tower)?;
+        // A GPU computes later. The time of the slice ends here.
+        tower.wait()?;
+        match features {
             Some(features) => self.kept.insert(digest, Arc::new(features)),
             None => self.current = Some(Current { digest, run }),
         }

@@ -3,14 +3,15 @@
 use std::fs;
 use std::path::Path;
 
-use tandem_images::Processor;
 use tch::Device;
 
+use super::backend;
 use super::config::Config;
 use super::gpu_memory::{GpuMemory, KvDemand, MIN_CONTEXT};
-use super::{backend, warm_up};
+use super::warm_up::{self, LargestImage};
 use crate::device::DeviceMemory;
 use crate::error::Error;
+use crate::media::Vision;
 use crate::models::decoder::Decoder;
 use crate::models::vision::TorchTower;
 use crate::models::{self, Backend, Costs, Model, ModelShape, Placement};
@@ -24,7 +25,7 @@ const DEFAULT_KV_BYTES: u64 = 4 << 30;
 const UNKNOWN_BYTES: u64 = 1 << 50;
 
 /// A tower, and the preparation of its images.
-type TowerOf<'a> = (&'a TorchTower, &'a Processor);
+type TowerOf<'a> = (&'a TorchTower, &'a Vision);
 
 /// Returns the current memory of the configured GPUs, if they are GPUs.
 type Measure<'a> = &'a dyn Fn() -> Option<Vec<GpuMemory>>;
@@ -84,13 +85,13 @@ pub fn divide_measured(
     measure: Measure<'_>,
 ) -> Result<u32, Error> {
     if measure().is_some() {
-        let largest = |(tower, processor): TowerOf<'_>| {
-            let image = processor.largest(&config.media.image)?;
-            Some(warm_up::half_of_image(tower, &image))
-        };
-        let image = tower.and_then(largest).transpose()?;
-        let room = blocks_on(config, model, measure())?;
-        warm_up::run(model, config.limits(), room)?;
+        model.free_cache(); // of the load
+        let image = tower.and_then(|tower| largest_image(tower, model)).transpose()?;
+        let room = blocks_on(config, model, measure()).map_err(|error| match &image {
+            Some(image) => image.too_large(error),
+            None => error,
+        })?;
+        warm_up::run(model, image.as_ref(), config.limits(), room)?;
         drop(image);
         if let (Some(_), Some(gpus)) = (config.kv_memory, measure()) {
             let bytes = u64::from(room) * model.shape().block_bytes;
@@ -100,6 +101,12 @@ pub fn divide_measured(
         log(config, blocks_on(config, model, measure())?, model);
     }
     blocks_on(config, model, measure())
+}
+
+/// Computes the largest image that a prompt may have.
+fn largest_image((tower, vision): TowerOf<'_>, model: &dyn Model) -> Option<Result<LargestImage, Error>> {
+    let image = vision.largest_image(model.shape().context)?;
+    Some(LargestImage::compute(tower, &image, vision.has_mutual_images()))
 }
 
 fn log(config: &Config, blocks: u32, model: &dyn Model) {

@@ -10,7 +10,7 @@ use crate::cache::BlockId;
 use crate::device::upload::Upload;
 use crate::error::{DeviceFault, Error};
 use crate::models::vision::{TorchTower, TowerRun};
-use crate::models::{DeviceRows, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
+use crate::models::{DeviceRows, Features, ImageRows, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
 use crate::sampling::Sampling;
 use crate::sampling::device::{DeviceSampler, Draw, History, RowPlan, TokenPlan};
 
@@ -22,62 +22,113 @@ const FILLED: BlockId = BlockId(0);
 /// The block that all outputs in decode write.
 const DECODED: BlockId = BlockId(1);
 
-/// Computes an image, then the first half of its slices a second time. The result has the memory that an
-/// image takes while a step is computed between two slices.
-///
-/// # Errors
-/// [`Error::ImageMemory`], or another error of libtorch.
-pub fn half_of_image(tower: &TorchTower, image: &PreparedImage) -> Result<TowerRun, Error> {
-    compute_half(tower, image).map_err(|error| match error.device_fault() {
-        Some(DeviceFault::OutOfMemory) => {
-            Error::ImageMemory { shape: image.plan.shape.clone(), source: Box::new(error) }
-        }
-        _ => error,
-    })
+/// The largest image of a model.
+#[derive(Debug)]
+pub struct LargestImage {
+    /// The shape of its pixel values.
+    shape: Vec<usize>,
+    features: Features,
+    /// The image a second time, where it holds the most memory between two slices.
+    _held: TowerRun,
+    /// True if its tokens attend to each other, so that a step has all of them.
+    is_mutual: bool,
 }
 
-fn compute_half(tower: &TorchTower, image: &PreparedImage) -> Result<TowerRun, Error> {
-    let (mut whole, mut slices) = (tower.start(image)?, 1);
-    while whole.advance(tower)?.is_none() {
+impl LargestImage {
+    /// Computes an image, then a part of its slices a second time. The result has the memory that the image
+    /// takes while a step is computed between two slices.
+    ///
+    /// # Errors
+    /// [`Error::ImageMemory`], or another error of libtorch.
+    pub fn compute(tower: &TorchTower, image: &PreparedImage, is_mutual: bool) -> Result<Self, Error> {
+        let shape = image.plan.shape.clone();
+        let computed = most_held(tower, image);
+        let (features, held) = computed.map_err(|error| match error.device_fault() {
+            Some(DeviceFault::OutOfMemory) => too_large(&shape, error),
+            _ => error,
+        })?;
+        Ok(Self { shape, features, _held: held, is_mutual })
+    }
+
+    /// Returns the error for an image beside which too little memory is left.
+    pub(super) fn too_large(&self, error: Error) -> Error {
+        too_large(&self.shape, error)
+    }
+
+    /// Returns the tokens of a step with the image.
+    fn tokens(&self, prefill_chunk: usize) -> usize {
+        if self.is_mutual { prefill_chunk.max(self.features.count()) } else { prefill_chunk }
+    }
+
+    /// Returns the rows of the image at the start of a chunk of `count` tokens after `past` others.
+    fn rows(&self, past: usize, count: usize) -> ImageRows<'_> {
+        let rows = 0..self.features.count().min(count);
+        let block = past..past + rows.end;
+        ImageRows { start: 0, rows: self.features.rows(rows.clone()), deep: self.features.deep(rows), block }
+    }
+}
+
+fn too_large(shape: &[usize], error: Error) -> Error {
+    Error::ImageMemory { shape: shape.to_vec(), source: Box::new(error) }
+}
+
+/// Computes the features of an image. Returns them, and the image after the slice with the most memory.
+fn most_held(tower: &TorchTower, image: &PreparedImage) -> Result<(Features, TowerRun), Error> {
+    let mut run = tower.start(image)?;
+    let (mut most, mut slice, mut slices) = (0, 0, 0);
+    let features = loop {
+        if let Some(features) = run.advance(tower)? {
+            break features;
+        }
         slices += 1;
+        if run.held_bytes() > most {
+            (most, slice) = (run.held_bytes(), slices);
+        }
+    };
+    drop(run);
+    let mut held = tower.start(image)?;
+    for _ in 0..slice {
+        held.advance(tower)?;
     }
-    drop(whole);
-    let mut half = tower.start(image)?;
-    for _ in 0..slices / 2 {
-        half.advance(tower)?;
-    }
-    Ok(half)
+    Ok((features, held))
 }
 
 /// Runs a step with the last chunk of the longest prompt and a token of every other sequence that may run.
-/// These share the positions of a KV cache of `room` blocks, which is not allocated: sequences have the same
-/// few blocks again and again. If steps overlap, runs two: the rows of logits of a step are kept while the
-/// next one is computed.
+/// The chunk starts with the image, if there is one. The sequences share the positions of a KV cache of
+/// `room` blocks, which is not allocated: they have the same few blocks again and again. If steps overlap,
+/// runs two: the rows of logits of a step are kept while the next one is computed.
 ///
 /// # Errors
 /// [`Error::StepMemory`], or another error of the backend.
-pub fn run(model: &mut dyn Model, limits: EngineLimits, room: u32) -> Result<(), Error> {
-    largest_steps(model, limits, room).map_err(|error| match error.device_fault() {
+pub fn run(model: &mut dyn Model, image: Option<&LargestImage>, limits: EngineLimits, room: u32) -> Result<(), Error> {
+    largest_steps(model, image, limits, room).map_err(|error| match error.device_fault() {
         Some(DeviceFault::OutOfMemory) => {
             let EngineLimits { prefill_chunk, max_running, .. } = limits;
-            Error::StepMemory { prefill_chunk, max_running, source: Box::new(error) }
+            Error::StepMemory { prefill_chunk, max_running, has_image: image.is_some(), source: Box::new(error) }
         }
         _ => error,
     })
 }
 
-fn largest_steps(model: &mut dyn Model, limits: EngineLimits, room: u32) -> Result<(), Error> {
+fn largest_steps(
+    model: &mut dyn Model,
+    image: Option<&LargestImage>,
+    limits: EngineLimits,
+    room: u32,
+) -> Result<(), Error> {
     let ModelShape { vocabulary, context, block, .. } = model.shape();
     let longest = context.min(room as usize * block).max(1);
-    let tokens = vec![0; limits.prefill_chunk.min(longest)];
+    let count = image.map_or(limits.prefill_chunk, |image| image.tokens(limits.prefill_chunk));
+    let tokens = vec![0; count.min(longest)];
     let own = tokens.len().div_ceil(block) as u32;
     let decodes = limits.max_running.min(limits.max_decodes).saturating_sub(1);
     let each = (room as usize / decodes.max(1)).min(context / block).saturating_sub(1);
     let of_decode: Vec<BlockId> = repeat_n(FILLED, each).chain([DECODED]).collect();
     let before = (longest - tokens.len()) / block;
     let of_prompt: Vec<BlockId> = repeat_n(FILLED, before).chain((0..own).map(|i| BlockId(2 + i))).collect();
+    let images: Vec<_> = image.iter().map(|image| image.rows(before * block, tokens.len())).collect();
     let mut chunks = vec![chunk(&tokens[..1], each * block, &of_decode); decodes];
-    chunks.push(chunk(&tokens, before * block, &of_prompt));
+    chunks.push(SequenceChunk { images: &images, ..chunk(&tokens, before * block, &of_prompt) });
     model.allocate(2 + own)?;
     step(model, &[chunk(&vec![0; block.min(longest)], 0, &[FILLED])], vocabulary)?;
     let _kept = limits.overlaps_steps.then(|| step(model, &chunks, vocabulary)).transpose()?;

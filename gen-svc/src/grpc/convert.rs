@@ -401,7 +401,7 @@ impl From<Timings> for pb::Timings {
 
 impl From<MediaLimits> for pb::MediaLimits {
     fn from(limits: MediaLimits) -> Self {
-        let MediaLimits { images, image, cache_bytes: _ } = limits;
+        let MediaLimits { images, image, cache_bytes: _, memory_bytes: _ } = limits;
         Self {
             max_images: count(images),
             max_image_bytes: image.max_bytes as u64,

@@ -11,10 +11,12 @@ pub struct MediaLimits {
     pub image: ImageLimits,
     /// The bytes of prepared images that are kept for later requests.
     pub cache_bytes: u64,
+    /// The bytes of prepared images of all requests.
+    pub memory_bytes: usize,
 }
 
 impl Default for MediaLimits {
     fn default() -> Self {
-        Self { images: 64, image: ImageLimits::default(), cache_bytes: 256 << 20 }
+        Self { images: 64, image: ImageLimits::default(), cache_bytes: 256 << 20, memory_bytes: 1 << 30 }
     }
 }

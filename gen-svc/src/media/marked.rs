@@ -75,12 +75,19 @@ impl Marked {
 }
 
 impl Vision {
-    /// Returns the prompt of a text or of ids with markers.
+    /// Returns the prompt of a text or of ids with markers. The images must have fewer tokens than the
+    /// context.
     ///
     /// # Errors
     /// A file is invalid or over a limit, an offset is not that of a marker, or the model's expansion
     /// has tokens of text.
-    pub fn marked(&self, prompt: Marked, media: Vec<MediaFile>, tokenizer: &Tokenizer) -> Result<MediaPrompt, Error> {
+    pub fn marked(
+        &self,
+        prompt: Marked,
+        media: Vec<MediaFile>,
+        tokenizer: &Tokenizer,
+        context: usize,
+    ) -> Result<MediaPrompt, Error> {
         if media.len() > self.limits.images {
             return Err(Error::TooManyImages {
                 field: format!("media[{}]", self.limits.images),
@@ -89,7 +96,7 @@ impl Vision {
         }
         let offsets: Vec<usize> = media.iter().map(|file| file.offset).collect();
         let encoded = media.into_iter().enumerate().map(|(i, file)| file.encoded(i));
-        let images = self.prepare(&encoded.collect::<Result<Vec<_>, _>>()?)?;
+        let images = self.prepare(&encoded.collect::<Result<Vec<_>, _>>()?, context)?;
         let parts = match prompt {
             Marked::Text(text) => self.parts_of_text(&text, &offsets, tokenizer)?,
             Marked::TokenIds(ids) => self.parts_of_ids(&ids, &offsets)?,

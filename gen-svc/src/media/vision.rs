@@ -2,9 +2,11 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 
 use serde_json::{Map, Value};
+use tandem_common::permits::{Exhausted, Permit, Permits};
 use tandem_images::{Files, ImageError, PreparedCache, PreparedImage, Processor, expand_outside};
 use tandem_model_files::artifacts::{Artifacts, read_object};
 use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions, Tokenizer};
@@ -43,6 +45,7 @@ pub struct Vision {
     pub(super) attention: ImageAttention,
     pub(super) limits: MediaLimits,
     cache: PreparedCache,
+    memory: Permits,
     fetcher: Option<Fetcher>,
 }
 
@@ -77,6 +80,7 @@ impl Vision {
             control_tokens: ControlTokens::new(&tokenizer, source, processor.placeholder())?,
             special_tokens: named.map(|(name, text)| (name.clone(), text.clone().into())).collect(),
             cache: PreparedCache::new(limits.cache_bytes),
+            memory: Permits::new(limits.memory_bytes),
             fetcher: Fetcher::new(hosts, limits.image.max_bytes),
             processor,
             image_token,
@@ -89,6 +93,19 @@ impl Vision {
     #[must_use]
     pub fn processor(&self) -> &Processor {
         &self.processor
+    }
+
+    /// Returns an image with the most pixel values that a request may have, in a context of this many
+    /// tokens. None: every image is refused.
+    #[must_use]
+    pub fn largest_image(&self, context: usize) -> Option<PreparedImage> {
+        self.processor.largest(&self.limits.image, context)
+    }
+
+    /// Returns true if the tokens of an image attend to each other in both directions.
+    #[must_use]
+    pub fn has_mutual_images(&self) -> bool {
+        self.attention.is_mutual
     }
 
     /// Returns the limits of a request's images.
@@ -106,6 +123,21 @@ impl Vision {
     /// Returns true if [`fetch_images`](Self::fetch_images) would fetch an image.
     pub fn must_fetch(&self, images: &[ImageUrl<'_>]) -> bool {
         self.fetcher.is_some() && !images.is_empty()
+    }
+
+    /// Counts the memory of a prompt's images until the result is dropped.
+    ///
+    /// # Errors
+    /// [`Error::ImageMemoryFull`].
+    pub fn reserve(&self, media: &PromptMedia, caller: &Arc<str>) -> Result<Permit, Error> {
+        let bytes = media.images.iter().map(|image| image.plan.shape.iter().product::<usize>()).sum();
+        self.memory.acquire_many(caller, bytes).map_err(|exhausted| {
+            let limit = match exhausted {
+                Exhausted::All => self.memory.limit(),
+                Exhausted::OfCaller => self.memory.limit_per_caller(),
+            };
+            Error::ImageMemoryFull { limit_mib: limit >> 20 }
+        })
     }
 
     /// Replaces the URLs of images by their data. Does nothing if no host is allowed. Blocks, for at
@@ -129,13 +161,13 @@ impl Vision {
         Ok(())
     }
 
-    /// Returns the prompt of messages.
+    /// Returns the prompt of messages. Their images must have fewer tokens than the context.
     ///
     /// # Errors
     /// A message or an image is invalid or over a limit, or the template fails.
-    pub fn prompt(&self, messages: HfMessages, tokenizer: &Tokenizer) -> Result<MediaPrompt, Error> {
+    pub fn prompt(&self, messages: HfMessages, tokenizer: &Tokenizer, context: usize) -> Result<MediaPrompt, Error> {
         let (messages, encoded) = messages.take_images(self.limits.images)?;
-        let images = self.prepare(&encoded)?;
+        let images = self.prepare(&encoded, context)?;
         let text = self.render(&messages, None)?;
         let literal = match messages.literal_control_tokens {
             false => Vec::new(),
@@ -178,14 +210,26 @@ impl Vision {
     }
 
     /// Decodes and prepares images on as many threads as there are cores. Ends before the next image
-    /// once the caller has gone.
-    pub(super) fn prepare(&self, encoded: &[Encoded]) -> Result<Vec<(Arc<PreparedImage>, Digest)>, Error> {
+    /// once the caller has gone, or the images have as many tokens as the context.
+    pub(super) fn prepare(
+        &self,
+        encoded: &[Encoded],
+        context: usize,
+    ) -> Result<Vec<(Arc<PreparedImage>, Digest)>, Error> {
+        let tokens = AtomicUsize::new(0);
         let cores = available_parallelism().map_or(1, usize::from);
         let share = encoded.len().div_ceil(cores).max(1);
         let prepare = |image: &Encoded| {
             CancelScope::check().map_err(Error::Tokenize)?;
             let prepared = self.cache.prepare(&self.processor, &image.bytes, &self.limits.image);
-            prepared.map_err(|source| image_error(image.field.clone(), source))
+            let prepared = prepared.map_err(|source| image_error(image.field.clone(), source))?;
+            let own = prepared.0.plan.expansion.tokens;
+            match tokens.fetch_add(own, Ordering::Relaxed) + own {
+                tokens if tokens >= context => {
+                    Err(Error::ImagesTooLong { field: image.field.clone(), tokens, context })
+                }
+                _ => Ok(prepared),
+            }
         };
         if encoded.len() == 1 {
             return encoded.iter().map(prepare).collect();

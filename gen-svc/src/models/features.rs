@@ -14,6 +14,12 @@ pub struct Features {
 }
 
 impl Features {
+    /// Returns the number of rows.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.rows.len() / self.width.max(1)
+    }
+
     /// Returns some rows.
     #[must_use]
     pub fn rows(&self, rows: Range<usize>) -> &[f32] {

@@ -65,12 +65,12 @@ impl Input {
             Self::Text(text) => model.tokenizer.encode(&text, false).map_err(|error| Error::encode(field, error))?,
             Self::TokenIds(ids) => ids,
             Self::WithMedia(prompt, files) => {
-                let prompt = vision(model)?.marked(prompt, files, &model.tokenizer)?;
+                let prompt = vision(model)?.marked(prompt, files, &model.tokenizer, model.context_length)?;
                 images = Some(prompt.media);
                 prompt.ids
             }
             Self::HfMessages(messages) => {
-                let prompt = vision(model)?.prompt(*messages, &model.tokenizer)?;
+                let prompt = vision(model)?.prompt(*messages, &model.tokenizer, model.context_length)?;
                 images = Some(prompt.media);
                 prompt.ids
             }

@@ -276,6 +276,17 @@ fn sharded_and_half_precision_files_give_the_same_logits() {
     }
 }
 
+/// f16 has 11 bits, and a smaller range.
+#[test]
+fn f16_logits_stay_near_f32_logits() {
+    for case in CASES.iter() {
+        let backend = Backend::Torch(TorchTarget { dtype: Kind::Half, ..TorchTarget::REFERENCE });
+        let tolerance = if case.name.starts_with("gemma4") { 0.1 } else { 0.05 };
+        let setup = Setup { backend, ..TORCH };
+        assert_near(case, case.whole(&case.config, "F32").path(), setup, tolerance, "computed in f16");
+    }
+}
+
 /// bf16 has 8 bits: some layers move a logit by a few hundredths. Gemma 4 does not scale attention
 /// scores: transformers' own bf16 logits of these models differ by up to 0.28 from its f32 logits.
 #[test]

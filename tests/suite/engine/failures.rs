@@ -160,6 +160,8 @@ fn faults_of_the_device_are_recognized_in_the_first_line() {
         ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", Some(OutOfMemory)),
         ("CUDA driver error: out of memory", Some(OutOfMemory)),
         (DEVICE_LOST, Some(Lost)),
+        ("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`", Some(OutOfMemory)),
+        ("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED", None),
         ("CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx(..)`", Some(Lost)),
         ("CUDA error: device-side assert triggered", Some(Lost)),
         ("Expected all tensors to be on the same device, but found cuda:0 and cpu!", None),

@@ -1,5 +1,6 @@
 //! The division of a GPU's memory. The numbers of a GPU are made up here.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -7,15 +8,19 @@ use clap::{CommandFactory as _, Parser as _};
 use gen_svc::args::{Args, Command};
 use gen_svc::cache::{BLOCK, Usage};
 use gen_svc::device::DeviceMemory;
-use gen_svc::engine::{Config, EngineLimits, GpuMemory, GpuState, divide_memory, warm_up};
+use gen_svc::engine::{Config, EngineLimits, GpuMemory, GpuState, LargestImage, divide_memory, warm_up};
 use gen_svc::error::Error;
+use gen_svc::media::{ImageAttention, ImageHosts, MediaLimits, Vision, read_processor};
+use gen_svc::models::vision::TorchTower;
 use gen_svc::models::{self, Backend, DevicePart, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
 use gen_svc::weights::TorchTarget;
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::status::Reason;
+use tandem_images::Limits;
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::{default_model, error_texts};
 use tandem_tests_full::faulty_model::{FaultyModel, OUT_OF_MEMORY};
+use tandem_tests_full::image_model::ImageModel;
 use tandem_tests_full::served_model::served_model;
 use tch::Device;
 
@@ -134,14 +139,14 @@ fn the_memory_is_measured_after_a_step_of_the_largest_shapes() {
         // The rows of an overlapped step are kept while the next one is computed.
         for overlaps_steps in [false, true] {
             let (mut model, steps) = logged(usize::MAX);
-            warm_up(model.as_mut(), EngineLimits { overlaps_steps, ..LIMITS }, room).expect("it computes");
+            warm_up(model.as_mut(), None, EngineLimits { overlaps_steps, ..LIMITS }, room).expect("it computes");
             let expected = [vec![first.clone()], vec![largest.clone(); 1 + usize::from(overlaps_steps)]].concat();
             assert_eq!(*steps.lock().expect("no panic"), expected, "{room} blocks");
         }
     }
     // The sampler's workspace is part of it.
     let mut on_device: Box<dyn Model> = FaultyModel::sound(&served_model(), true);
-    warm_up(on_device.as_mut(), LIMITS, 128).expect("it computes");
+    warm_up(on_device.as_mut(), None, LIMITS, 128).expect("it computes");
 }
 
 /// Every position that is read was written: the rows are numbers.
@@ -152,19 +157,103 @@ fn a_model_computes_the_largest_step() {
     let file = models::open(&artifacts).expect("weights");
     let backend = Backend::Torch(TorchTarget::REFERENCE);
     let mut model = models::load(&file, models::describe(&file).expect("supported"), backend).expect("it loads").model;
-    warm_up(model.as_mut(), LIMITS, 30).expect("it computes");
+    warm_up(model.as_mut(), None, LIMITS, 30).expect("it computes");
 }
 
 #[test]
 fn a_largest_step_without_memory_is_refused_with_the_settings() {
     let (mut model, _) = logged(LIMITS.prefill_chunk);
-    let error = warm_up(model.as_mut(), LIMITS, 128).expect_err("it does not fit");
+    let error = warm_up(model.as_mut(), None, LIMITS, 128).expect_err("it does not fit");
     assert_eq!(error.reason(), Reason::MemoryTooSmall);
     assert!(error.chain().contains("Tried to allocate 2.00 GiB"), "{}", error.chain());
     let Error::StepMemory { prefill_chunk: 40, max_running: 5, .. } = error else { panic!("{error:?}") };
     error_texts::check("load/step-memory", error);
-    let source = Box::new(Error::NotFinite);
-    error_texts::check("load/image-memory", Error::ImageMemory { shape: vec![1, 65_536, 1176], source });
+}
+
+// ---- images ----
+
+/// A model of the suite with images, loaded on the CPU.
+struct WithImages {
+    tower: TorchTower,
+    vision: Vision,
+    model: Box<dyn Model>,
+}
+
+impl WithImages {
+    fn load(model: &ImageModel) -> Self {
+        let folder = model.folder();
+        let artifacts = Artifacts::load(folder.path()).expect("artifacts");
+        let file = models::open(&artifacts).expect("weights");
+        let decoder = models::describe(&file).expect("supported");
+        let attention = ImageAttention { has_axes: decoder.has_axes(), is_mutual: decoder.has_image_blocks() };
+        let processor = read_processor(folder.path()).expect("a processor");
+        let limits =
+            MediaLimits { image: Limits { max_pixels: 40_000, ..Limits::default() }, ..MediaLimits::default() };
+        let vision = Vision::load(&artifacts, processor, attention, limits, ImageHosts::default()).expect("it loads");
+        let loaded = models::load(&file, decoder, Backend::Torch(TorchTarget::REFERENCE)).expect("it loads");
+        Self { tower: loaded.tower.expect("a tower"), vision, model: loaded.model }
+    }
+
+    fn largest(&self) -> LargestImage {
+        let image = self.vision.largest_image(1 << 20).expect("an image");
+        LargestImage::compute(&self.tower, &image, self.vision.has_mutual_images()).expect("it computes")
+    }
+}
+
+/// The models compute the rows of the image: the masks of images and the features of all layers.
+#[test]
+fn the_largest_step_has_the_largest_image() {
+    for (name, model) in ImageModel::all() {
+        let mut loaded = WithImages::load(&model);
+        let largest = loaded.largest();
+        warm_up(loaded.model.as_mut(), Some(&largest), LIMITS, 30).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+/// A chunk begins with the image. Where its tokens attend to each other, the chunk has them all.
+#[test]
+fn a_chunk_has_all_tokens_of_an_image_if_they_attend_to_each_other() {
+    let sizes = Arc::new(Mutex::new(Vec::new()));
+    for model in ImageModel::all().values() {
+        let loaded = WithImages::load(model);
+        let (largest, rows) = (loaded.largest(), loaded.vision.largest_image(1 << 20).expect("an image"));
+        let (image, is_mutual) = (rows.plan.expansion.tokens, loaded.vision.has_mutual_images());
+        let log = Arc::clone(&sizes);
+        let (mut model, _) = FaultyModel::boxed(&served_model(), move |chunks: &[SequenceChunk<'_>]| {
+            let last = chunks.last().expect("a chunk");
+            let width = 1.max(last.images.first().map_or(0, |image| image.rows.len()));
+            log.lock().expect("no panic").push((
+                last.tokens.len(),
+                last.images.first().map(|it| it.block.len()),
+                width,
+            ));
+            None
+        });
+        let limits = EngineLimits { prefill_chunk: 3, ..LIMITS };
+        warm_up(model.as_mut(), Some(&largest), limits, 128).expect("it computes");
+        let (tokens, block, _) = sizes.lock().expect("no panic").pop().expect("a step");
+        let expected = if is_mutual { image.max(3) } else { 3 };
+        assert_eq!((tokens, block), (expected, Some(image.min(expected))));
+    }
+}
+
+#[test]
+fn an_image_beside_which_no_memory_is_left_is_refused_with_its_settings() {
+    let model = ImageModel::all().into_values().next().expect("a model");
+    let WithImages { tower, vision, .. } = WithImages::load(&model);
+    let calls = AtomicUsize::new(0);
+    let measure = || {
+        // The image is computed after the first call.
+        let free = if calls.fetch_add(1, Ordering::Relaxed) == 0 { GIB } else { 0 };
+        Some(vec![GpuMemory { device: "cuda:0".to_owned(), share: 1.0, memory: DeviceMemory { free, total: GIB } }])
+    };
+    let (model, steps) = logged(usize::MAX);
+    let config = Config::new(default_model());
+    let error =
+        divide_memory(&config, &mut OnGpu(model), Some((&tower, &vision)), &measure).expect_err("it does not fit");
+    assert_eq!((error.reason(), steps.lock().expect("no panic").len()), (Reason::MemoryTooSmall, 0));
+    assert!(matches!(error, Error::ImageMemory { .. }), "{error:?}");
+    error_texts::check("load/image-memory", error);
 }
 
 // ---- the division ----

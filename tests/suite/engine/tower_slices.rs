@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use gen_svc::engine::half_of_image;
 use gen_svc::media::read_processor;
 use gen_svc::models::vision::{TorchTower, TowerRun};
 use gen_svc::models::{self, Backend, Features};
@@ -65,20 +64,6 @@ fn check(folder: &Path) {
 fn features_do_not_depend_on_the_slices() {
     for model in ImageModel::all().into_values() {
         check(model.folder().path());
-    }
-}
-
-/// The largest image, computed before the memory of a GPU is divided.
-#[test]
-fn the_largest_image_waits_after_half_of_its_slices() {
-    for (name, model) in ImageModel::all() {
-        let processor = read_processor(model.folder().path()).expect("a processor");
-        let image = processor.largest(&Limits { max_pixels: 40_000, ..Limits::default() }).expect(&name);
-        let tower = tower(model.folder().path());
-        let half = half_of_image(&tower, &image).expect(&name);
-        let (whole, slices) = finish(tower.start(&image).expect(&name), &tower);
-        let (rest, left) = finish(half, &tower);
-        assert_eq!((left, &rest.rows), (slices - slices / 2, &whole.rows), "{name}");
     }
 }
 

@@ -11,6 +11,7 @@ use tch::{Kind, Tensor};
 use super::geometry::{Geometry, Windows, neighbours, whole_patches};
 use super::tower::{Axis, Positions, Rotary, TableOrder, Tower};
 use crate::device;
+use crate::device::event::Event;
 use crate::device::in_flight::InFlight;
 use crate::device::upload::{Later, Upload};
 use crate::error::Error;
@@ -79,6 +80,14 @@ impl TorchTower {
     /// Returns the unused memory that libtorch keeps to the device.
     pub(crate) fn free_cache(&self) {
         device::free_cache(self.target.device);
+    }
+
+    /// Waits for all calls so far.
+    ///
+    /// # Errors
+    /// libtorch's.
+    pub(crate) fn wait(&self) -> Result<(), Error> {
+        Event::record(self.target.device)?.map_or(Ok(()), Event::wait)
     }
 
     /// Loads the tensors.
@@ -342,6 +351,13 @@ impl TowerRun {
     #[must_use]
     pub fn slice_tokens(&self) -> usize {
         self.tokens_per_slice
+    }
+
+    /// Returns the bytes that are held between two slices.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let of_groups = self.groups.iter().chain(self.current.iter().flat_map(Group::held));
+        let tensors = of_groups.chain(self.rows.iter().flatten());
+        tensors.map(|tensor| tensor.numel() * tensor.kind().elt_size_in_bytes()).sum()
     }
 
     /// Computes one slice. Returns the features after the last one.

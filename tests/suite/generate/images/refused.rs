@@ -1,7 +1,9 @@
 //! Messages with images that are refused, with the path of the field. The next request is answered.
 
 use gen_svc::engine::{Config, Engine};
+use gen_svc::error::Error;
 use gen_svc::media::MediaLimits;
+use gen_svc::request::{GenerateRequest, Input};
 use serde_json::{Value, json};
 use tandem_tests::error_texts;
 use tandem_tests::failure::{Failed, failed};
@@ -10,7 +12,7 @@ use tandem_tests_full::image_model::{ImageModel, bitmap, png_header};
 use tonic::{Code, Status};
 
 use super::super::cli::{answers, generate_with};
-use super::{ask, encoded, for_each, image, request, start, text, user};
+use super::{ask, encoded, for_each, image, prepare, request, start, text, user};
 
 /// The most images of a request.
 const IMAGES: usize = 2;
@@ -237,5 +239,50 @@ fn base64_may_have_several_lines() {
         let [plain, wrapped] = [plain, json!({"type": "image", "base64": wrapped})]
             .map(|block| ask(&engine, request(user([block, text("What?")]))));
         assert_eq!(plain.ids(), wrapped.ids(), "{model}");
+    });
+}
+
+/// Returns the bytes of the prepared image of these messages.
+fn prepared_bytes(engine: &Engine, messages: Vec<Value>) -> usize {
+    let prepared = prepare(engine, request(messages));
+    prepared.media.expect("images").images.iter().map(|image| image.plan.shape.iter().product::<usize>()).sum()
+}
+
+#[test]
+fn prepared_images_have_a_limit_of_memory_that_no_caller_takes_alone() {
+    for_each(|name, folder| {
+        let bytes = prepared_bytes(&start(folder, |_| {}), with(image(1)));
+        // One caller may have three quarters: three images, and all callers together four.
+        let engine = start(folder, |config| config.media.memory_bytes = 4 * bytes);
+        let ask_as = |caller: &str| GenerateRequest { caller: caller.into(), ..request(with(image(1))) };
+        let prepare = |caller| ask_as(caller).prepare(engine.model());
+        let mut held: Vec<_> = (0..3).map(|_| prepare("greedy").expect(name)).collect();
+        let refused = prepare("greedy").expect_err(name);
+        assert_eq!((refused.reason().name(), refused.failure().code()), ("QUEUE_FULL", Code::ResourceExhausted));
+        error_texts::check("images/memory", refused);
+        held.push(prepare("polite").expect(name));
+        assert!(prepare("other").is_err(), "{name}: all of it is held");
+        held.remove(0);
+        prepare("other").expect(name);
+    });
+}
+
+/// The later images are not prepared.
+#[test]
+fn images_with_more_tokens_than_the_context_are_refused_one_by_one() {
+    for_each(|name, folder| {
+        let engine = start(folder, |_| {});
+        let model = engine.model();
+        let vision = model.vision.as_ref().expect(name);
+        let messages = || match request(user([image(1), image(2), image(3), text("Compare.")])).input {
+            Input::HfMessages(messages) => *messages,
+            other => panic!("{other:?}"),
+        };
+        let tokens = vision.prompt(messages(), &model.tokenizer, usize::MAX).expect(name).media.tokens();
+        let context = 2 * tokens / 3;
+        let error = vision.prompt(messages(), &model.tokenizer, context).expect_err(name);
+        assert_eq!(error.reason().name(), "PROMPT_TOO_LONG", "{name}");
+        assert!(matches!(error, Error::ImagesTooLong { tokens, .. } if tokens >= context), "{name}: {error}");
+        vision.prompt(messages(), &model.tokenizer, tokens + 1).expect(name);
     });
 }

@@ -131,6 +131,11 @@ impl Group {
         Self { x: patches, qkv: Vec::new(), stages, parts, done: Vec::new() }
     }
 
+    /// Returns the tensors that are held between two slices.
+    pub(super) fn held(&self) -> impl Iterator<Item = &Tensor> {
+        [&self.x].into_iter().chain(&self.qkv).chain(self.done.iter().flatten())
+    }
+
     /// Returns the next slice.
     pub(super) fn next(&mut self) -> Option<(Stage, Part)> {
         Some((*self.stages.front()?, self.parts.pop_front()?))
