@@ -2,6 +2,8 @@
 //!
 //! Shapes: T tokens of a call, R requested rows, E hidden size, V vocabulary.
 
+use std::collections::BTreeSet;
+
 use tch::{Device, Kind, Tensor};
 
 use super::decoder::{self, Decoder};
@@ -180,9 +182,10 @@ fn load_parts<'a>(
     loader: impl Fn(Device) -> Loader<'a>,
 ) -> Result<Vec<Part>, Error> {
     let choose = |placed: &PlacedLayers| {
-        let target = loader(placed.device).target();
-        let flash = flash.and_then(|flash| flash.checked(target));
-        Methods::choose(&description.layers[placed.layers.clone()], flash, target)
+        let (layers, target) = (&description.layers[placed.layers.clone()], loader(placed.device).target());
+        let sizes: BTreeSet<usize> = layers.iter().map(|layer| layer.attention.head_size).collect();
+        let flash = flash.and_then(|flash| flash.checked(&sizes, target));
+        Methods::choose(layers, flash, target)
     };
     let methods: Vec<Methods> = placement.parts().iter().map(choose).collect();
     let block = methods.iter().map(Methods::block).max().unwrap_or_default();

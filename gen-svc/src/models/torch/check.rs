@@ -1,5 +1,6 @@
 //! The comparison of both implementations of attention, without a model.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use tch::{Kind, Tensor};
@@ -8,6 +9,7 @@ use super::attend::{Attended, PagedAttention, Scores};
 use super::bucketed::Buckets;
 use super::buckets;
 use super::flash::{FLASH_BLOCK, Flash, FlashOperation, FlashRules};
+use super::methods;
 use super::reach::Reach;
 use super::runs;
 use super::workspace::{LargestLayer, Workspace};
@@ -67,12 +69,15 @@ impl FlashOperation {
         difference(case.attend(&flash, &q, &pairs)?, case.attend(&buckets, &q, &pairs)?)
     }
 
-    /// Returns the operation if it computes small cases correctly on the target.
-    pub(super) fn checked(self, target: TorchTarget) -> Option<Self> {
+    /// Returns the operation if it computes small cases correctly on the target, with heads of each of these
+    /// sizes that it serves.
+    pub(super) fn checked(self, head_sizes: &BTreeSet<usize>, target: TorchTarget) -> Option<Self> {
         if !self.dtypes.contains(&target.dtype) {
             return None;
         }
-        let differences = CASES.iter().map(|case| self.compare(&case.with_blocks(), target));
+        let served = head_sizes.iter().filter(|size| methods::serves_head(**size));
+        let cases = served.flat_map(|size| CASES.iter().map(|case| case.with_blocks(*size)));
+        let differences = cases.map(|case| self.compare(&case, target));
         match differences.collect::<Result<Vec<_>, _>>() {
             Ok(all) if all.iter().all(|it| it.rows <= TOLERANCE && it.log_sums <= TOLERANCE) => Some(self),
             Ok(differences) => {
@@ -94,8 +99,9 @@ struct SmallCase {
     window: Option<usize>,
 }
 
-/// Tokens after prompts, prompts, and both.
+/// Tokens after prompts, one in pieces, prompts, and both.
 const CASES: &[SmallCase] = &[
+    SmallCase { sequences: &[[1500, 1], [40, 1]], heads: [4, 2], window: None },
     SmallCase { sequences: &[[300, 1], [4, 1], [511, 1]], heads: [6, 2], window: None },
     SmallCase { sequences: &[[300, 1], [4, 1]], heads: [2, 2], window: Some(100) },
     SmallCase { sequences: &[[0, 1], [260, 30], [0, 5]], heads: [4, 2], window: None },
@@ -103,10 +109,10 @@ const CASES: &[SmallCase] = &[
 ];
 
 impl SmallCase {
-    fn with_blocks(&self) -> AttentionCase {
+    fn with_blocks(&self, head_size: usize) -> AttentionCase {
         let Self { sequences, heads, window } = *self;
         let sequences = sequences.to_vec();
-        AttentionCase { sequences, shared_blocks: 0, heads, head_size: 64, window, softcap: None, block: FLASH_BLOCK }
+        AttentionCase { sequences, shared_blocks: 0, heads, head_size, window, softcap: None, block: FLASH_BLOCK }
     }
 }
 

@@ -84,8 +84,7 @@ impl Methods {
     fn method(&self, attention: &decoder::Attention) -> Method {
         let serves = self.flash.is_some_and(|flash| flash.dtypes.contains(&self.target.dtype))
             && attention.softcap.is_none()
-            && attention.head_size <= LARGEST_HEAD
-            && attention.head_size.is_multiple_of(HEAD_UNIT);
+            && serves_head(attention.head_size);
         Method { reach: Reach::of(attention), flash: serves.then_some(attention.heads / attention.kv_heads) }
     }
 }
@@ -115,6 +114,11 @@ impl Method {
             }
         }
     }
+}
+
+/// Returns true if flash attention serves heads of this size.
+pub(super) fn serves_head(size: usize) -> bool {
+    size <= LARGEST_HEAD && size.is_multiple_of(HEAD_UNIT)
 }
 
 fn largest(layers: &[decoder::Layer], target: TorchTarget) -> LargestLayer {

@@ -59,9 +59,29 @@ fn call(call: &FlashCall<'_>) -> Result<Tensor, TchError> {
     Tensor::f_zeros([call.query.size()[1], call.query.size()[0]], (Kind::Float, call.query.device()))
 }
 
-/// Computes a token of each of eight sequences, with 100 and with 2,000 positions.
-fn decode(layers: usize) {
-    let case = case("qwen3");
+/// A model, as a number for the other process.
+struct Decode {
+    name: &'static str,
+    sequences: usize,
+    layers: usize,
+}
+
+impl Decode {
+    const NAMES: [&str; 2] = ["qwen3", "llama"];
+
+    fn number(&self) -> usize {
+        let name = Self::NAMES.iter().position(|name| *name == self.name).expect("a name");
+        (name * 100 + self.sequences) * 100 + self.layers
+    }
+
+    fn of(number: usize) -> Self {
+        Self { name: Self::NAMES[number / 10_000], sequences: number / 100 % 100, layers: number % 100 }
+    }
+}
+
+/// Computes a token of each sequence, with 100 and with 2,000 positions.
+fn decode(Decode { name, sequences, layers }: Decode) {
+    let case = case(name);
     let mut config = case.config.clone();
     config["num_hidden_layers"] = layers.into();
     config.as_object_mut().expect("an object").remove("layer_types");
@@ -69,8 +89,9 @@ fn decode(layers: usize) {
     let mut model = load(folder.path(), Setup { flash: Some(FlashOperation { call, ..EXACT }), ..TORCH });
     assert_eq!(model.shape().block, FLASH_BLOCK, "flash attention is used");
     COUNTS.store(true, Ordering::Relaxed);
-    model.allocate(64).expect("memory");
-    let blocks: Vec<Vec<BlockId>> = (0..8).map(|i| (8 * i..8 * i + 8).map(BlockId).collect()).collect();
+    let count = sequences as u32;
+    model.allocate(8 * count).expect("memory");
+    let blocks: Vec<Vec<BlockId>> = (0..count).map(|i| (8 * i..8 * i + 8).map(BlockId).collect()).collect();
     for past in [100, 2000] {
         let chunk = |blocks| SequenceChunk {
             tokens: &[1],
@@ -90,12 +111,13 @@ fn decode(layers: usize) {
 /// The layers of the 1.7-billion model whose launch floor the README states have these operations.
 #[test]
 fn a_layer_with_flash_attention_asks_for_21_operations_and_for_30_with_pieces() {
-    if let Some(layers) = number() {
-        return decode(layers);
+    if let Some(number) = number() {
+        return decode(Decode::of(number));
     }
-    let all = case("qwen3").config["num_hidden_layers"].as_u64().expect("a number") as usize;
+    let all = layers("qwen3");
     let test = "a_layer_with_flash_attention_asks_for_21_operations_and_for_30_with_pieces";
-    let [more, fewer] = counted(test, [all, all - 1]);
+    let [more, fewer] = [all, all - 1].map(|layers| Decode { name: "qwen3", sequences: 8, layers }.number());
+    let [more, fewer] = counted(test, [more, fewer]);
     let [short, long] = [1, 2].map(|step| difference(&more[step], &fewer[step]));
     let expected = [
         ("aten::add", 2),
@@ -123,6 +145,35 @@ fn a_layer_with_flash_attention_asks_for_21_operations_and_for_30_with_pieces() 
     assert_eq!([sum(&short), sum(&long)], [21, 30], "{long:?}");
     for (name, count) in pieces {
         assert_eq!(long[name] - short.get(name).copied().unwrap_or(0), count, "{name}");
+    }
+}
+
+fn layers(name: &str) -> usize {
+    case(name).config["num_hidden_layers"].as_u64().expect("a number") as usize
+}
+
+#[test]
+fn flash_attention_asks_for_the_same_operations_for_2_sequences_and_for_64() {
+    if let Some(number) = number() {
+        return decode(Decode::of(number));
+    }
+    let test = "flash_attention_asks_for_the_same_operations_for_2_sequences_and_for_64";
+    for name in Decode::NAMES {
+        let all = layers(name);
+        let numbers = [(1, all), (2, all), (64, all), (64, all - 1)];
+        let numbers = numbers.map(|(sequences, layers)| Decode { name, sequences, layers }.number());
+        let [one, two, many, fewer] = counted(test, numbers);
+        // A step with short sequences, and one with long ones.
+        for step in [1, 2] {
+            assert_eq!(difference(&two[step], &many[step]), BTreeMap::new(), "{name}, step {step}");
+            // The heads of one token are packed as they are.
+            let copies = difference(&many[step], &one[step]);
+            assert!(copies.keys().all(|operation| operation == "copy"), "{name}, step {step}: {copies:?}");
+        }
+        if name == "llama" {
+            let calls = [1, 2].map(|step| difference(&many[step], &fewer[step]).values().sum::<i64>());
+            assert_eq!(calls, [19, 28]);
+        }
     }
 }
 
