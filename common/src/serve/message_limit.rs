@@ -58,11 +58,11 @@ impl MessageLimit {
         }
         let mut added = 0;
         if let Some(elements) = &mut self.elements {
-            let before = elements.elements();
+            let before = elements.memory();
             elements.read(data).map_err(too_many)?;
-            added = elements.elements() - before;
+            added = elements.memory() - before;
         }
-        self.bytes.as_ref().map_or(Ok(()), |bytes| bytes.add(data.len(), added))
+        self.bytes.as_ref().map_or(Ok(()), |bytes| bytes.add(data.len() + added))
     }
 }
 
