@@ -31,7 +31,7 @@ const REFLECTION: [&str; 2] = [
 const MAX_ELEMENTS: usize = 65_536;
 const MAX_JSON_VALUES: usize = 131_072;
 /// The limit of a connection's health checks whose message is incomplete.
-const MAX_CHECKS: usize = 64;
+const MAX_CHECKS: usize = 32;
 /// The bytes of a message that do not count towards the limit of all messages.
 const UNCOUNTED_BYTES: usize = 64 << 10;
 const TOKENS: &str = "first-secret name=first\nsecond-secret name=second\n";
@@ -279,6 +279,21 @@ async fn incomplete_health_checks_are_limited() {
     let refusals = futures_util::future::join_all(calls).await;
     let count = |reason: &str| refusals.iter().flatten().filter(|status| failed(status).reason == reason).count();
     assert_eq!((count("OVERLOADED"), count("REQUEST_TOO_SLOW")), (1, MAX_CHECKS));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn incomplete_health_checks_do_not_hinder_other_connections_of_their_address() {
+    let service = Service::start(ServeArgs::default()).await;
+    let mut calls = Vec::new();
+    // As behind a proxy, whose clients have one address.
+    for _ in 0..40 {
+        let sender = connect(service.running.address).await;
+        for _ in 0..MAX_CHECKS {
+            calls.push(begin(&sender, CHECK, "first").await);
+        }
+    }
+    let mut other = HealthClient::new(service.running.channel().await);
+    other.check(HealthCheckRequest::default()).await.expect("another connection is checked");
 }
 
 #[tokio::test(flavor = "multi_thread")]
