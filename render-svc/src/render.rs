@@ -231,7 +231,7 @@ fn render_hf_messages(resolved: &ResolvedRender<'_>, job: RenderJob, start: Inst
             origins,
         })),
         resolution: resolved.resolution(),
-        warnings,
+        warnings: warning::bounded(warnings),
         template_sha256: None,
         output_spec: resolved.adapter.format.output_spec(),
         render_time: start.elapsed(),
