@@ -54,7 +54,7 @@ struct Held {
 }
 
 impl CallBytes {
-    /// Adds bytes that the request takes, on the wire or in memory.
+    /// Adds bytes of the request, on the wire or in memory.
     ///
     /// # Errors
     /// All calls together, or those of the caller, exceed the limit.

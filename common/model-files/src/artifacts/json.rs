@@ -20,7 +20,7 @@ const MAX_MEMORY_BYTES: usize = 448 << 20;
 const OBJECT_BYTES: usize = 400;
 /// The memory of a list with one item.
 const LIST_BYTES: usize = 300;
-/// The memory of a further member or item, beside that of its own contents.
+/// The memory of a further member or item, without that of its contents.
 const ITEM_BYTES: usize = 160;
 /// The maximum size of a template file.
 const MAX_TEXT_BYTES: u64 = 1 << 20;
