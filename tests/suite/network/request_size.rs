@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::select_all;
 use h2::client::{ResponseFuture, SendRequest};
 use http::{HeaderMap, Request};
 use prost::Message as _;
@@ -288,9 +290,14 @@ async fn incomplete_health_checks_do_not_hinder_other_connections_of_their_addre
     // As behind a proxy, whose clients have one address.
     for _ in 0..40 {
         let sender = connect(service.running.address).await;
-        for _ in 0..MAX_CHECKS {
-            calls.push(begin(&sender, CHECK, "first").await);
+        let mut checks = Vec::new();
+        for _ in 0..=MAX_CHECKS {
+            checks.push(begin(&sender, CHECK, "first").await.refusal().boxed());
         }
+        // Once one is refused, the others have the connection's permits.
+        let (refused, _, others) = select_all(checks).await;
+        assert!(refused.is_some());
+        calls.extend(others);
     }
     let mut other = HealthClient::new(service.running.channel().await);
     other.check(HealthCheckRequest::default()).await.expect("another connection is checked");
