@@ -91,7 +91,7 @@ async fn places_of_the_pool_are_free_once_their_callers_have_gone() {
     let all = Arc::new(Barrier::new(places));
     let works = (0..places).map(|_| {
         let all = Arc::clone(&all);
-        executor.run(0, move || drop(all.wait()))
+        executor.run(0, move || _ = all.wait())
     });
     for done in join_all(works).await {
         done.expect("it runs");
