@@ -25,6 +25,7 @@ mod origin;
 mod pages;
 mod places;
 mod probes;
+mod reflection;
 mod security;
 mod shutdown;
 mod tls;
@@ -49,7 +50,6 @@ use tonic_web::GrpcWebLayer;
 use tower::util::{MapRequestLayer, MapResponseLayer, option_layer};
 
 use crate::call_layer::CallLayer;
-use crate::pb;
 use crate::telemetry::Call;
 use answer_bytes::AnswerBytes;
 use capacity::Capacity;
@@ -59,6 +59,7 @@ use message_bytes::MessageBytes;
 use not_ready::NotReadyLayer;
 use origin::Origins;
 use places::Places;
+use reflection::ReflectionErrors;
 use tls::Tls;
 use tokens::Admission;
 use unread_answers::AnswerOf;
@@ -210,14 +211,17 @@ fn server(
         .layer(CallLayer::new(|request: &mut Request<Body>| CallTimeout::start(request)))
         .layer(MapRequestLayer::new(body_timeout::with_body_timeout))
         .layer(MapRequestLayer::new(move |request| message_limit::with_message_limit(max_message_bytes, request)))
+        .layer(CallLayer::new(|request: &mut Request<Body>| ReflectionErrors::of(request)))
         .layer(NotReadyLayer::new(routes))
         .max_concurrent_streams(args.max_connection_calls)
         .http2_max_header_list_size(MAX_HEADER_BYTES)
         .http2_keepalive_interval(Some(PING_INTERVAL))
         .http2_keepalive_timeout(Some(PING_TIMEOUT))
         .add_service(health.server())
-        .add_service(reflection(&names)?.build_v1()?)
-        .add_service(reflection(&names)?.build_v1alpha()?);
+        .add_service(reflection::service(&names)?.build_v1()?.max_decoding_message_size(reflection::MAX_MESSAGE_BYTES))
+        .add_service(
+            reflection::service(&names)?.build_v1alpha()?.max_decoding_message_size(reflection::MAX_MESSAGE_BYTES),
+        );
     let places = Places::new(args.max_connections);
     connections::observe(names.first().copied().unwrap_or_default(), &places.all);
     // Browsers and proxies send gRPC-Web over HTTP/1.1 too.
@@ -235,15 +239,4 @@ fn raise_file_limit() {
     if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }) {
         tracing::debug!(%error, "limit of open files not raised");
     }
-}
-
-/// Builds reflection. It lists the services of one endpoint and describes every service by name.
-fn reflection(names: &[&'static str]) -> Result<tonic_reflection::server::Builder<'static>, ServeError> {
-    let builder = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(pb::DESCRIPTORS)
-        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        .register_encoded_file_descriptor_set(tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET)
-        .with_service_name("grpc.health.v1.Health")
-        .with_service_name("grpc.reflection.v1.ServerReflection");
-    Ok(names.iter().fold(builder, |builder, name| builder.with_service_name(*name)))
 }

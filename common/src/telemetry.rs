@@ -8,6 +8,7 @@ mod call;
 mod identity;
 mod line_limit;
 mod lines;
+mod log_outputs;
 mod meter;
 mod otlp;
 mod reported;
@@ -31,10 +32,11 @@ use tracing_subscriber::filter::{FilterExt as _, LevelFilter, ParseError, filter
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Layer, fmt};
+use tracing_subscriber::{EnvFilter, Layer, fmt, layer};
 
 use crate::program::Build;
-use line_limit::LineLimit;
+use line_limit::CallerLimit;
+use log_outputs::LogOutputs;
 
 pub use args::{LogArgs, LogFormat, OtlpArgs, TelemetryArgs};
 pub(crate) use call::Call;
@@ -52,9 +54,6 @@ const QUIET_LIBRARIES: [(&str, LevelFilter); 4] = [
     // It warns of each wrong frame of a client.
     ("h2", LevelFilter::ERROR),
 ];
-/// The exporter's own events must not be exported.
-const NOT_EXPORTED: &str = "opentelemetry=off,tonic=off,h2=off,hyper=off,hyper_util=off,tower=off";
-
 /// The time for the last export.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -63,7 +62,7 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(3);
 /// # Errors
 /// Fails if the filter is invalid.
 pub fn init(args: &LogArgs) -> Result<(), ParseError> {
-    let _ = tracing_subscriber::registry().with(lines(args)?).try_init();
+    let _ = tracing_subscriber::registry().with(outputs(args, None::<layer::Identity>)?).try_init();
     Ok(())
 }
 
@@ -107,13 +106,10 @@ impl Telemetry {
         let logs = collector.logs()?;
         let page = metrics_listen.map(|address| MetricsPage { address, registry: process_registry() });
         let metrics = collector.metrics(page.as_ref().map(|page| &page.registry))?;
-        let exported = match &logs {
-            Some(logs) => Some(OpenTelemetryTracingBridge::new(logs).with_filter(filter(log, NOT_EXPORTED)?)),
-            None => None,
-        };
+        let exported = logs.as_ref().map(OpenTelemetryTracingBridge::new);
         // Fails for the second service in a process, as in tests, which then shares the first one's
         // subscriber.
-        let _ = tracing_subscriber::registry().with(lines(log)?).with(exported).try_init();
+        let _ = tracing_subscriber::registry().with(outputs(log, exported)?).try_init();
         tracing::info!(program = build.name, version = Build::VERSION, commit = build.commit(), "starting");
         span::install(traces.as_ref().map(|traces| traces.tracer("tandem")), otlp.trace_ratio);
         if let Some(metrics) = &metrics {
@@ -165,20 +161,23 @@ fn process_registry() -> Registry {
     registry
 }
 
-/// Builds the filter of `--log`, with the quiet libraries before it and `more` directives after it.
-fn filter(args: &LogArgs, more: &str) -> Result<EnvFilter, ParseError> {
+/// Builds the filter of `--log`, with the quiet libraries before it.
+fn filter(args: &LogArgs) -> Result<EnvFilter, ParseError> {
     let directives = args.log.split(',').map(str::trim).filter(|directive| !directive.is_empty());
     let most = directives.rev().find_map(|directive| directive.parse().ok()).unwrap_or(LevelFilter::ERROR);
     let quiet = QUIET_LIBRARIES.map(|(library, level)| format!("{library}={}", level.min(most))).join(",");
-    EnvFilter::builder().parse(format!("{quiet},{},{more}", args.log))
+    EnvFilter::builder().parse(format!("{quiet},{}", args.log))
 }
 
-fn lines<S: Subscriber + for<'a> LookupSpan<'a>>(args: &LogArgs) -> Result<impl Layer<S>, ParseError> {
-    let filter =
-        filter(args, "")?.and(filter_fn(|metadata| metadata.is_event()).with_max_level_hint(LevelFilter::TRACE));
-    Ok(fmt::layer()
-        .event_format(lines::Lines { format: args.log_format, limit: LineLimit::new(args.log_lines_per_caller) })
-        .with_writer(io::stderr)
-        .with_ansi(false)
-        .with_filter(filter))
+/// Returns the outputs of logs: lines on standard error, and what `exported` does with events.
+fn outputs<S, E>(args: &LogArgs, exported: Option<E>) -> Result<impl Layer<S>, ParseError>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    E: Layer<S>,
+{
+    let filter = filter(args)?.and(filter_fn(|metadata| metadata.is_event()).with_max_level_hint(LevelFilter::TRACE));
+    let format = lines::Lines { format: args.log_format };
+    let lines = fmt::layer().event_format(format).with_writer(io::stderr).with_ansi(false);
+    let limit = CallerLimit::new(args.log_lines_per_caller);
+    Ok(LogOutputs { lines, exported, limit }.with_filter(filter))
 }

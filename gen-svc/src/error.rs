@@ -549,6 +549,7 @@ impl Error {
                 RenderError::Limit { .. } => Reason::TemplateLimit,
                 RenderError::Runtime { .. } => Reason::TemplateFailed,
                 RenderError::ContinueFinalMessage { .. } | RenderError::Input { .. } => Reason::InvalidRequest,
+                RenderError::Cancelled => Reason::Internal,
             },
             Self::ControlTokensUnclear => Reason::ControlTokensUnclear,
             Self::QueueFull { .. } | Self::QueueShareFull { .. } | Self::ImageMemoryFull { .. } => Reason::QueueFull,

@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
-use tandem_model_files::tokenizer::{AddedToken, Tokenizer};
+use tandem_model_files::tokenizer::{AddedToken, Tokenizer, TokenizerError};
 use tandem_template::taint::Stripped;
 use tandem_template::{RenderError, Taint};
 
@@ -60,8 +60,8 @@ impl ControlTokenFinder {
     /// names.
     ///
     /// # Errors
-    /// [`Error::ControlTokensUnclear`], or a limit of templates, which tainted text reaches
-    /// earlier.
+    /// [`Error::ControlTokensUnclear`], a limit of templates, which tainted text reaches earlier, or
+    /// a cancellation.
     pub fn users(
         &self,
         prompt: &str,
@@ -76,7 +76,8 @@ impl ControlTokenFinder {
         let taint = Taint::unused_in(texts(conversation)).ok_or(Error::ControlTokensUnclear)?;
         let tainter = Tainter { taint, names: *known_names };
         let rendered = render(&tainter.conversation(conversation), taint).map_err(|error| match error {
-            Error::Template(RenderError::Limit { .. }) => error,
+            Error::Template(RenderError::Limit { .. } | RenderError::Cancelled)
+            | Error::Tokenizer(TokenizerError::Cancelled) => error,
             _ => Error::ControlTokensUnclear,
         })?;
         let stripped = Stripped::of(&rendered, taint);

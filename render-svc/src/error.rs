@@ -214,6 +214,7 @@ impl From<&Error> for Failure {
             Error::BatchResultsTooLarge { .. } => Failure::new(Reason::BatchResultsTooLarge, message),
             Error::BatchTooLarge { .. } => Failure::invalid("requests", message),
             Error::TooManyTokenIds { .. } => Failure::invalid("token_ids", message),
+            Error::Template(RenderError::Cancelled) => Failure::new(Reason::Internal, "internal error"),
             Error::Template(cause) => template_failure(cause, &[]),
             Error::TemplateWithoutContent { source, messages } => template_failure(source, messages),
             Error::NoTokenizer { path, .. } => {
@@ -288,6 +289,7 @@ fn template_failure(cause: &RenderError, empty: &[String]) -> Failure {
         RenderError::Runtime { .. } => (Reason::TemplateFailed, fault(cause, empty)),
         RenderError::ContinueFinalMessage { .. } => (Reason::InvalidRequest, "continue_final_message"),
         RenderError::Input { .. } => (Reason::InvalidRequest, "template_args"),
+        RenderError::Cancelled => (Reason::Internal, "messages"),
     };
     let mut message = cause.to_string();
     if !empty.is_empty() {

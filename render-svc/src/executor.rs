@@ -208,7 +208,7 @@ impl Executor {
     }
 
     /// Runs `work` on this number of bytes in the pool, when it is the caller's turn. If the returned
-    /// future is dropped, encoding ends early.
+    /// future is dropped, rendering and encoding end early.
     ///
     /// # Errors
     /// A defect of the service.

@@ -9,7 +9,7 @@ use opentelemetry::KeyValue;
 use serde_json::Value;
 use tandem_common::telemetry::Span;
 use tandem_model_files::digest::hex_sha256;
-use tandem_model_files::tokenizer::{AffixPolicy, EncodeOptions, Encoding};
+use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions, Encoding};
 use tandem_template::LocalTime;
 use tandem_template::taint::TaintScope;
 
@@ -97,7 +97,7 @@ impl Rendered {
     }
 }
 
-/// Renders one job.
+/// Renders one job. Ends early once the thread's [`CancelScope`] is cancelled.
 ///
 /// # Errors
 /// [`Error`]. There is no fallback to another adapter.
@@ -122,6 +122,7 @@ fn render_prompt(
     let RenderJob { conversation, options, token_ids, return_offsets, omit_media, .. } = job;
     let prepared = prepare::for_prompt(conversation, &options, resolved)?;
     let Prepared { conversation, mut warnings, origins } = prepared;
+    CancelScope::check()?;
     let input = Input {
         conversation: &conversation,
         add_generation_prompt: resolved.add_generation_prompt,
@@ -187,6 +188,7 @@ fn users_control_tokens(
 ) -> Result<Vec<Range<usize>>, Error> {
     let adapter = resolved.adapter();
     let again = |conversation: &Conversation, taint| {
+        CancelScope::check()?;
         let _scope = TaintScope::start(Some(taint));
         let output = (adapter.render)(resolved.model, &Input { conversation, taint: Some(taint), ..*input })?;
         Ok(output.prompt)
@@ -213,6 +215,7 @@ fn render_hf_messages(resolved: &ResolvedRender<'_>, job: RenderJob, start: Inst
     let prepared = prepare::for_hf(job.conversation, &job.options, resolved)?;
     let Prepared { conversation, mut warnings, origins } = prepared;
     warnings.extend(ignored);
+    CancelScope::check()?;
     let mut messages = hf_messages::hf_messages(&conversation).map_err(|invalid| origins.invalid(invalid))?;
     if job.omit_media {
         hf_messages::omit_data(&mut messages, &origins);
@@ -231,7 +234,7 @@ fn render_hf_messages(resolved: &ResolvedRender<'_>, job: RenderJob, start: Inst
             origins,
         })),
         resolution: resolved.resolution(),
-        warnings,
+        warnings: warning::bounded(warnings),
         template_sha256: None,
         output_spec: resolved.adapter.format.output_spec(),
         render_time: start.elapsed(),

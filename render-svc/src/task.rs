@@ -47,7 +47,7 @@ impl<G: Generator> TaskRunner<G> {
         async move {
             let generator = generator.ok_or(Error::NoGenerationService)?;
             let output = TaskOutput::new(task.options.return_options.token_ids);
-            let request = GenerationRequest::try_from(task)?;
+            let request = generation_request(task).await?;
             let stream = span.around(generator.start(&request)).await?;
             Ok(TaskRun {
                 generator,
@@ -62,6 +62,15 @@ impl<G: Generator> TaskRunner<G> {
             })
         }
     }
+}
+
+/// Returns the request of a task. A long one is created on another thread, so that the calls of the
+/// thread's other connections do not wait.
+async fn generation_request(task: Task) -> Result<GenerationRequest, Error> {
+    if task.has_media() {
+        return tokio::task::spawn_blocking(|| GenerationRequest::try_from(task)).await?;
+    }
+    GenerationRequest::try_from(task)
 }
 
 /// A running task. Dropping it cancels the generation.

@@ -1,6 +1,7 @@
 //! Rendering: conversations to prompts, by adapter, over gRPC and from the command line.
 
 mod batch;
+mod cancellation;
 mod capabilities;
 mod catalog;
 mod cli;

@@ -28,8 +28,10 @@ pub struct ServeArgs {
     /// Maximum size in bytes of the messages of all calls in progress: requests, and answers until they
     /// are sent. Further messages are rejected at once
     ///
-    /// The first 64 KiB of each call are not counted. One caller may have at most three quarters.
-    /// A request takes up to eight times its size in memory while it is answered.
+    /// The first 64 KiB of each call are not counted. One caller may have at most three quarters. A
+    /// nested message, repeated string or enumerator counts 256 bytes more than its size, and a value
+    /// of JSON text 400. A request takes up to eight times the counted bytes in memory while it is
+    /// answered.
     #[arg(
         long,
         env = "TANDEM_MAX_TOTAL_MESSAGE_BYTES",

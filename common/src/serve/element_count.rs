@@ -10,6 +10,11 @@ use super::message_types::{Field, FieldKind, MessageIndex};
 pub(super) const MAX_ELEMENTS: usize = 1 << 16;
 /// The maximum number of JSON values in a request, in a batch in one of its requests.
 pub(super) const MAX_JSON_VALUES: usize = 1 << 17;
+/// The bytes in memory that an element takes, in addition to those on the wire.
+const ELEMENT_BYTES: usize = 256;
+/// The bytes in memory that a JSON value takes, in addition to those on the wire: those of an object
+/// with one member.
+const JSON_VALUE_BYTES: usize = 400;
 /// The maximum depth of nested messages. The decoder has the same limit.
 const MAX_DEPTH: usize = 100;
 /// The maximum bits of a varint's bytes: ten bytes with seven bits each.
@@ -28,7 +33,10 @@ pub(super) struct ElementCount {
     /// The depth of groups, which no contract has. The decoder skips them.
     groups: usize,
     elements: usize,
+    /// The JSON values of the request, or of the latest request of a batch.
     json_values: usize,
+    /// The JSON values of the requests of a batch before the latest one.
+    earlier_json_values: usize,
 }
 
 #[derive(Debug)]
@@ -84,12 +92,13 @@ impl ElementCount {
     pub(super) fn new(message: MessageIndex) -> Self {
         let request = OpenMessage { message, end: u64::MAX, field: None };
         let state = State::Tag(Varint::default());
-        Self { state, open: vec![request], position: 0, groups: 0, elements: 0, json_values: 0 }
+        Self { state, open: vec![request], position: 0, groups: 0, elements: 0, json_values: 0, earlier_json_values: 0 }
     }
 
-    /// Returns the number of elements so far.
-    pub(super) fn elements(&self) -> usize {
-        self.elements
+    /// Returns the bytes in memory that the elements and JSON values so far take, in addition to
+    /// those on the wire.
+    pub(super) fn memory(&self) -> usize {
+        self.elements * ELEMENT_BYTES + (self.earlier_json_values + self.json_values) * JSON_VALUE_BYTES
     }
 
     /// Reads the next bytes.
@@ -152,7 +161,7 @@ impl ElementCount {
     fn read_byte(&mut self, byte: u8) -> Result<(), TooMany> {
         self.state = match self.state {
             State::Tag(tag) => match tag.push(byte) {
-                Ok(tag) => self.begin_field(tag),
+                Ok(tag) => self.begin_field(tag)?,
                 Err(tag) => tag.map_or(State::Malformed, State::Tag),
             },
             State::Number(number) => match number.push(byte) {
@@ -168,9 +177,9 @@ impl ElementCount {
         Ok(())
     }
 
-    fn begin_field(&mut self, tag: u64) -> State {
-        match tag & 7 {
-            0 => State::Number(Varint::default()),
+    fn begin_field(&mut self, tag: u64) -> Result<State, TooMany> {
+        Ok(match tag & 7 {
+            0 => self.begin_number(self.field(tag >> 3))?,
             1 => State::Skip(8),
             2 => State::Length(Varint::default(), self.field(tag >> 3)),
             3 => {
@@ -183,7 +192,15 @@ impl ElementCount {
             }
             5 => State::Skip(4),
             _ => State::Malformed,
+        })
+    }
+
+    /// Begins a number, which is an enumerator where a client does not pack them.
+    fn begin_number(&mut self, field: Option<&'static Field>) -> Result<State, TooMany> {
+        if let Some(field) = field.filter(|field| matches!(field.kind, FieldKind::RepeatedEnum)) {
+            self.add_elements(1, field)?;
         }
+        Ok(State::Number(Varint::default()))
     }
 
     /// Returns the field with this number in the innermost message.
@@ -194,15 +211,15 @@ impl ElementCount {
 
     fn begin_value(&mut self, length: u64, field: Option<&'static Field>) -> Result<State, TooMany> {
         let Some(field) = field else { return Ok(self.rest(length)) };
-        if self.open.len() == 1 && field.is_repeated {
-            self.json_values = 0; // the next request of a batch
+        if self.open.len() == 1 && field.is_batch {
+            self.earlier_json_values += std::mem::take(&mut self.json_values);
         }
         match field.kind {
-            FieldKind::Json | FieldKind::PackedEnums if length == 0 => Ok(self.next_tag()),
+            FieldKind::Json | FieldKind::RepeatedEnum if length == 0 => Ok(self.next_tag()),
             FieldKind::Json => {
                 Ok(State::Json(JsonText { bytes: length, is_in_string: false, is_escaped: false }, field))
             }
-            FieldKind::PackedEnums => Ok(State::Enums(length, field)),
+            FieldKind::RepeatedEnum => Ok(State::Enums(length, field)),
             FieldKind::RepeatedString => {
                 self.add_elements(1, field)?;
                 Ok(self.rest(length))
@@ -304,4 +321,67 @@ fn contains(word: u64, byte: u8) -> bool {
     const HIGHEST: u64 = u64::from_ne_bytes([0x80; 8]);
     let zero_where_equal = word ^ (ONES * u64::from(byte));
     zero_where_equal.wrapping_sub(ONES) & !zero_where_equal & HIGHEST != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::{ElementCount, JSON_VALUE_BYTES, MAX_ELEMENTS, MAX_JSON_VALUES, TooMany};
+    use crate::pb::chat::v1::Conversation;
+    use crate::pb::generate::v1::generate_request::Input;
+    use crate::pb::generate::v1::{GenerateRequest, Media};
+    use crate::pb::render::v1::{BatchRenderRequest, RenderRequest};
+    use crate::serve::message_types::MessageIndex;
+
+    fn count(method: &str) -> ElementCount {
+        ElementCount::new(MessageIndex::of_request(method).expect("a method"))
+    }
+
+    /// A JSON list with this number of values, itself included.
+    fn list(values: usize) -> String {
+        format!("[0{}]", ",0".repeat(values - 1))
+    }
+
+    #[test]
+    fn media_between_json_texts_do_not_restart_their_count() {
+        let texts = GenerateRequest { input: Some(Input::HfMessagesJson(list(MAX_JSON_VALUES))), ..Default::default() };
+        let media = GenerateRequest { media: vec![Media::default()], ..Default::default() };
+        let mut count = count("/tandem.generate.v1.GenerateService/Generate");
+        assert_eq!(count.read(&[texts.encode_to_vec(), media.encode_to_vec()].concat()), Ok(()));
+        assert_eq!(count.read(&texts.encode_to_vec()), Err(TooMany::JsonValues("hf_messages_json".to_owned())));
+    }
+
+    #[test]
+    fn json_values_of_all_requests_of_a_batch_take_memory() {
+        let conversation = Conversation { template_args_json: Some(list(1000)), ..Default::default() };
+        let request = RenderRequest { conversation: Some(conversation), ..Default::default() };
+        let batch = |requests| BatchRenderRequest { requests: vec![request.clone(); requests] }.encode_to_vec();
+        let memory = |requests| {
+            let mut count = count("/tandem.render.v1.RenderService/BatchRender");
+            assert_eq!(count.read(&batch(requests)), Ok(()));
+            count.memory()
+        };
+        assert!(memory(1) >= 1000 * JSON_VALUE_BYTES);
+        assert_eq!(memory(3), 3 * memory(1));
+    }
+
+    /// A field with this number and these bytes.
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        let mut field = vec![number << 3 | 2];
+        prost::encoding::encode_varint(bytes.len() as u64, &mut field);
+        [field, bytes.to_vec()].concat()
+    }
+
+    #[test]
+    fn enumerators_are_counted_packed_and_with_a_tag_each() {
+        let packed = |count| field(1, &vec![1; count]);
+        let tagged = |count| [1 << 3, 1].repeat(count);
+        let read = |list: &[u8]| count("/tandem.render.v1.RenderService/Render").read(&field(3, &field(8, list)));
+        // The options and the list are elements too.
+        let most = MAX_ELEMENTS - 2;
+        let refusal = || Err(TooMany::Elements("options.capabilities.capabilities".to_owned()));
+        assert_eq!((read(&packed(most)), read(&packed(most + 1))), (Ok(()), refusal()));
+        assert_eq!((read(&tagged(most)), read(&tagged(most + 1))), (Ok(()), refusal()));
+    }
 }

@@ -1,5 +1,5 @@
 //! The limits of concurrent calls of the health service. They need no token and no permit of other
-//! calls, so each connection and each address has its own limits.
+//! calls, so each connection has its own limit, and for `Watch` each address too.
 
 use http::Request;
 use tonic::body::Body;
@@ -11,7 +11,9 @@ use crate::permits::{Exhausted, Permit, Permits};
 /// The limits of `Watch`, whose streams stay open.
 const WATCHES: Limits = Limits { total: 1024, address: 768, connection: 16 };
 /// The limits of `Check`, which is answered at once: only requests that are not complete are many.
-const CHECKS: Limits = Limits { total: usize::MAX, address: 1024, connection: 64 };
+/// The number of connections bounds them. A limit of an address would let one client hinder the
+/// checks of all others behind its address.
+const CHECKS: Limits = Limits { total: usize::MAX, address: usize::MAX, connection: 32 };
 
 #[derive(Debug, Clone, Copy)]
 struct Limits {

@@ -13,8 +13,6 @@ use crate::status::{Failure, Reason};
 
 /// The bytes of a call that are not counted. Conversations mostly have fewer.
 const UNCOUNTED_BYTES: usize = 64 << 10;
-/// The bytes that an element counts for, in addition to those on the wire.
-const ELEMENT_BYTES: usize = 256;
 
 /// The permits for bytes.
 #[derive(Debug, Clone)]
@@ -56,13 +54,13 @@ struct Held {
 }
 
 impl CallBytes {
-    /// Adds bytes of the request that have arrived, and elements among them.
+    /// Adds bytes of the request, on the wire or in memory.
     ///
     /// # Errors
     /// All calls together, or those of the caller, exceed the limit.
-    pub(super) fn add(&self, bytes: usize, elements: usize) -> Result<(), Failure> {
+    pub(super) fn add(&self, bytes: usize) -> Result<(), Failure> {
         let held = &mut *self.0.lock();
-        held.request += bytes + elements * ELEMENT_BYTES;
+        held.request += bytes;
         held.count()
     }
 

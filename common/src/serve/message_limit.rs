@@ -10,59 +10,121 @@ use tonic::body::Body;
 use tonic::codegen::Bytes;
 
 use super::element_count::{ElementCount, MAX_ELEMENTS, MAX_JSON_VALUES, TooMany};
-use super::health::is_grpc_service;
+use super::health::is_health;
 use super::message_bytes::CallBytes;
 use super::message_types::MessageIndex;
+use super::reflection::{self, is_reflection};
 use crate::status::{Failure, Reason};
 
 /// The bytes before a gRPC message: its compression flag, then its length, big-endian.
 const PREFIX_BYTES: usize = 5;
 
-/// Makes the body fail if its message has more than `limit` bytes or too many elements, or if the
-/// messages of all calls together have too many bytes. gRPC's own services have their own limits.
+/// Makes the body fail if a message has more than `limit` bytes or too many elements, or if the
+/// messages of all calls together have too many bytes. Health checks have their own limit, and
+/// reflection has a lower one.
 pub(super) fn with_message_limit(limit: usize, request: Request<Body>) -> Request<Body> {
-    if is_grpc_service(&request) {
+    if is_health(&request) {
         return request;
     }
+    let is_reflection = is_reflection(&request);
+    let size = if is_reflection {
+        SizeLimit { bytes: reflection::MAX_MESSAGE_BYTES, setting: "" }
+    } else {
+        SizeLimit { bytes: limit, setting: " (--max-message-bytes)" }
+    };
     let elements = MessageIndex::of_request(request.uri().path()).map(ElementCount::new);
-    let bytes = request.extensions().get().cloned();
-    request.map(|body| Body::new(MessageLimit { body, limit, prefix: [0; PREFIX_BYTES], found: 0, elements, bytes }))
+    let bytes = request.extensions().get().filter(|_| !is_reflection).cloned();
+    request.map(|body| {
+        Body::new(MessageLimit { body, size, prefix: [0; PREFIX_BYTES], found: 0, left: 0, elements, bytes })
+    })
 }
 
 struct MessageLimit {
     body: Body,
-    limit: usize,
+    size: SizeLimit,
     prefix: [u8; PREFIX_BYTES],
     /// The bytes of `prefix` that have arrived.
     found: usize,
-    /// None for an unknown method.
+    /// The bytes of the message that have not arrived.
+    left: usize,
+    /// None for an unknown method, and for reflection.
     elements: Option<ElementCount>,
+    /// None for reflection, whose messages are small and do not stay in memory.
     bytes: Option<CallBytes>,
 }
 
+/// The maximum size of one message.
+struct SizeLimit {
+    bytes: usize,
+    /// The setting in brackets, after a space. Empty for a fixed limit.
+    setting: &'static str,
+}
+
 impl MessageLimit {
-    /// Reads the length of the first message once its prefix is complete, and then counts the
-    /// message's bytes and elements. Every method of the project takes one message.
+    /// Reads the length of each message once its prefix is complete, and then counts the message's
+    /// bytes and elements. Every method of the project takes one message; reflection takes many.
     fn check(&mut self, mut data: &[u8]) -> Result<(), Failure> {
-        if self.found < PREFIX_BYTES {
-            let missing = &mut self.prefix[self.found..];
-            let count = missing.len().min(data.len());
-            missing[..count].copy_from_slice(&data[..count]);
-            self.found += count;
-            data = &data[count..];
-            let [_, length @ ..] = self.prefix;
-            let length = u32::from_be_bytes(length) as usize;
-            if self.found == PREFIX_BYTES && length > self.limit {
-                return Err(too_large(length, self.limit));
+        let (mut count, before) = (0, self.memory());
+        while !data.is_empty() {
+            if self.found < PREFIX_BYTES {
+                data = &data[self.read_prefix(data)?..];
+            } else {
+                let read = self.read_message(data)?;
+                count += read;
+                data = &data[read..];
             }
         }
-        let mut added = 0;
-        if let Some(elements) = &mut self.elements {
-            let before = elements.elements();
-            elements.read(data).map_err(too_many)?;
-            added = elements.elements() - before;
+        let memory = self.memory() - before;
+        self.bytes.as_ref().map_or(Ok(()), |bytes| bytes.add(count + memory))
+    }
+
+    /// Reads bytes of a prefix, and returns their number.
+    fn read_prefix(&mut self, data: &[u8]) -> Result<usize, Failure> {
+        let missing = &mut self.prefix[self.found..];
+        let count = missing.len().min(data.len());
+        missing[..count].copy_from_slice(&data[..count]);
+        self.found += count;
+        if self.found == PREFIX_BYTES {
+            let [_, length @ ..] = self.prefix;
+            self.left = u32::from_be_bytes(length) as usize;
+            self.size.check(self.left)?;
+            self.end_message();
         }
-        self.bytes.as_ref().map_or(Ok(()), |bytes| bytes.add(data.len(), added))
+        Ok(count)
+    }
+
+    /// Reads bytes of a message, and returns their number.
+    fn read_message(&mut self, data: &[u8]) -> Result<usize, Failure> {
+        let count = self.left.min(data.len());
+        if let Some(elements) = &mut self.elements {
+            elements.read(&data[..count]).map_err(too_many)?;
+        }
+        self.left -= count;
+        self.end_message();
+        Ok(count)
+    }
+
+    /// Expects the prefix of the next message if this one is complete.
+    fn end_message(&mut self) {
+        if self.left == 0 {
+            self.found = 0;
+        }
+    }
+
+    /// Returns the bytes in memory that the elements so far take beyond those on the wire.
+    fn memory(&self) -> usize {
+        self.elements.as_ref().map_or(0, ElementCount::memory)
+    }
+}
+
+impl SizeLimit {
+    fn check(&self, length: usize) -> Result<(), Failure> {
+        let Self { bytes: limit, setting } = self;
+        if length <= *limit {
+            return Ok(());
+        }
+        let message = format!("request message has {length} bytes, limit {limit}{setting}");
+        Err(Failure::new(Reason::MessageTooLarge, message))
     }
 }
 
@@ -88,11 +150,6 @@ impl http_body::Body for MessageLimit {
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
     }
-}
-
-fn too_large(length: usize, limit: usize) -> Failure {
-    let message = format!("request message has {length} bytes, limit {limit} (--max-message-bytes)");
-    Failure::new(Reason::MessageTooLarge, message)
 }
 
 fn too_many(too_many: TooMany) -> Failure {

@@ -28,7 +28,8 @@ type MessageType = HashMap<u32, Field>;
 pub(super) struct Field {
     pub(super) name: String,
     pub(super) kind: FieldKind,
-    pub(super) is_repeated: bool,
+    /// True for the requests of a batch: repeated messages of a type that a method takes.
+    pub(super) is_batch: bool,
 }
 
 /// The contents of a field.
@@ -37,8 +38,8 @@ pub(super) enum FieldKind {
     Message(MessageIndex),
     /// One of several strings or byte strings.
     RepeatedString,
-    /// Enumerators, one after the other.
-    PackedEnums,
+    /// Enumerators, one after the other or each with a tag.
+    RepeatedEnum,
     /// JSON text. Its field has `json` in its name.
     Json,
 }
@@ -69,7 +70,6 @@ impl MessageTypes {
             }
         }
         let indices: HashMap<_, _> = messages.iter().enumerate().map(|(i, (name, _))| (name.as_str(), i)).collect();
-        let types = messages.iter().map(|(_, message)| fields(message, &indices)).collect();
         let mut requests = HashMap::new();
         for file in &set.file {
             for service in &file.service {
@@ -79,6 +79,8 @@ impl MessageTypes {
                 }
             }
         }
+        let is_request = |index: usize| requests.values().any(|request| *request == index);
+        let types = messages.iter().map(|(_, message)| fields(message, &indices, is_request)).collect();
         Self { types, requests }
     }
 }
@@ -92,18 +94,23 @@ fn collect<'a>(parent: &str, message: &'a DescriptorProto, messages: &mut Vec<(S
     messages.push((name, message));
 }
 
-fn fields(message: &DescriptorProto, indices: &HashMap<&str, usize>) -> MessageType {
+fn fields(
+    message: &DescriptorProto,
+    indices: &HashMap<&str, usize>,
+    is_request: impl Fn(usize) -> bool,
+) -> MessageType {
     let field = |field: &FieldDescriptorProto| {
         let is_repeated = field.label() == Label::Repeated;
         let kind = match field.r#type() {
             Type::Message => FieldKind::Message(MessageIndex(*indices.get(field.type_name())?)),
             Type::String | Type::Bytes if is_repeated => FieldKind::RepeatedString,
-            Type::Enum if is_repeated => FieldKind::PackedEnums,
+            Type::Enum if is_repeated => FieldKind::RepeatedEnum,
             Type::String if field.name().split('_').any(|word| word == "json") => FieldKind::Json,
             _ => return None,
         };
+        let is_batch = is_repeated && matches!(kind, FieldKind::Message(MessageIndex(index)) if is_request(index));
         let number = u32::try_from(field.number()).ok()?;
-        Some((number, Field { name: field.name().to_owned(), kind, is_repeated }))
+        Some((number, Field { name: field.name().to_owned(), kind, is_batch }))
     };
     message.field.iter().filter_map(field).collect()
 }

@@ -1,10 +1,11 @@
 //! The format of log lines, with the ids of their trace and of their request.
 
+use std::cell::Cell;
 use std::fmt;
 
 use opentelemetry::Context;
 use opentelemetry::trace::TraceContextExt as _;
-use tracing::{Event, Level, Subscriber};
+use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::FmtContext;
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer, json};
 use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
@@ -12,26 +13,21 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::args::LogFormat;
 use super::identity::Identity;
-use super::line_limit::LineLimit;
 
-/// Formats events as lines. Writes none for an event that exceeds its caller's limit.
+thread_local! {
+    static UNWRITTEN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Sets the number of lines that the caller of this thread's next line had before it without being
+/// written.
+pub(super) fn set_unwritten(lines: u64) {
+    UNWRITTEN.set(lines);
+}
+
+/// Formats events as lines.
 #[derive(Debug)]
 pub(super) struct Lines {
     pub(super) format: LogFormat,
-    /// The limit of information and warnings. Errors are rare, and more detail is only logged where
-    /// it is asked for.
-    pub(super) limit: LineLimit,
-}
-
-impl Lines {
-    /// Returns the number of lines that the event's caller had before it without being written. None
-    /// if the event is not to be written either.
-    fn permit(&self, event: &Event<'_>, identity: Option<&Identity>) -> Option<u64> {
-        match *event.metadata().level() {
-            Level::INFO | Level::WARN => identity.map_or(Some(0), |identity| self.limit.permit(identity.caller_id())),
-            _ => Some(0),
-        }
-    }
 }
 
 impl<S, N> FormatEvent<S, N> for Lines
@@ -43,7 +39,7 @@ where
         let span = Context::map_current(|context| context.span().span_context().clone());
         let span = span.is_valid().then_some(span);
         let identity = Context::map_current(|context| context.get::<Identity>().cloned());
-        let Some(unwritten) = self.permit(event, identity.as_ref()) else { return Ok(()) };
+        let unwritten = UNWRITTEN.take();
         match self.format {
             LogFormat::Text => {
                 SystemTime.format_time(&mut writer)?;

@@ -1,4 +1,5 @@
-//! The budget of one render: computing steps, memory, output and recursion.
+//! The budget of one render: computing steps, memory, output and recursion. Steps also measure when
+//! the render checks whether it is cancelled.
 //!
 //! A render stays on one thread from start to end, so the meter is a thread-local that
 //! [`Meter::start`] resets. As a parameter it would be passed to nearly every operation. Steps measure time. Every operation and every loop round costs steps,
@@ -12,7 +13,7 @@ use std::sync::{Arc, Weak};
 
 use minijinja::Value;
 
-use crate::error::{Fallible, Limit, limit};
+use crate::error::{Fallible, Limit, cancelled, limit};
 use crate::limits::Limits;
 
 /// Texts of at least this size are credited when they are dropped.
@@ -25,6 +26,8 @@ const BYTES_PER_STEP: usize = 32;
 const LIMB_PRODUCTS_PER_STEP: u64 = 16;
 /// The cost in bytes of a value inside a list or dict.
 pub(crate) const VALUE_BYTES: usize = 32;
+/// The steps between two checks of cancellation: some hundred microseconds.
+const STEPS_PER_CHECK: u64 = 1 << 14;
 /// The cost of a macro call in steps, without its body.
 const CALL_STEPS: usize = 20;
 /// Steps and bytes that every byte of the conversation adds to the budget.
@@ -34,11 +37,36 @@ const BYTES_PER_INPUT_BYTE: u64 = 8;
 const MAX_CALLS: u32 = 200;
 
 thread_local! {
+    /// The steps before the next check of cancellation.
     static STEPS: Cell<u64> = const { Cell::new(0) };
+    /// The steps after it.
+    static LATER_STEPS: Cell<u64> = const { Cell::new(0) };
+    static IS_CANCELLED: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
     static BYTES: Cell<u64> = const { Cell::new(0) };
     static OUTPUT: Cell<u64> = const { Cell::new(0) };
     static CALLS: Cell<u32> = const { Cell::new(0) };
     static LARGE: RefCell<LargeTexts> = const { RefCell::new(LargeTexts::new()) };
+}
+
+/// While it exists, renders on this thread end with
+/// [`RenderError::Cancelled`](crate::RenderError::Cancelled) soon after its check returns true.
+#[derive(Debug)]
+pub struct CancelScope {
+    outer: Option<fn() -> bool>,
+}
+
+impl CancelScope {
+    /// Starts a scope on this thread. `is_cancelled` is called from time to time during a render.
+    #[must_use]
+    pub fn start(is_cancelled: fn() -> bool) -> Self {
+        Self { outer: IS_CANCELLED.replace(Some(is_cancelled)) }
+    }
+}
+
+impl Drop for CancelScope {
+    fn drop(&mut self) {
+        IS_CANCELLED.set(self.outer);
+    }
 }
 
 /// The budget of the running render. Dropping it discards the tracked texts.
@@ -47,7 +75,7 @@ pub(crate) struct Meter(());
 
 impl Meter {
     pub(crate) fn start(limits: &Limits) -> Self {
-        STEPS.set(limits.steps);
+        set_steps(limits.steps);
         BYTES.set(limits.bytes);
         OUTPUT.set(limits.output);
         CALLS.set(0);
@@ -69,8 +97,29 @@ pub(crate) fn steps(count: usize) -> Fallible<()> {
             STEPS.set(left);
             Ok(())
         }
-        None => Err(limit(Limit::Steps)),
+        None => later_steps(count as u64),
     }
+}
+
+/// Charges computing time beyond the next check of cancellation.
+#[cold]
+fn later_steps(count: u64) -> Fallible<()> {
+    let Some(left) = all_steps().checked_sub(count) else { return Err(limit(Limit::Steps)) };
+    if IS_CANCELLED.get().is_some_and(|is_cancelled| is_cancelled()) {
+        return Err(cancelled());
+    }
+    set_steps(left);
+    Ok(())
+}
+
+fn all_steps() -> u64 {
+    STEPS.get().saturating_add(LATER_STEPS.get())
+}
+
+fn set_steps(count: u64) {
+    let next = count.min(STEPS_PER_CHECK);
+    STEPS.set(next);
+    LATER_STEPS.set(count - next);
 }
 
 /// Charges the time to copy or search `bytes` bytes.
@@ -85,7 +134,10 @@ pub(crate) fn walk(bytes: usize) -> Fallible<()> {
 
 /// Charges steps in code that cannot fail. If too few are left, the next charge fails.
 pub(crate) fn spend(count: usize) {
-    STEPS.set(STEPS.get().saturating_sub(count as u64));
+    match STEPS.get().checked_sub(count as u64) {
+        Some(left) => STEPS.set(left),
+        None => set_steps(all_steps().saturating_sub(count as u64)),
+    }
 }
 
 /// Charges as [`walk`] does, in code that cannot fail.
@@ -134,7 +186,7 @@ pub(crate) fn free_values(len: usize) {
 
 /// Adds the steps and bytes that `bytes` bytes of input allow.
 pub(crate) fn grant(bytes: usize) {
-    STEPS.set(STEPS.get().saturating_add(bytes as u64 * STEPS_PER_INPUT_BYTE));
+    LATER_STEPS.set(LATER_STEPS.get().saturating_add(bytes as u64 * STEPS_PER_INPUT_BYTE));
     BYTES.set(BYTES.get().saturating_add(bytes as u64 * BYTES_PER_INPUT_BYTE));
 }
 

@@ -58,6 +58,9 @@ pub enum RenderError {
         /// Counted from 1; 0 outside the template.
         line: u32,
     },
+    /// The check of the thread's [`CancelScope`](crate::CancelScope) returned true.
+    #[error("the render was cancelled")]
+    Cancelled,
     /// `continue_final_message` is not possible for this conversation and template.
     #[error("continue_final_message: {message}")]
     ContinueFinalMessage {
@@ -123,6 +126,8 @@ enum Cause {
     Raised(String),
     #[error("{0}")]
     Limit(Limit),
+    #[error("the render was cancelled")]
+    Cancelled,
 }
 
 impl Error {
@@ -139,8 +144,8 @@ impl Error {
         self
     }
 
-    /// Returns true for a limit and for the template's own error, which no operation may turn into
-    /// a value.
+    /// Returns true for a limit, a cancellation and the template's own error, which no operation may
+    /// turn into a value.
     pub(crate) fn is_fatal(&self) -> bool {
         !matches!(*self.cause, Cause::Ordinary(_) | Cause::Undefined(_))
     }
@@ -172,6 +177,12 @@ pub(crate) fn limit(limit: Limit) -> Error {
     Error::new(Cause::Limit(limit))
 }
 
+/// Returns the error of a cancelled render.
+#[cold]
+pub(crate) fn cancelled() -> Error {
+    Error::new(Cause::Cancelled)
+}
+
 /// Returns the error of using an undefined value.
 pub(crate) fn undefined(message: impl Into<String>) -> Error {
     Error::new(Cause::Undefined(message.into()))
@@ -183,6 +194,7 @@ impl From<Error> for RenderError {
         match *error.cause {
             Cause::Raised(message) => Self::Raised { message, line },
             Cause::Limit(limit) => Self::Limit { limit, line },
+            Cause::Cancelled => Self::Cancelled,
             Cause::Ordinary(message) | Cause::Undefined(message) => Self::Runtime { message, line },
         }
     }

@@ -4,6 +4,8 @@
 mod reserved;
 mod warnings;
 
+use tandem_model_files::tokenizer::CancelScope;
+
 use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames, Match};
 use crate::conversation;
 use crate::error::Error;
@@ -41,6 +43,7 @@ fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
         None => &model.templates.choose(None, conversation.tools.is_some())?.template,
     };
     let args = reserved::left_out(&conversation.template_args);
+    let _scope = tandem_template::CancelScope::start(|| CancelScope::check().is_err());
     let applied = template.apply(
         &tandem_template::Input {
             messages: &conversation.messages,

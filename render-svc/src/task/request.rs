@@ -33,6 +33,18 @@ pub struct Task {
     pub deadline: Option<Instant>,
 }
 
+impl Task {
+    /// Returns true for a conversation with media: its messages become JSON text, or each file's
+    /// token is searched. That can take long.
+    #[must_use]
+    pub fn has_media(&self) -> bool {
+        match &self.rendered.output {
+            Output::HfMessages(_) => true,
+            Output::Prompt { attachments, .. } => !attachments.is_empty(),
+        }
+    }
+}
+
 /// A prompt and how to generate its output.
 #[derive(Debug, Clone)]
 pub struct GenerationRequest {

@@ -1,7 +1,10 @@
 //! The limits of a request's elements, of its JSON values, and of all messages in progress.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::select_all;
 use h2::client::{ResponseFuture, SendRequest};
 use http::{HeaderMap, Request};
 use prost::Message as _;
@@ -23,13 +26,24 @@ const RENDER: &str = "tandem.render.v1.RenderService/Render";
 const BATCH: &str = "tandem.render.v1.RenderService/BatchRender";
 const CHECK: &str = "grpc.health.v1.Health/Check";
 const RUN_TASK: &str = "tandem.task.v1.TaskService/RunTask";
+const REFLECTION: [&str; 2] = [
+    "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
 const MAX_ELEMENTS: usize = 65_536;
 const MAX_JSON_VALUES: usize = 131_072;
 /// The limit of a connection's health checks whose message is incomplete.
-const MAX_CHECKS: usize = 64;
+const MAX_CHECKS: usize = 32;
 /// The bytes of a message that do not count towards the limit of all messages.
 const UNCOUNTED_BYTES: usize = 64 << 10;
 const TOKENS: &str = "first-secret name=first\nsecond-secret name=second\n";
+
+async fn connect(service: SocketAddr) -> SendRequest<Bytes> {
+    let stream = TcpStream::connect(service).await.expect("it listens");
+    let (sender, connection) = h2::client::handshake(stream).await.expect("a connection");
+    tokio::spawn(connection);
+    sender
+}
 
 /// A service, and one connection to it.
 struct Service {
@@ -44,6 +58,17 @@ struct Call {
     body: h2::SendStream<Bytes>,
 }
 
+/// Starts a call without a message.
+async fn begin(sender: &SendRequest<Bytes>, method: &str, caller: &str) -> Call {
+    let request = Request::post(format!("http://localhost/{method}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .header("authorization", format!("Bearer {caller}-secret"));
+    let mut sender = sender.clone().ready().await.expect("the connection is open");
+    let (response, body) = sender.send_request(request.body(()).expect("a request"), false).expect("it is sent");
+    Call { response, body }
+}
+
 impl Service {
     async fn start(args: ServeArgs) -> Self {
         let folder = TempDir::new().expect("a folder");
@@ -52,21 +77,13 @@ impl Service {
         let security = SecurityArgs { token_file: Some(file), ..SecurityArgs::default() };
         let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}").with_tokenizer();
         let service = render_service_with_args(&[model.path()], ServeArgs { security, ..args }).await;
-        let stream = TcpStream::connect(service.address).await.expect("it listens");
-        let (sender, connection) = h2::client::handshake(stream).await.expect("a connection");
-        tokio::spawn(connection);
+        let sender = connect(service.address).await;
         Self { running: service, _files: (folder, model), sender }
     }
 
     /// Starts a call without a message.
     async fn begin(&self, method: &str, caller: &str) -> Call {
-        let request = Request::post(format!("http://localhost/{method}"))
-            .header("content-type", "application/grpc")
-            .header("te", "trailers")
-            .header("authorization", format!("Bearer {caller}-secret"));
-        let mut sender = self.sender.clone().ready().await.expect("the connection is open");
-        let (response, body) = sender.send_request(request.body(()).expect("a request"), false).expect("it is sent");
-        Call { response, body }
+        begin(&self.sender, method, caller).await
     }
 
     /// Sends a request in chunks of at most `chunk` bytes, and returns the error.
@@ -210,8 +227,46 @@ async fn json_values_of_a_conversation_are_limited() {
     let parts = parts.map(|part| part.encode_to_vec()).concat();
     let (field, _) = too_large(service.refusal(RENDER, &parts, 4_999).await).expect("a refusal");
     assert_eq!(field, "conversation.tools.tool_json");
+    let service = Service::start(ServeArgs { max_total_message_bytes: 1 << 30, ..ServeArgs::default() }).await;
     let batch = pb::BatchRenderRequest { requests: vec![json_values(&[half, half]); 3] };
-    assert_eq!(too_large(service.refusal(BATCH, &batch.encode_to_vec(), 1 << 14).await), None);
+    let refusal = service.refusal(BATCH, &batch.encode_to_vec(), 1 << 14).await;
+    assert!(refusal.is_none(), "{refusal:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn json_values_count_towards_the_limit_of_all_messages() {
+    const LIMIT: usize = 8 << 20;
+    let args = ServeArgs { max_message_bytes: LIMIT / 8, max_total_message_bytes: LIMIT, ..ServeArgs::default() };
+    let service = Service::start(args).await;
+    let batch = |requests| pb::BatchRenderRequest { requests: vec![json_values(&[10_000]); requests] }.encode_to_vec();
+    let (few, many) = (batch(1), batch(3));
+    assert!(many.len() < LIMIT / 64, "its bytes alone are few");
+    let refusal = service.refusal(BATCH, &few, 4_999).await;
+    assert!(refusal.is_none(), "{refusal:?}");
+    let refusal = service.refusal(BATCH, &many, 4_999).await.expect("a refusal");
+    assert_eq!(failed(&refusal).reason, "TOTAL_MESSAGE_BYTES");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_message_to_reflection_has_a_low_limit() {
+    let service = Service::start(ServeArgs::default()).await;
+    // A list of the services for a host of this length.
+    let message = |host: usize| {
+        let [high, low] = [host >> 7, host & 0x7f | 0x80].map(|bits| bits as u8);
+        [vec![0x0a, low, high], vec![b'a'; host], vec![0x3a, 0]].concat()
+    };
+    let (largest, larger) = (message(4096 - 5), message(4096 - 4));
+    for method in REFLECTION {
+        let refusal = service.refusal(method, &largest, 999).await;
+        assert!(refusal.is_none(), "{refusal:?}");
+        let (_, message) = too_large(service.refusal(method, &larger, 999).await).expect("a refusal");
+        error_texts::check("network/reflection-message", message);
+        let mut call = service.begin(method, "first").await;
+        for message in [&largest, &larger] {
+            call.send(&framed(message, message.len()), 999).await;
+        }
+        assert_eq!(field(call.refusal().await).as_deref(), Some(""), "the second message");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -226,6 +281,26 @@ async fn incomplete_health_checks_are_limited() {
     let refusals = futures_util::future::join_all(calls).await;
     let count = |reason: &str| refusals.iter().flatten().filter(|status| failed(status).reason == reason).count();
     assert_eq!((count("OVERLOADED"), count("REQUEST_TOO_SLOW")), (1, MAX_CHECKS));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn incomplete_health_checks_do_not_hinder_other_connections_of_their_address() {
+    let service = Service::start(ServeArgs::default()).await;
+    let mut calls = Vec::new();
+    // As behind a proxy, whose clients have one address.
+    for _ in 0..40 {
+        let sender = connect(service.running.address).await;
+        let mut checks = Vec::new();
+        for _ in 0..=MAX_CHECKS {
+            checks.push(begin(&sender, CHECK, "first").await.refusal().boxed());
+        }
+        // Once one is refused, the others have the connection's permits.
+        let (refused, _, others) = select_all(checks).await;
+        assert!(refused.is_some());
+        calls.extend(others);
+    }
+    let mut other = HealthClient::new(service.running.channel().await);
+    other.check(HealthCheckRequest::default()).await.expect("another connection is checked");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -177,9 +177,15 @@ fn warnings_of_one_kind_are_bounded() {
     let template = "{% if false %}{{ messages[0].tool_calls[0].function.arguments.items() }}{% endif %}";
     let request = json!({"messages": [{"role": "assistant", "tool_calls": calls}]});
     let answer = answer(&ModelFolder::new("tiny").with_template(template).models(), &request);
-    let warnings = answer["warnings"].as_array().expect("warnings");
-    assert_eq!(warnings.len(), 16);
-    error_texts::check("warning/further-warnings", warnings[15]["text"].as_str().expect("a warning has a text"));
+    let of_calls = answer["warnings"].as_array().expect("warnings");
+    assert_eq!(of_calls.len(), 16);
+    error_texts::check("warning/further-warnings", of_calls[15]["text"].as_str().expect("a warning has a text"));
+    let messages = [vec![say("user", json!([image()]))], vec![json!({"role": "user"}); 1000]].concat();
+    let models = ModelFolder::new("tiny").with_template(SHOW).models();
+    let answer = tandem_tests::answer(&models, &json!({"messages": messages}));
+    assert!(answer["hf_messages"].is_array(), "{answer}");
+    let without_content = warnings(&answer).into_iter().filter(|(code, _)| *code == "NO_CONTENT");
+    assert_eq!(without_content.count(), 16, "of HF messages");
 }
 
 #[test]

@@ -2,8 +2,10 @@
 //! and transformers 5.23.0. Error texts are compared in place where they are those of Jinja2 or
 //! Python, after the line. The engine's own texts are in the golden file.
 
+use std::cell::Cell;
+
 use serde_json::{Map, Value, json};
-use tandem_template::{Applied, ChatTemplate, Input, Limit, Limits, LocalTime, RenderError, Taint};
+use tandem_template::{Applied, CancelScope, ChatTemplate, Input, Limit, Limits, LocalTime, RenderError, Taint};
 use tandem_tests::error_texts;
 
 const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };
@@ -1082,6 +1084,29 @@ fn use_of_shared_nested_lists_hits_the_step_limit() {
         let limits = Limits { steps: 1_000_000, ..Limits::default() };
         let result = hi().apply_with(&format!("{build}{use_of}"), &limits);
         assert!(matches!(result, Err(RenderError::Limit { limit: Limit::Steps, .. })), "{use_of}: {result:?}");
+    }
+}
+
+#[test]
+fn render_ends_at_the_check_that_finds_it_cancelled() {
+    thread_local! { static CHECKS: Cell<u32> = const { Cell::new(0) }; }
+    let is_cancelled = || {
+        CHECKS.set(CHECKS.get() + 1);
+        CHECKS.get() >= 3
+    };
+    let bodies = ["", "{{ b }}", "{% set c = [a, b] | map('string') | join %}", "{{ 'x' | float(default=0) }}"];
+    for body in bodies {
+        let template =
+            format!("{{% for a in range(10000) %}}{{% for b in range(10000) %}}{body}{{% endfor %}}{{% endfor %}}");
+        let limits = Limits { steps: 1_000_000, ..Limits::default() };
+        CHECKS.set(0);
+        let scope = CancelScope::start(is_cancelled);
+        assert_eq!(hi().apply_with(&template, &limits), Err(RenderError::Cancelled), "{body}");
+        assert_eq!(CHECKS.get(), 3, "{body}");
+        drop(scope);
+        let result = hi().apply_with(&template, &limits);
+        assert!(matches!(result, Err(RenderError::Limit { limit: Limit::Steps, .. })), "{body}: {result:?}");
+        assert_eq!(CHECKS.get(), 3, "no check outside of a scope");
     }
 }
 

@@ -44,9 +44,9 @@ pub enum ArtifactsError {
         #[source]
         source: serde_json::Error,
     },
-    /// A JSON file has too many values.
-    #[error("{} has {found} values, limit {limit}", path.display())]
-    Values { path: PathBuf, found: usize, limit: usize },
+    /// The values of a JSON file take too much memory.
+    #[error("the values of {} take {found} bytes, limit {limit}", path.display())]
+    Memory { path: PathBuf, found: usize, limit: usize },
     /// The chat templates are too many or too long.
     #[error("{}", path.display())]
     Templates {

@@ -1,7 +1,8 @@
 //! Reads files of bounded size: JSON objects, and texts.
 
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::Path;
-use std::{fs, io};
 
 use serde_json::{Map, Value};
 
@@ -12,11 +13,15 @@ const MAX_TOKENIZER_BYTES: u64 = 64 << 20;
 /// The maximum size of other JSON files. The largest known is a `tokenizer_config.json` of 12 MB
 /// with 65,536 added tokens.
 const MAX_JSON_BYTES: u64 = 16 << 20;
-/// The maximum number of values in a `tokenizer.json`, which need more memory than their text: up
-/// to 150 bytes each. The largest known has 1.9 million.
-const MAX_TOKENIZER_VALUES: usize = 1 << 22;
-/// The maximum number of values in other JSON files.
-const MAX_VALUES: usize = 1 << 21;
+/// The maximum memory of a file's values, as [`memory`] estimates it. With its text, a file takes at
+/// most 512 MiB. The largest known `tokenizer.json` has 1.9 million values, with an estimate of 370 MB.
+const MAX_MEMORY_BYTES: usize = 448 << 20;
+/// The memory of an object with one member.
+const OBJECT_BYTES: usize = 400;
+/// The memory of a list with one item.
+const LIST_BYTES: usize = 300;
+/// The memory of a further member or item, without that of its contents.
+const ITEM_BYTES: usize = 160;
 /// The maximum size of a template file.
 const MAX_TEXT_BYTES: u64 = 1 << 20;
 
@@ -28,9 +33,9 @@ pub(super) type Object = Map<String, Value>;
 /// The file cannot be read, is too large, is not an object, or has a number that is not finite.
 pub fn read_object(path: &Path) -> Result<Option<Object>, ArtifactsError> {
     let Some(text) = read(path, MAX_JSON_BYTES)? else { return Ok(None) };
-    let found = values(text.as_bytes());
-    if found > MAX_VALUES {
-        return Err(ArtifactsError::Values { path: path.to_owned(), found, limit: MAX_VALUES });
+    let found = memory(text.as_bytes());
+    if found > MAX_MEMORY_BYTES {
+        return Err(ArtifactsError::Memory { path: path.to_owned(), found, limit: MAX_MEMORY_BYTES });
     }
     let object: Object =
         serde_json::from_str(&text).map_err(|source| ArtifactsError::Json { path: path.to_owned(), source })?;
@@ -60,38 +65,49 @@ fn read(path: &Path, limit: u64) -> Result<Option<String>, ArtifactsError> {
 /// The file cannot be read, or is too large.
 pub(super) fn read_tokenizer(path: &Path) -> io::Result<Vec<u8>> {
     let json = read_file(path, MAX_TOKENIZER_BYTES)?;
-    match values(&json) {
-        ..=MAX_TOKENIZER_VALUES => Ok(json),
-        found => Err(io::Error::other(format!("file has {found} values, limit {MAX_TOKENIZER_VALUES}"))),
+    match memory(&json) {
+        ..=MAX_MEMORY_BYTES => Ok(json),
+        found => Err(io::Error::other(format!("the values of the file take {found} bytes, limit {MAX_MEMORY_BYTES}"))),
     }
 }
 
 /// Reads a regular file of at most `limit` bytes. Rejects pipes and devices, which have no end.
 pub(super) fn read_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
-    let metadata = fs::metadata(path)?;
-    if !metadata.is_file() {
+    // Opening a pipe waits for its writer, so the kind is checked before.
+    if !path.metadata()?.is_file() {
         return Err(io::Error::other("not a regular file"));
     }
-    if metadata.len() > limit {
-        return Err(io::Error::other(format!("file has {} bytes, limit {limit}", metadata.len())));
+    let file = File::open(path)?;
+    let size = file.metadata()?.len();
+    if size > limit {
+        return Err(io::Error::other(format!("file has {size} bytes, limit {limit}")));
     }
-    fs::read(path)
+    let mut bytes = Vec::with_capacity(size as usize);
+    // The file may grow meanwhile.
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > limit {
+        return Err(io::Error::other(format!("file has more than {limit} bytes")));
+    }
+    Ok(bytes)
 }
 
-/// Returns at least the number of values in a JSON text: its separators and brackets outside of
-/// strings.
-fn values(json: &[u8]) -> usize {
-    let (mut found, mut is_string, mut is_escaped) = (1, false, false);
+/// Returns about the memory that the values of a JSON text take, from its separators and brackets
+/// outside of strings.
+fn memory(json: &[u8]) -> usize {
+    let (mut bytes, mut is_string, mut is_escaped) = (0, false, false);
     for byte in json {
         match byte {
             _ if is_escaped => is_escaped = false,
             b'\\' => is_escaped = is_string,
             b'"' => is_string = !is_string,
-            b',' | b'[' | b'{' if !is_string => found += 1,
+            _ if is_string => {}
+            b',' => bytes += ITEM_BYTES,
+            b'[' => bytes += LIST_BYTES,
+            b'{' => bytes += OBJECT_BYTES,
             _ => {}
         }
     }
-    found
+    bytes
 }
 
 /// Returns the path of a number beyond the range of doubles.
@@ -113,11 +129,22 @@ fn infinite(value: &Value, path: &str) -> Option<String> {
 mod tests {
     use serde_json::json;
 
-    use super::{infinite, values};
+    use super::{ITEM_BYTES, LIST_BYTES, OBJECT_BYTES, infinite, memory, read_file};
 
     #[test]
-    fn values_are_counted_outside_of_strings() {
-        assert_eq!(values(br#"{"a": [1, 2, {}], "b,[{": "\",[{"}"#), 7);
+    #[cfg(target_os = "linux")]
+    fn file_larger_than_its_metadata_is_read_up_to_the_limit() {
+        let path = std::path::Path::new("/proc/self/status");
+        assert_eq!(path.metadata().expect("a file").len(), 0);
+        read_file(path, 1 << 20).expect("it is small");
+        let error = read_file(path, 16).expect_err("it is larger");
+        assert_eq!(error.to_string(), "file has more than 16 bytes");
+    }
+
+    #[test]
+    fn memory_of_values_is_estimated_outside_of_strings() {
+        let expected = 2 * OBJECT_BYTES + LIST_BYTES + 3 * ITEM_BYTES;
+        assert_eq!(memory(br#"{"a": [1, 2, {}], "b,[{": "\",[{"}"#), expected);
     }
 
     #[test]
