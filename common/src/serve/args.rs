@@ -30,7 +30,7 @@ pub struct ServeArgs {
     ///
     /// The first 64 KiB of each call are not counted. One caller may have at most three quarters. A
     /// nested message, repeated string or enumerator counts 256 bytes more than its size, and a value
-    /// of JSON text 400. A request takes up to eight times the counted bytes in memory while it is
+    /// of JSON text 64. A request takes up to eight times the counted bytes in memory while it is
     /// answered.
     #[arg(
         long,

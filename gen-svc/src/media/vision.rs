@@ -193,6 +193,7 @@ impl Vision {
     }
 
     fn render(&self, messages: &HfMessages, taint: Option<Taint>) -> Result<String, Error> {
+        let _scope = tandem_template::CancelScope::start(|| CancelScope::check().is_err());
         let args = &messages.template_args;
         let input = tandem_template::Input {
             messages: &messages.messages,

@@ -239,8 +239,8 @@ async fn json_values_count_towards_the_limit_of_all_messages() {
     let args = ServeArgs { max_message_bytes: LIMIT / 8, max_total_message_bytes: LIMIT, ..ServeArgs::default() };
     let service = Service::start(args).await;
     let batch = |requests| pb::BatchRenderRequest { requests: vec![json_values(&[10_000]); requests] }.encode_to_vec();
-    let (few, many) = (batch(1), batch(3));
-    assert!(many.len() < LIMIT / 64, "its bytes alone are few");
+    let (few, many) = (batch(1), batch(12));
+    assert!(many.len() < LIMIT / 16, "its bytes alone are few");
     let refusal = service.refusal(BATCH, &few, 4_999).await;
     assert!(refusal.is_none(), "{refusal:?}");
     let refusal = service.refusal(BATCH, &many, 4_999).await.expect("a refusal");
