@@ -107,6 +107,15 @@ impl Scheduler {
         self.running.is_empty() && self.waiting.is_empty()
     }
 
+    /// Returns true if nothing keeps a step from being computed: all running sequences are ready, or none runs
+    /// and one waits that could start. A sequence that is not ready may hold the memory of the others.
+    pub(super) fn must_compute(&self) -> bool {
+        match self.running.is_empty() {
+            true => self.ready().next().is_some(),
+            false => self.running.iter().all(|sequence| self.is_ready(sequence)),
+        }
+    }
+
     /// Adds a request. Its sequences wait.
     pub(super) fn enqueue(&mut self, job: Job) {
         let id = self.requests.add(job);
