@@ -83,6 +83,15 @@ pub struct Resume {
     pub token_ids: Vec<u32>,
 }
 
+/// The work that a grammar takes before its request is submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GrammarWork {
+    /// It is compiled, or follows the tokens of a resumed output.
+    Usual,
+    /// It is compiled, which may take long.
+    Costly,
+}
+
 /// The data to return besides text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Returns {
@@ -232,11 +241,14 @@ impl GenerateRequest {
         self.prompt_bytes() >= LONG_BYTES
     }
 
-    /// Returns true if the grammar is not compiled yet, and may take long to compile.
+    /// Returns the work that the grammar takes in the preparation. None: no grammar, or no work.
     #[must_use]
-    pub fn has_costly_grammar(&self, model: &ServedModel) -> bool {
-        let is_costly = |grammar: &Grammar| grammar.may_be_costly() && !model.grammars.is_compiled(grammar);
-        self.grammar.as_ref().is_some_and(is_costly)
+    pub fn grammar_work(&self, model: &ServedModel) -> Option<GrammarWork> {
+        let grammar = self.grammar.as_ref()?;
+        if model.grammars.is_compiled(grammar) {
+            return self.resume.is_some().then_some(GrammarWork::Usual);
+        }
+        Some(if grammar.may_be_costly() { GrammarWork::Costly } else { GrammarWork::Usual })
     }
 
     fn prompt_bytes(&self) -> usize {

@@ -221,7 +221,8 @@ reasons! {
     TotalMessageBytes = "TOTAL_MESSAGE_BYTES", ResourceExhausted, Later(1000 ms), AnyMethod;
     /// The request queue is full, or the caller's share of it; retry after RetryInfo.retry_delay.
     QueueFull = "QUEUE_FULL", ResourceExhausted, Later(500 ms);
-    /// The queue of grammars to compile is full; retry after RetryInfo.retry_delay.
+    /// The queue of grammars to compile is full, or the caller's share of it; retry after
+    /// RetryInfo.retry_delay.
     GrammarQueueFull = "GRAMMAR_QUEUE_FULL", ResourceExhausted, Later(500 ms);
     /// The request message has more bytes than `--max-message-bytes`, more than 65,536 nested
     /// messages and repeated strings, or more than 131,072 JSON values in one conversation. Clients
