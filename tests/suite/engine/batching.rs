@@ -760,13 +760,14 @@ fn assert_long_wait_takes_from_a_flood(blocks: u64, max_running: usize, length: 
     gate.run(2);
     let low = of("polite", i32::MIN, 99, length, 20);
     let polite = submit(&engine, low.clone());
+    gate.run(1);
     std::thread::sleep(Duration::from_millis(2_100));
     gate.run(30);
-    let polite = finish(polite);
+    assert!(polite.is_closed(), "its output has ended");
     assert!(greedy.iter().all(|events| !events.is_closed()), "no output of the flood has ended");
     assert_eq!(engine.gauges().preemptions, 1, "one of them made room, and did not take it back");
     drop(gate);
-    assert_eq!(polite.outputs, alone(low));
+    assert_eq!(finish(polite).outputs, alone(low));
     for (which, events) in greedy.into_iter().enumerate() {
         assert_eq!(finish(events).outputs, alone(flood(which as u64)), "request {which}");
     }
