@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::engine::{Engine, Event, RequestProgress};
 use crate::error::Error;
 use crate::grammar;
-use crate::request::{GenerateRequest, GrammarWork, ServedModel};
+use crate::request::{GenerateRequest, GrammarWork, Input, ServedModel, is_long};
 
 /// The preparations at one time. Each caller has its turn.
 static PLACES: LazyLock<Places> = LazyLock::new(|| {
@@ -45,14 +45,18 @@ struct Places {
 }
 
 impl Places {
+    /// Returns the places of requests without work for a grammar.
+    fn by_size(&self, is_long: bool) -> &FairQueue {
+        if is_long { &self.long } else { &self.usual }
+    }
+
     /// Waits for a place. Returns it with the permit of its grammar, if that takes work.
     async fn take(&self, request: &GenerateRequest, model: &ServedModel) -> Result<(Place, Option<Permit>), Error> {
         let work = request.grammar_work(model);
         let queue = match work {
             Some(GrammarWork::Costly) => &self.costly,
             Some(GrammarWork::Usual) => &self.grammars,
-            None if request.has_long_prompt() => &self.long,
-            None => &self.usual,
+            None => self.by_size(request.has_long_prompt()),
         };
         let permit = work.map(|_| self.queue_grammar(&request.caller)).transpose()?;
         Ok((queue.place(&request.caller).await, permit))
@@ -65,6 +69,35 @@ impl Places {
             Exhausted::OfCaller => Error::GrammarShareFull { limit: queued.limit_per_caller() },
         })
     }
+}
+
+/// A request before its input is read.
+pub(crate) struct Draft {
+    /// The request. Its input is empty if it is not read yet.
+    pub(crate) request: GenerateRequest,
+    /// The input, if reading it takes long.
+    pub(crate) unread: Option<UnreadInput>,
+}
+
+/// An input that takes long to read.
+pub(crate) struct UnreadInput {
+    /// About its size.
+    pub(crate) bytes: usize,
+    /// Reads it. Blocks.
+    pub(crate) read: Box<dyn FnOnce() -> Result<Input, Error> + Send>,
+}
+
+/// Reads the input of a request, in the caller's turn.
+async fn read_input(Draft { mut request, unread }: Draft) -> Result<GenerateRequest, Error> {
+    let Some(UnreadInput { bytes, read }) = unread else { return Ok(request) };
+    let place = PLACES.by_size(is_long(bytes)).place(&request.caller).await;
+    let span = Span::current();
+    let read = move || {
+        let _place = place;
+        span.part("read input", || []).in_scope(read)
+    };
+    request.input = tokio::task::spawn_blocking(read).await.map_err(|_| Error::EngineFailed)??;
+    Ok(request)
 }
 
 /// The requests at one time whose images are fetched or, after that, prepared.
@@ -96,12 +129,12 @@ async fn fetch_images(
 /// model; or its preparation panicked.
 pub(crate) async fn submit(
     engine: &Engine,
-    request: GenerateRequest,
+    draft: Draft,
     deadline: Option<Instant>,
     progress: Arc<RequestProgress>,
 ) -> Result<Receiver<Event>, Error> {
-    let slot = engine.reserve(&request.caller)?;
-    let (request, fetched) = fetch_images(engine, request).await?;
+    let slot = engine.reserve(&draft.request.caller)?;
+    let (request, fetched) = fetch_images(engine, read_input(draft).await?).await?;
     let (span, is_short) = (Span::current(), request.is_short());
     let place = match is_short {
         true => None,

@@ -43,6 +43,11 @@ const MAX_SHORT_END_IDS: usize = 64;
 /// The size of a prompt in bytes from which it takes long to prepare.
 const LONG_BYTES: usize = 64 << 10;
 
+/// Returns true if an input of this size takes long to prepare.
+pub(crate) fn is_long(bytes: usize) -> bool {
+    bytes >= LONG_BYTES
+}
+
 /// A generation request, as the caller states it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenerateRequest {
@@ -238,7 +243,7 @@ impl GenerateRequest {
     /// Returns true if the prompt takes long to prepare.
     #[must_use]
     pub fn has_long_prompt(&self) -> bool {
-        self.prompt_bytes() >= LONG_BYTES
+        is_long(self.prompt_bytes())
     }
 
     /// Returns the work that the grammar takes in the preparation. None: no grammar, or no work.

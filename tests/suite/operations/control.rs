@@ -122,6 +122,19 @@ async fn drained_server_finishes_running_requests_and_exits() {
     tokio::time::timeout(Duration::from_secs(20), service.running.ended()).await.expect("it ends");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn request_is_refused_by_a_full_queue_before_its_input_is_read() {
+    let (service, _control, mut generate) = serve().await;
+    let call = pb::GenerateRequest { input: Some(Input::HfMessagesJson("[".to_owned())), ..request(1) };
+    let slots = |caller: &str| std::iter::from_fn(|| service.engine.reserve(&caller.into()).ok()).collect::<Vec<_>>();
+    let held = [slots("one"), slots("two")];
+    let refused = generate.generate(call.clone()).await;
+    is_failed("control/QUEUE_FULL", refused, Code::ResourceExhausted, "QUEUE_FULL", None);
+    drop(held);
+    let read = generate.generate(call).await;
+    is_failed("control/messages", read, Code::InvalidArgument, "INVALID_REQUEST", Some("hf_messages_json"));
+}
+
 /// A model that fails at the first step.
 #[derive(Debug)]
 struct Broken;
