@@ -174,7 +174,8 @@ reasons! {
     TooManyImages = "TOO_MANY_IMAGES", InvalidArgument, Never;
     /// An image has more pixels than `--max-image-pixels`.
     ImageTooLarge = "IMAGE_TOO_LARGE", InvalidArgument, Never;
-    /// The prompt does not fit into the model's context; the message has both lengths in tokens.
+    /// The prompt does not fit into the model's context; the message has the context in tokens, and the
+    /// prompt in tokens, or in bytes if it was not tokenized.
     PromptTooLong = "PROMPT_TOO_LONG", InvalidArgument, Never;
     /// The prompt has more tokens than `--max-prompt-tokens`; the message has both numbers.
     PromptOverLimit = "PROMPT_OVER_LIMIT", InvalidArgument, Never;

@@ -129,11 +129,16 @@ impl Vision {
         Ok(())
     }
 
-    /// Returns the prompt of messages.
+    /// Returns the prompt of messages. `check_size` fails if its text is too large.
     ///
     /// # Errors
-    /// A message or an image is invalid or over a limit, or the template fails.
-    pub fn prompt(&self, messages: HfMessages, tokenizer: &Tokenizer) -> Result<MediaPrompt, Error> {
+    /// A message or an image is invalid or over a limit, the template fails, or the text is too large.
+    pub fn prompt(
+        &self,
+        messages: HfMessages,
+        tokenizer: &Tokenizer,
+        check_size: impl Fn(&[&str]) -> Result<(), Error>,
+    ) -> Result<MediaPrompt, Error> {
         let (messages, encoded) = messages.take_images(self.limits.images)?;
         let images = self.prepare(&encoded)?;
         let text = self.render(&messages, None)?;
@@ -147,6 +152,7 @@ impl Vision {
         let expansions: Vec<&str> = images.iter().map(|(image, _)| image.plan.expansion.text.as_str()).collect();
         let expanded = expand_outside(&text, self.processor.placeholder(), &expansions, &literal);
         let expanded = expanded.map_err(|source| image_error(FIELD.to_owned(), source))?;
+        check_size(&[&expanded.text])?;
         // As in transformers: a template that writes bos itself gets no other special token.
         let has_bos =
             self.special_tokens.get("bos_token").and_then(Value::as_str).is_some_and(|bos| text.starts_with(bos));

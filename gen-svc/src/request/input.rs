@@ -46,31 +46,25 @@ impl Input {
         }
     }
 
-    /// Fails if the prompt cannot fit into the context, before it is tokenized.
-    fn check_size(&self, model: &ServedModel) -> Result<(), Error> {
-        let Self::Text(text) = self else { return Ok(()) };
-        if model.tokenizer.min_tokens(text) < model.context_length {
-            return Ok(());
-        }
-        Err(Error::PromptTooLarge { field: self.field(), bytes: text.len(), context: model.context_length })
-    }
-
     /// Returns the ids of the prompt, checked against the model.
     pub(super) fn tokenize(self, model: &ServedModel, expected: Option<&str>) -> Result<TokenizedPrompt, Error> {
         check_tokenizer(model, expected)?;
         let mut images = None;
         let field = self.field();
-        self.check_size(model)?;
+        let check_size = |parts: &[&str]| check_size(field, parts, model);
         let ids = match self {
-            Self::Text(text) => model.tokenizer.encode(&text, false).map_err(|error| Error::encode(field, error))?,
+            Self::Text(text) => {
+                check_size(&[&text])?;
+                model.tokenizer.encode(&text, false).map_err(|error| Error::encode(field, error))?
+            }
             Self::TokenIds(ids) => ids,
             Self::WithMedia(prompt, files) => {
-                let prompt = vision(model)?.marked(prompt, files, &model.tokenizer)?;
+                let prompt = vision(model)?.marked(prompt, files, &model.tokenizer, check_size)?;
                 images = Some(prompt.media);
                 prompt.ids
             }
             Self::HfMessages(messages) => {
-                let prompt = vision(model)?.prompt(*messages, &model.tokenizer)?;
+                let prompt = vision(model)?.prompt(*messages, &model.tokenizer, check_size)?;
                 images = Some(prompt.media);
                 prompt.ids
             }
@@ -82,6 +76,16 @@ impl Input {
         }
         Ok(TokenizedPrompt { ids, media: images })
     }
+}
+
+/// Fails if a prompt with these parts cannot fit into the context, before it is tokenized.
+fn check_size(field: &'static str, parts: &[&str], model: &ServedModel) -> Result<(), Error> {
+    let least: usize = parts.iter().map(|part| model.tokenizer.min_tokens(part)).sum();
+    if least < model.context_length {
+        return Ok(());
+    }
+    let bytes = parts.iter().map(|part| part.len()).sum();
+    Err(Error::PromptTooLarge { field, bytes, context: model.context_length })
 }
 
 /// Returns the model's processor of images.

@@ -72,7 +72,7 @@ fn tokenizer(special: &[String]) -> Value {
 fn messages(messages: &[Value]) {
     for ((vision, tokenizer), literal_control_tokens) in MODELS.iter().flat_map(|model| [(model, false), (model, true)]) {
         let messages = HfMessages { literal_control_tokens, ..HfMessages::new(messages.to_vec(), NOW) };
-        let Ok(prompt) = vision.prompt(messages, tokenizer) else { continue };
+        let Ok(prompt) = vision.prompt(messages, tokenizer, |_| Ok(())) else { continue };
         for span in &prompt.media.spans {
             assert!(span.positions.end <= prompt.ids.len() && span.image < prompt.media.images.len());
         }
@@ -84,7 +84,7 @@ fn marked(bytes: &[u8]) {
     for (vision, tokenizer) in &*MODELS {
         for id in 256..268 {
             let file = MediaFile { source: MediaSource::Bytes(bytes.to_vec()), offset: 1 };
-            let _ = vision.marked(Marked::TokenIds(vec![65, id, 66]), vec![file], tokenizer);
+            let _ = vision.marked(Marked::TokenIds(vec![65, id, 66]), vec![file], tokenizer, |_| Ok(()));
         }
     }
 }

@@ -1,7 +1,11 @@
 //! Messages with images that are refused, with the path of the field. The next request is answered.
 
+use std::cell::Cell;
+
 use gen_svc::engine::{Config, Engine};
-use gen_svc::media::MediaLimits;
+use gen_svc::error::Error;
+use gen_svc::media::{Marked, MediaFile, MediaLimits, MediaSource};
+use gen_svc::request::Input;
 use serde_json::{Value, json};
 use tandem_tests::error_texts;
 use tandem_tests::failure::{Failed, failed};
@@ -10,7 +14,7 @@ use tandem_tests_full::image_model::{ImageModel, bitmap, png_header};
 use tonic::{Code, Status};
 
 use super::super::cli::{answers, generate_with};
-use super::{ask, encoded, for_each, image, request, start, text, user};
+use super::{ask, encoded, for_each, image, request, start, text, user, with_input};
 
 /// The most images of a request.
 const IMAGES: usize = 2;
@@ -149,6 +153,28 @@ fn texts_with_an_image_token_are_refused() {
 }
 
 /// The program names fields by the keys of a line.
+#[test]
+fn prompts_that_cannot_fit_the_context_are_refused_before_they_are_tokenized() {
+    let (large, checked) = ("a".repeat(1 << 20), Cell::new(0));
+    for_each(|name, folder| {
+        let engine = start(folder, |_| {});
+        // Only tokenizers of bytes have a bound.
+        if engine.model().tokenizer.min_tokens(&large) < engine.model().context_length {
+            return;
+        }
+        checked.set(checked.get() + 1);
+        let marker = engine.model().vision.as_ref().expect("a processor").placeholder();
+        // The file would be refused after the text.
+        let file = MediaFile { source: MediaSource::Bytes(Vec::new()), offset: 0 };
+        let marked = Input::WithMedia(Marked::Text(format!("{marker}{large}")), vec![file]);
+        for (request, field) in [(with_input(marked), "prompt"), (request(user([text(&large)])), TEXT_PATH)] {
+            let error = request.prepare(engine.model()).expect_err("it cannot fit");
+            assert!(matches!(&error, Error::PromptTooLarge { field: of, .. } if *of == field), "{name}: {error:?}");
+        }
+    });
+    assert!(checked.get() > 0, "no model has such a tokenizer");
+}
+
 #[test]
 fn lines_with_messages_are_answered_or_refused_by_the_key_of_their_data() {
     let lines = [user([image(1), text("What?")]), base64("QQ=*"), vec![json!(7)], user([image(1), text("What?")])];
