@@ -130,7 +130,8 @@ pub fn run(mut input: impl Read) -> io::Result<()> {
 /// libtorch's libraries depends on the machine.
 fn program_bytes() -> io::Result<u64> {
     let status = if cfg!(target_os = "linux") { fs::read_to_string("/proc/self/status")? } else { String::new() };
-    let kilobytes = status.lines().find_map(|line| line.strip_prefix("VmData:")?.split_whitespace().next()?.parse().ok());
+    let kilobytes =
+        status.lines().find_map(|line| line.strip_prefix("VmData:")?.split_whitespace().next()?.parse().ok());
     Ok(kilobytes.unwrap_or(0) * 1024 + library::STACK_BYTES as u64)
 }
 

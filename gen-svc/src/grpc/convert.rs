@@ -109,10 +109,7 @@ fn media_size(media: &pb::Media) -> usize {
 }
 
 /// Returns an empty input, and how to read the actual one.
-fn unread(
-    bytes: usize,
-    read: impl FnOnce() -> Result<Input, Error> + Send + 'static,
-) -> (Input, Option<UnreadInput>) {
+fn unread(bytes: usize, read: impl FnOnce() -> Result<Input, Error> + Send + 'static) -> (Input, Option<UnreadInput>) {
     (Input::TokenIds(Vec::new()), Some(UnreadInput { bytes, read: Box::new(read) }))
 }
 

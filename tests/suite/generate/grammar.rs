@@ -226,6 +226,17 @@ fn grammar_that_takes_too_long_to_compile_is_refused_after_its_trial() {
 }
 
 #[test]
+fn grammar_that_takes_too_much_memory_to_compile_is_refused_after_its_trial() {
+    let engine = engine(|config| config.grammar_trials = Some(binary("gen-svc")));
+    // Within a second, the library would need about 200 MiB.
+    let letter = |i: u8| char::from(b'a' + i % 26);
+    let parts: Vec<_> = (0..200).map(|i| format!("/(.*{}.{{{}}}){{2}}/", letter(i), u32::from(i) + 10)).collect();
+    let large = Grammar::Lark(format!("start: A\nA: {}", parts.join(" & ")));
+    let error = request(large, 0).prepare(engine.model()).expect_err("it needs too much memory");
+    error_texts::check("grammar/trial-memory", error);
+}
+
+#[test]
 fn only_grammars_that_combine_their_parts_have_a_trial() {
     let engine = engine(|config| config.grammar_trials = Some("/no/such/program".into()));
     let prepared = |grammar| request(grammar, 0).prepare(engine.model()).map(drop);

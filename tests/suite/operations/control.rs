@@ -306,14 +306,8 @@ async fn serving(server: Server, args: ServeArgs) -> (Running, ControlServiceCli
     let running = Running::start(move |served, shutdown| async move {
         let security = Security::open(&SecurityArgs::default())?;
         let control = Control { listener, security: security.clone() };
-        gen_svc::serve::serve(
-            server,
-            SecureListener { listener: served, security },
-            Some(control),
-            &args,
-            shutdown,
-        )
-        .await
+        gen_svc::serve::serve(server, SecureListener { listener: served, security }, Some(control), &args, shutdown)
+            .await
     })
     .await;
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
