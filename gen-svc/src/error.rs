@@ -176,6 +176,12 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
+    /// The caller's share of the grammars that may wait is full.
+    #[error("the caller's share of the grammar queue is full: {limit} of its grammars wait to be compiled")]
+    GrammarShareFull {
+        /// The limit of one caller.
+        limit: usize,
+    },
     /// The tokens that a grammar allows next cannot be computed.
     #[error("grammar failed: {problem}")]
     Grammar {
@@ -553,7 +559,7 @@ impl Error {
             },
             Self::ControlTokensUnclear => Reason::ControlTokensUnclear,
             Self::QueueFull { .. } | Self::QueueShareFull { .. } | Self::ImageMemoryFull { .. } => Reason::QueueFull,
-            Self::GrammarQueueFull { .. } => Reason::GrammarQueueFull,
+            Self::GrammarQueueFull { .. } | Self::GrammarShareFull { .. } => Reason::GrammarQueueFull,
             Self::Grammar { .. } => Reason::GrammarFailed,
             Self::DeadlineInQueue => Reason::DeadlineInQueue,
             Self::Loading => Reason::Loading,

@@ -9,6 +9,7 @@ use std::thread::available_parallelism;
 use std::time::Instant;
 
 use tandem_common::fair_queue::{FairQueue, Place};
+use tandem_common::permits::{Exhausted, Permit, Permits};
 use tandem_common::telemetry::Span;
 use tandem_model_files::tokenizer::CancelScope;
 use tokio::sync::mpsc::Receiver;
@@ -16,36 +17,87 @@ use tokio_util::sync::CancellationToken;
 
 use crate::engine::{Engine, Event, RequestProgress};
 use crate::error::Error;
-use crate::request::{GenerateRequest, ServedModel};
+use crate::grammar;
+use crate::request::{GenerateRequest, GrammarWork, Input, ServedModel, is_long};
 
 /// The preparations at one time. Each caller has its turn.
 static PLACES: LazyLock<Places> = LazyLock::new(|| {
     let cores = available_parallelism().map_or(1, usize::from);
-    let [usual, long, grammars] = [cores, cores - 1, COSTLY_GRAMMARS].map(FairQueue::new);
-    Places { usual, long, grammars }
+    let [usual, long, grammars, costly] =
+        [cores, cores - 1, grammar::MAX_COMPILING, grammar::MAX_COMPILING].map(FairQueue::new);
+    Places { usual, long, grammars, costly, queued_grammars: Permits::new(MAX_QUEUED_GRAMMARS) }
 });
 
-/// The costly grammars at one time that are compiled.
-const COSTLY_GRAMMARS: usize = 2;
+/// The requests at one time whose grammars are compiled or wait for it. A quarter is kept back from any one
+/// caller.
+const MAX_QUEUED_GRAMMARS: usize = 64;
 
 struct Places {
     /// As many as cores.
     usual: FairQueue,
     /// One less, so that others do not wait for long prompts.
     long: FairQueue,
+    /// For requests whose grammar takes work, which others do not wait for.
     grammars: FairQueue,
+    /// For those whose grammar may be costly, which other grammars do not wait for.
+    costly: FairQueue,
+    queued_grammars: Permits,
 }
 
 impl Places {
-    fn of(&self, request: &GenerateRequest, model: &ServedModel) -> &FairQueue {
-        if request.has_costly_grammar(model) {
-            &self.grammars
-        } else if request.has_long_prompt() {
-            &self.long
-        } else {
-            &self.usual
-        }
+    /// Returns the places of requests without work for a grammar.
+    fn by_size(&self, is_long: bool) -> &FairQueue {
+        if is_long { &self.long } else { &self.usual }
     }
+
+    /// Waits for a place. Returns it with the permit of its grammar, if that takes work.
+    async fn take(&self, request: &GenerateRequest, model: &ServedModel) -> Result<(Place, Option<Permit>), Error> {
+        let work = request.grammar_work(model);
+        let queue = match work {
+            Some(GrammarWork::Costly) => &self.costly,
+            Some(GrammarWork::Usual) => &self.grammars,
+            None => self.by_size(request.has_long_prompt()),
+        };
+        let permit = work.map(|_| self.queue_grammar(&request.caller)).transpose()?;
+        Ok((queue.place(&request.caller).await, permit))
+    }
+
+    fn queue_grammar(&self, caller: &Arc<str>) -> Result<Permit, Error> {
+        let queued = &self.queued_grammars;
+        queued.acquire(caller).map_err(|exhausted| match exhausted {
+            Exhausted::All => Error::GrammarQueueFull { limit: queued.limit() },
+            Exhausted::OfCaller => Error::GrammarShareFull { limit: queued.limit_per_caller() },
+        })
+    }
+}
+
+/// A request before its input is read.
+pub(crate) struct Draft {
+    /// The request. Its input is empty if it is not read yet.
+    pub(crate) request: GenerateRequest,
+    /// The input, if reading it takes long.
+    pub(crate) unread: Option<UnreadInput>,
+}
+
+/// An input that takes long to read.
+pub(crate) struct UnreadInput {
+    /// About its size.
+    pub(crate) bytes: usize,
+    /// Reads it. Blocks.
+    pub(crate) read: Box<dyn FnOnce() -> Result<Input, Error> + Send>,
+}
+
+/// Reads the input of a request, in the caller's turn.
+async fn read_input(Draft { mut request, unread }: Draft) -> Result<GenerateRequest, Error> {
+    let Some(UnreadInput { bytes, read }) = unread else { return Ok(request) };
+    let place = PLACES.by_size(is_long(bytes)).place(&request.caller).await;
+    let span = Span::current();
+    let read = move || {
+        let _place = place;
+        span.part("read input", || []).in_scope(read)
+    };
+    request.input = tokio::task::spawn_blocking(read).await.map_err(|_| Error::EngineFailed)??;
+    Ok(request)
 }
 
 /// The requests at one time whose images are fetched or, after that, prepared.
@@ -73,20 +125,20 @@ async fn fetch_images(
 /// Prepares a request and submits it. Returns its events. The engine reports to `progress`.
 ///
 /// # Errors
-/// The queue is full, requests are not accepted, the request is invalid for the model, or its
-/// preparation panicked.
+/// The queue is full, or that of grammars; requests are not accepted; the request is invalid for the
+/// model; or its preparation panicked.
 pub(crate) async fn submit(
     engine: &Engine,
-    request: GenerateRequest,
+    draft: Draft,
     deadline: Option<Instant>,
     progress: Arc<RequestProgress>,
 ) -> Result<Receiver<Event>, Error> {
-    let slot = engine.reserve(&request.caller)?;
-    let (request, fetched) = fetch_images(engine, request).await?;
+    let slot = engine.reserve(&draft.request.caller)?;
+    let (request, fetched) = fetch_images(engine, read_input(draft).await?).await?;
     let (span, is_short) = (Span::current(), request.is_short());
     let place = match is_short {
         true => None,
-        false => Some(PLACES.of(&request, engine.model()).place(&request.caller).await),
+        false => Some(PLACES.take(&request, engine.model()).await?),
     };
     let engine = engine.clone();
     let cancelled = CancellationToken::new();

@@ -7,7 +7,7 @@
 //!
 //! The cost of a grammar is bounded: its text, its compiled size, the time to compile it ([`trial`]),
 //! and the work for each token. The number of grammars that are compiled at the same time is bounded
-//! too.
+//! too. The others wait in turns of their callers, and each caller may have a part of the queue only.
 
 mod compile;
 mod constraint;
@@ -18,5 +18,6 @@ pub mod trial;
 mod vocabulary;
 
 pub use compile::Grammars;
+pub(crate) use compile::MAX_COMPILING;
 pub use constraint::{Compiled, Constraint, Mask, MaskError};
 pub use source::Grammar;

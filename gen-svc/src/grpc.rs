@@ -16,8 +16,7 @@ use tonic::{Request, Response, Status};
 
 use crate::engine::{Engine, Event, RequestProgress};
 use crate::error::Error;
-use crate::executor;
-use crate::request::GenerateRequest;
+use crate::executor::{self, Draft};
 
 pub mod control;
 mod convert;
@@ -46,15 +45,15 @@ impl GenerateService for Service {
     async fn generate(&self, request: Request<pb::GenerateRequest>) -> Result<Response<Responses>, Status> {
         let deadline = serve::deadline(request.metadata());
         let caller = Caller::of(&request);
-        let mut request = GenerateRequest::try_from(request.into_inner())?;
+        let mut draft = Draft::try_from(request.into_inner())?;
         let max_priority = caller.max_priority.unwrap_or(i32::MAX).min(self.engine.limits().max_priority);
-        request.priority = request.priority.min(max_priority);
-        request.caller = caller.id;
+        draft.request.priority = draft.request.priority.min(max_priority);
+        draft.request.caller = caller.id;
         let (engine, progress) = (self.engine.clone(), Arc::<RequestProgress>::default());
         let mut preparation: Preparation = {
             let (engine, progress) = (engine.clone(), Arc::clone(&progress));
             Box::pin(async move {
-                let submitted = executor::submit(&engine, request, deadline, progress);
+                let submitted = executor::submit(&engine, draft, deadline, progress);
                 match deadline {
                     None => submitted.await,
                     Some(deadline) => {

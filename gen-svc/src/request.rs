@@ -45,6 +45,11 @@ const MAX_SHORT_END_IDS: usize = 64;
 /// The size of a prompt in bytes from which it takes long to prepare.
 const LONG_BYTES: usize = 64 << 10;
 
+/// Returns true if an input of this size takes long to prepare.
+pub(crate) fn is_long(bytes: usize) -> bool {
+    bytes >= LONG_BYTES
+}
+
 /// A generation request, as the caller states it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GenerateRequest {
@@ -83,6 +88,15 @@ pub struct Resume {
     pub output_index: u32,
     /// The generated ids, for messages.
     pub token_ids: Vec<u32>,
+}
+
+/// The work that a grammar takes before its request is submitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GrammarWork {
+    /// It is compiled, or follows the tokens of a resumed output.
+    Usual,
+    /// It is compiled, which may take long.
+    Costly,
 }
 
 /// The data to return besides text.
@@ -236,14 +250,17 @@ impl GenerateRequest {
     /// Returns true if the prompt takes long to prepare.
     #[must_use]
     pub fn has_long_prompt(&self) -> bool {
-        self.prompt_bytes() >= LONG_BYTES
+        is_long(self.prompt_bytes())
     }
 
-    /// Returns true if the grammar is not compiled yet, and may take long to compile.
+    /// Returns the work that the grammar takes in the preparation. None: no grammar, or no work.
     #[must_use]
-    pub fn has_costly_grammar(&self, model: &ServedModel) -> bool {
-        let is_costly = |grammar: &Grammar| grammar.may_be_costly() && !model.grammars.is_compiled(grammar);
-        self.grammar.as_ref().is_some_and(is_costly)
+    pub fn grammar_work(&self, model: &ServedModel) -> Option<GrammarWork> {
+        let grammar = self.grammar.as_ref()?;
+        if model.grammars.is_compiled(grammar) {
+            return self.resume.is_some().then_some(GrammarWork::Usual);
+        }
+        Some(if grammar.may_be_costly() { GrammarWork::Costly } else { GrammarWork::Usual })
     }
 
     fn prompt_bytes(&self) -> usize {

@@ -27,13 +27,24 @@ use crate::request::ServedModel;
 /// The share of the drain time in which running requests may finish. After it, they are cancelled.
 const DRAIN_GRACE_SHARE: f64 = 0.9;
 
-/// While a step runs for longer, health reports NOT_SERVING: the slowest step of a usable
-/// configuration takes a few seconds.
-const SLOW_STEP_TIME: Duration = Duration::from_secs(30);
-/// A step that runs for longer does not end: only a restart helps.
-const MAX_STEP_TIME: Duration = Duration::from_secs(120);
-/// The time between two looks at the current step.
-const STEP_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a step may take.
+#[derive(Debug, Clone, Copy)]
+pub struct StepTimes {
+    /// While a step runs for longer, health reports NOT_SERVING.
+    pub slow: Duration,
+    /// A step that runs for longer does not end: only a restart helps.
+    pub most: Duration,
+    /// The time between two looks at the current step.
+    pub check_interval: Duration,
+}
+
+impl Default for StepTimes {
+    /// The slowest step of a usable configuration takes a few seconds.
+    fn default() -> Self {
+        let [slow, most, check_interval] = [30, 120, 1].map(Duration::from_secs);
+        Self { slow, most, check_interval }
+    }
+}
 
 /// A server whose engine is installed once its model is loaded. Clones share one server.
 #[derive(Debug, Clone, Default)]
@@ -43,9 +54,16 @@ pub struct Server {
     routes: DeferredRoutes,
     /// Set once health reports SERVING.
     ready: Arc<SetOnce<()>>,
+    step_times: StepTimes,
 }
 
 impl Server {
+    /// Sets how long a step may take.
+    #[must_use]
+    pub fn with_step_times(self, step_times: StepTimes) -> Self {
+        Self { step_times, ..self }
+    }
+
     /// Creates a server for an engine that already accepts requests.
     #[must_use]
     pub fn of(engine: Engine, max_message_bytes: usize) -> Self {
@@ -248,7 +266,7 @@ pub async fn serve(
     args: &ServeArgs,
     shutdown: Shutdown,
 ) -> Result<(), ServeError> {
-    let Server { lifecycle, engine, routes, ready } = server;
+    let Server { lifecycle, engine, routes, ready, step_times } = server;
     let watched_engine = Arc::clone(&engine);
     let mut endpoints =
         vec![Endpoint { listener, security, names: vec![grpc::SERVICE_NAME], routes, outlasts_drain: false }];
@@ -277,7 +295,7 @@ pub async fn serve(
     let watched = async {
         tokio::join!(
             report_failure(&lifecycle, &health),
-            report_stalls(&watched_engine, &lifecycle, &health),
+            report_stalls(&watched_engine, &lifecycle, &health, step_times),
             stop_in_time(&lifecycle, grace),
             async {
                 health.ready().await;
@@ -305,14 +323,19 @@ async fn after_failure(lifecycle: &Lifecycle, health: &Health, delay: Duration) 
     tokio::time::sleep(delay).await;
 }
 
-/// Reports NOT_SERVING while the engine's thread gives no sign of life for [`SLOW_STEP_TIME`], and
-/// that only a restart helps after [`MAX_STEP_TIME`].
-async fn report_stalls(engine: &OnceLock<Engine>, lifecycle: &Lifecycle, health: &Health) -> Infallible {
+/// Reports NOT_SERVING while the engine's step is slow, and that only a restart helps once it has taken the
+/// most time.
+async fn report_stalls(
+    engine: &OnceLock<Engine>,
+    lifecycle: &Lifecycle,
+    health: &Health,
+    times: StepTimes,
+) -> Infallible {
     let (mut was_slow, mut was_live) = (false, true);
     loop {
-        tokio::time::sleep(STEP_CHECK_INTERVAL).await;
+        tokio::time::sleep(times.check_interval).await;
         let age = engine.get().and_then(Engine::step_age).unwrap_or_default();
-        let (is_slow, is_live) = (age > SLOW_STEP_TIME, age <= MAX_STEP_TIME);
+        let (is_slow, is_live) = (age > times.slow, age <= times.most);
         if (is_slow, is_live) != (was_slow, was_live) && lifecycle.state() != ServerState::Failed {
             tracing::error!(is_slow, is_live, step_seconds = age.as_secs(), "engine stalled or recovered");
             health.set_live(is_live);

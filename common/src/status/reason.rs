@@ -174,7 +174,8 @@ reasons! {
     TooManyImages = "TOO_MANY_IMAGES", InvalidArgument, Never;
     /// An image has more pixels than `--max-image-pixels`.
     ImageTooLarge = "IMAGE_TOO_LARGE", InvalidArgument, Never;
-    /// The prompt does not fit into the model's context; the message has both lengths in tokens.
+    /// The prompt does not fit into the model's context; the message has the context in tokens, and the
+    /// prompt in tokens, or in bytes if it was not tokenized.
     PromptTooLong = "PROMPT_TOO_LONG", InvalidArgument, Never;
     /// The prompt has more tokens than `--max-prompt-tokens`; the message has both numbers.
     PromptOverLimit = "PROMPT_OVER_LIMIT", InvalidArgument, Never;
@@ -221,7 +222,8 @@ reasons! {
     TotalMessageBytes = "TOTAL_MESSAGE_BYTES", ResourceExhausted, Later(1000 ms), AnyMethod;
     /// The request queue is full, or the caller's share of it; retry after RetryInfo.retry_delay.
     QueueFull = "QUEUE_FULL", ResourceExhausted, Later(500 ms);
-    /// The queue of grammars to compile is full; retry after RetryInfo.retry_delay.
+    /// The queue of grammars to compile is full, or the caller's share of it; retry after
+    /// RetryInfo.retry_delay.
     GrammarQueueFull = "GRAMMAR_QUEUE_FULL", ResourceExhausted, Later(500 ms);
     /// The request message has more bytes than `--max-message-bytes`, more than 65,536 nested
     /// messages and repeated strings, or more than 131,072 JSON values in one conversation. Clients

@@ -61,7 +61,7 @@ impl Engine {
         Ok(started)
     }
 
-    /// Returns the time since the engine's thread finished a step or looked for work, or None after
+    /// Returns the time since the engine's thread finished a step or had none to compute, or None after
     /// the thread has ended.
     #[must_use]
     pub fn step_age(&self) -> Option<Duration> {

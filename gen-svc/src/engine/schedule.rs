@@ -2,7 +2,8 @@
 //!
 //! The highest priority starts first; within a priority, the caller with the fewest running
 //! sequences. One start of four goes to a long wait, whatever its priority, in turns of callers. A caller with
-//! fewer running sequences may preempt the caller with the most. Running sequences are ordered by
+//! fewer running sequences may preempt the caller with the most: one without any may do so whatever the
+//! priorities, after a long wait. Running sequences are ordered by
 //! priority, then by arrival. Each in decode takes part with one token; of the kernels' steps, at most 32
 //! do, in turns of their callers. The rest of a step's budget goes to prompts in equal shares of their
 //! callers; an unused share goes to the others. If a caller with few running sequences has a prompt,
@@ -106,6 +107,15 @@ impl Scheduler {
         self.running.is_empty() && self.waiting.is_empty()
     }
 
+    /// Returns true if nothing keeps a step from being computed: all running sequences are ready, or none runs
+    /// and one waits that could start. A sequence that is not ready may hold the memory of the others.
+    pub(super) fn must_compute(&self) -> bool {
+        match self.running.is_empty() {
+            true => self.ready().next().is_some(),
+            false => self.running.iter().all(|sequence| self.is_ready(sequence)),
+        }
+    }
+
     /// Adds a request. Its sequences wait.
     pub(super) fn enqueue(&mut self, job: Job) {
         let id = self.requests.add(job);
@@ -166,24 +176,35 @@ impl Scheduler {
     /// Starts waiting sequences while there is room.
     pub(super) fn admit(&mut self) {
         loop {
-            match self.start_long_wait() {
-                Turn::Taken => {}
+            let has_advanced = match self.start_long_wait() {
+                Turn::Taken => true,
                 // The next sequence would take the memory for which this one waits. Only a caller with
                 // fewer running sequences may.
-                Turn::Blocked(running) if self.start_next(running) => {}
-                Turn::NotDue if self.start_next(usize::MAX) => {}
-                Turn::Blocked(_) | Turn::NotDue => return,
+                Turn::Blocked(running) => self.start_next(running),
+                Turn::NotDue => self.start_next(usize::MAX),
+            };
+            if !has_advanced && !self.preempt_for_unserved() {
+                return;
             }
         }
     }
 
-    /// Starts a sequence that has waited long, if one has and it is the turn of such. Callers with the fewest
-    /// running sequences come first, in turns, each with the longest of its waits.
-    fn start_long_wait(&mut self) -> Turn {
-        // While no place is free, a sequence that preempts another takes nothing from this one.
-        if self.until_long_wait > 0 || self.running.len() >= self.max_running() {
-            return Turn::NotDue;
-        }
+    /// Preempts a sequence of the caller with the most, whatever its priority, for a caller without a running
+    /// sequence that has waited long, and makes it the turn of that one. Returns false if there is no such
+    /// caller, or none with several running sequences.
+    fn preempt_for_unserved(&mut self) -> bool {
+        let Some((0, at)) = self.longest_wait() else { return false };
+        let Some(preempted) = self.over_share(&self.waiting[at].caller, i32::MAX) else { return false };
+        self.preempt(preempted);
+        // The preempted sequence may have a higher priority, and would start again.
+        self.until_long_wait = 0;
+        true
+    }
+
+    /// Returns the waiting sequence whose turn among the long waits is next: its caller's number of running
+    /// sequences, and its place in the queue. Callers with the fewest come first, in turns, each with the
+    /// longest of its waits.
+    fn longest_wait(&self) -> Option<(usize, usize)> {
         let now = Instant::now();
         let running = shares::by_caller(&self.running);
         let count = |sequence: &Sequence| running.get(&*sequence.caller).copied().unwrap_or(0);
@@ -191,7 +212,16 @@ impl Scheduler {
         let ranked = waits_long.map(|(at, sequence)| {
             (count(sequence), self.long_waits.last_turn(&sequence.caller), sequence.waits_since(), at)
         });
-        let Some((count, .., at)) = ranked.min() else { return Turn::NotDue };
+        ranked.min().map(|(count, .., at)| (count, at))
+    }
+
+    /// Starts the next sequence that has waited long, if one has and it is the turn of such.
+    fn start_long_wait(&mut self) -> Turn {
+        // While no place is free, a sequence that preempts another takes nothing from this one.
+        if self.until_long_wait > 0 || self.running.len() >= self.max_running() {
+            return Turn::NotDue;
+        }
+        let Some((count, at)) = self.longest_wait() else { return Turn::NotDue };
         let caller = Arc::clone(&self.waiting[at].caller);
         if self.start(at, true) {
             self.until_long_wait = STARTS_PER_LONG_WAIT - 1;
@@ -277,9 +307,9 @@ impl Scheduler {
         if self.preempt_slow_reader() {
             return true;
         }
-        let priority = self.waiting[at].priority();
+        let (caller, priority) = (&self.waiting[at].caller, self.waiting[at].priority());
         let is_lower = self.running.last().is_some_and(|last| last.priority() < priority);
-        let preempted = if is_lower { self.running.len().checked_sub(1) } else { self.over_share(&self.waiting[at]) };
+        let preempted = if is_lower { self.running.len().checked_sub(1) } else { self.over_share(caller, priority) };
         if let Some(preempted) = preempted {
             self.preempt(preempted);
         }
@@ -287,13 +317,12 @@ impl Scheduler {
     }
 
     /// Returns the last running sequence, of the caller with the most, among those whose priority is
-    /// not higher than the waiting one's. Callers that would then have fewer than the waiting
-    /// sequence's caller keep theirs.
-    fn over_share(&self, waiting: &Sequence) -> Option<usize> {
+    /// at most `priority`. Callers that would then have fewer than `caller` keep theirs.
+    fn over_share(&self, caller: &str, priority: i32) -> Option<usize> {
         let counts = shares::by_caller(&self.running);
-        let own = counts.get(&*waiting.caller).copied().unwrap_or(0);
+        let own = counts.get(caller).copied().unwrap_or(0);
         let count = |sequence: &Sequence| counts.get(&*sequence.caller).copied().unwrap_or(0);
-        let may_go = |sequence: &&Sequence| sequence.priority() <= waiting.priority() && count(sequence) > own + 1;
+        let may_go = |sequence: &&Sequence| sequence.priority() <= priority && count(sequence) > own + 1;
         let most = self.running.iter().filter(may_go).map(count).max()?;
         self.running.iter().rposition(|sequence| may_go(&sequence) && count(sequence) == most)
     }

@@ -1,4 +1,4 @@
-//! How long ago the engine's thread finished a step or looked for work, by which a stalled engine
+//! How long ago the engine's thread finished a step or had none to compute, by which a stalled engine
 //! is noticed.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,7 +22,7 @@ impl Default for StepClock {
 }
 
 impl StepClock {
-    /// Records that the thread is between two steps.
+    /// Records that the thread has finished a step, or has none to compute.
     pub(super) fn beat(&self) {
         self.beat.store(self.now(), Ordering::Relaxed);
     }

@@ -132,7 +132,6 @@ impl EngineThread {
     /// # Errors
     /// The device has failed for good.
     fn step(&mut self) -> Result<bool, Error> {
-        self.shared.step_clock.beat();
         if !self.receive() {
             return Ok(false);
         }
@@ -144,6 +143,10 @@ impl EngineThread {
         let spent = self.images.advance(&mut self.scheduler, self.shared.limits.prefill_chunk, self.pace)?;
         let has_computed = self.compute(spent)? || spent > 0;
         self.report();
+        // Without a step, outputs that wait for their readers or grammars are no stall. Others are one.
+        if has_computed || !self.scheduler.must_compute() {
+            self.shared.step_clock.beat();
+        }
         if !has_computed && !self.scheduler.is_empty() {
             thread::sleep(FULL_POLL_INTERVAL);
         }

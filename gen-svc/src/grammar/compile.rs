@@ -20,10 +20,9 @@ use super::trial::Trial;
 use super::{library, vocabulary};
 use crate::error::Error;
 
-/// The most grammars that are compiled at the same time: of the costly ones, and of the others.
-const MAX_COMPILING: usize = 2;
-/// The most grammars that wait to be compiled.
-const MAX_QUEUED: usize = 32;
+/// The most grammars that are compiled at the same time: of the costly ones, and of the others. Requests
+/// wait for their turn before they are prepared. These slots also count grammars whose caller has gone.
+pub(crate) const MAX_COMPILING: usize = 2;
 /// The interval at which a waiting request checks that its caller is still there.
 const CALLER_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// The expected number of cached grammars.
@@ -79,14 +78,8 @@ impl Weighter<Grammar, Cached> for ByBytes {
     }
 }
 
-/// Slots to compile in.
-type Slots = Arc<(Mutex<Counts>, Condvar)>;
-
-#[derive(Debug, Default)]
-struct Counts {
-    taken: usize,
-    waiting: usize,
-}
+/// The number of taken slots to compile in.
+type Slots = Arc<(Mutex<usize>, Condvar)>;
 
 impl fmt::Debug for Grammars {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -122,8 +115,8 @@ impl Grammars {
     /// Compiles a grammar. Blocks.
     ///
     /// # Errors
-    /// The grammar is malformed, too large or too costly; too many grammars wait to be compiled; the
-    /// caller has gone; or the model has no eos token.
+    /// The grammar is malformed, too large or too costly; the caller has gone; or the model has no eos
+    /// token.
     pub fn compile(&self, grammar: &Grammar) -> Result<Compiled, Error> {
         grammar.check()?;
         let parser = match self.compiler.cache.get(grammar) {
@@ -137,8 +130,8 @@ impl Grammars {
     /// Returns the grammar after these tokens of a resumed output. Blocks.
     ///
     /// # Errors
-    /// The tokens do not follow the grammar, or complete it; following them takes too long; or too
-    /// many grammars wait to be compiled.
+    /// The tokens do not follow the grammar, or complete it; following them takes too long; or the
+    /// caller has gone.
     pub fn resume(&self, grammar: Compiled, generated: &[u32]) -> Result<Compiled, Error> {
         if generated.is_empty() {
             return Ok(grammar);
@@ -153,6 +146,10 @@ impl Compiler {
         let text = library::read(grammar)?;
         let is_costly = grammar.may_be_costly();
         let slot = Slot::take(if is_costly { &self.costly } else { &self.usual })?;
+        // Another request with the same grammar may have had its turn.
+        if let Some(cached) = self.cache.get(grammar) {
+            return Ok(cached.parser);
+        }
         if let Some(program) = self.trials.as_ref().filter(|_| is_costly) {
             Trial::new(grammar, &self.tokenizer, self.vocabulary, &self.eos).run(program)?;
         }
@@ -201,28 +198,21 @@ struct Slot(Slots);
 impl Slot {
     /// Waits for a slot.
     fn take(slots: &Slots) -> Result<Self, Error> {
-        let (counts, freed) = &**slots;
-        let mut counts = counts.lock();
-        if counts.taken >= MAX_COMPILING && counts.waiting >= MAX_QUEUED {
-            return Err(Error::GrammarQueueFull { limit: MAX_QUEUED });
+        let (taken, freed) = &**slots;
+        let mut taken = taken.lock();
+        while *taken >= MAX_COMPILING {
+            CancelScope::check().map_err(Error::Tokenize)?;
+            freed.wait_for(&mut taken, CALLER_CHECK_INTERVAL);
         }
-        counts.waiting += 1;
-        let mut caller = CancelScope::check();
-        while counts.taken >= MAX_COMPILING && caller.is_ok() {
-            freed.wait_for(&mut counts, CALLER_CHECK_INTERVAL);
-            caller = CancelScope::check();
-        }
-        counts.waiting -= 1;
-        caller.map_err(Error::Tokenize)?;
-        counts.taken += 1;
+        *taken += 1;
         Ok(Self(Arc::clone(slots)))
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
-        let (counts, freed) = &*self.0;
-        counts.lock().taken -= 1;
+        let (taken, freed) = &*self.0;
+        *taken.lock() -= 1;
         freed.notify_one();
     }
 }

@@ -5,6 +5,7 @@
 //! time and memory, and when the caller has gone. The service then compiles it within the same time.
 
 use std::collections::HashMap;
+use std::fs;
 use std::io::{self, Read, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
@@ -27,8 +28,8 @@ const COMMAND: &str = "try-grammar";
 const CPU_SECONDS: u64 = 4;
 /// The most time of a trial, on a machine without enough processor time.
 const MAX_TIME: Duration = Duration::from_secs(60);
-/// The most memory of a trial.
-const MEMORY_BYTES: u64 = 1 << 30;
+/// The most memory of a trial, besides that of the program itself. The largest JSON schemas need a third of it.
+const MEMORY_BYTES: u64 = 128 << 20;
 /// The interval at which the trial and the caller are checked.
 const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -112,7 +113,8 @@ impl Drop for Process {
 pub fn run(mut input: impl Read) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
-    for (resource, most) in [(Resource::Core, 0), (Resource::Cpu, CPU_SECONDS), (Resource::Data, MEMORY_BYTES)] {
+    let memory = program_bytes()? + MEMORY_BYTES;
+    for (resource, most) in [(Resource::Core, 0), (Resource::Cpu, CPU_SECONDS), (Resource::Data, memory)] {
         setrlimit(resource, Rlimit { current: Some(most), maximum: Some(most + 1) })?;
     }
     thread_priority::lower();
@@ -122,6 +124,15 @@ pub fn run(mut input: impl Read) -> io::Result<()> {
     let main = move || trial.compile();
     let thread = thread::Builder::new().stack_size(library::STACK_BYTES).spawn(main)?;
     thread.join().map_err(|_| io::Error::other("the grammar library panicked"))
+}
+
+/// Returns the memory that counts towards the limit before the trial, with the stack that it gets. That of
+/// libtorch's libraries depends on the machine.
+fn program_bytes() -> io::Result<u64> {
+    let status = if cfg!(target_os = "linux") { fs::read_to_string("/proc/self/status")? } else { String::new() };
+    let kilobytes =
+        status.lines().find_map(|line| line.strip_prefix("VmData:")?.split_whitespace().next()?.parse().ok());
+    Ok(kilobytes.unwrap_or(0) * 1024 + library::STACK_BYTES as u64)
 }
 
 impl Trial {

@@ -16,6 +16,7 @@ use crate::engine::{
     Accepted, Delta, Event, FinishReason, Finished, GpuState, RequestProgress, Summary, Timings, Token, TopToken,
 };
 use crate::error::Error;
+use crate::executor::{Draft, UnreadInput};
 use crate::grammar::Grammar;
 use crate::media::{self, HfMessages, Marked, MediaFile, MediaLimits, MediaSource};
 use crate::output::extract::Rules;
@@ -27,7 +28,7 @@ use crate::request::{
 use crate::sampling::parameters::with_sampling_parameters;
 use crate::sampling::{Sampling, SamplingOptions};
 
-impl TryFrom<pb::GenerateRequest> for GenerateRequest {
+impl TryFrom<pb::GenerateRequest> for Draft {
     type Error = Error;
 
     fn try_from(request: pb::GenerateRequest) -> Result<Self, Error> {
@@ -46,10 +47,11 @@ impl TryFrom<pb::GenerateRequest> for GenerateRequest {
             hf_template,
             media,
         } = request;
-        Ok(Self {
+        let (input, unread) = read_input(input, hf_template, media)?;
+        let request = GenerateRequest {
             caller: Arc::default(),
             model,
-            input: read_input(input, hf_template, media)?,
+            input,
             sampling: sampling.map(Into::into).unwrap_or_default(),
             stop: stop.map(Into::into).unwrap_or_default(),
             output_spec: output_spec.map(OutputSpec::try_from).transpose()?.unwrap_or_default(),
@@ -59,11 +61,17 @@ impl TryFrom<pb::GenerateRequest> for GenerateRequest {
             priority,
             cache_salt,
             resume: resume.map(Into::into),
-        })
+        };
+        Ok(Self { request, unread })
     }
 }
 
-fn read_input(input: Option<PbInput>, template: Option<pb::HfTemplate>, media: Vec<pb::Media>) -> Result<Input, Error> {
+/// Returns an input, or how to read one that takes long.
+fn read_input(
+    input: Option<PbInput>,
+    template: Option<pb::HfTemplate>,
+    media: Vec<pb::Media>,
+) -> Result<(Input, Option<UnreadInput>), Error> {
     let is_messages = matches!(input, Some(PbInput::HfMessagesJson(_)));
     if template.is_some() && !is_messages {
         return Err(Error::invalid("hf_template", "must be set together with hf_messages_json only"));
@@ -71,16 +79,38 @@ fn read_input(input: Option<PbInput>, template: Option<pb::HfTemplate>, media: V
     if !media.is_empty() && is_messages {
         return Err(Error::invalid("media", "must be empty with hf_messages_json, whose blocks have the images"));
     }
-    match input {
-        Some(PbInput::HfMessagesJson(text)) => Ok(Input::HfMessages(Box::new(read_messages(&text, template)?))),
-        Some(PbInput::Prompt(text)) if media.is_empty() => Ok(Input::Text(text)),
-        Some(PbInput::TokenIds(pb::TokenIds { ids })) if media.is_empty() => Ok(Input::TokenIds(ids)),
-        Some(PbInput::Prompt(text)) => Ok(Input::WithMedia(Marked::Text(text), read_media(media)?)),
-        Some(PbInput::TokenIds(pb::TokenIds { ids })) => {
-            Ok(Input::WithMedia(Marked::TokenIds(ids), read_media(media)?))
+    let marked = match input {
+        Some(PbInput::HfMessagesJson(text)) => {
+            let bytes = text.len() + template.as_ref().map_or(0, template_size);
+            return Ok(unread(bytes, move || Ok(Input::HfMessages(Box::new(read_messages(&text, template)?)))));
         }
-        None => Err(Error::invalid("input", "must be prompt, token_ids or hf_messages_json, is not set")),
+        Some(PbInput::Prompt(text)) if media.is_empty() => return Ok((Input::Text(text), None)),
+        Some(PbInput::TokenIds(pb::TokenIds { ids })) if media.is_empty() => return Ok((Input::TokenIds(ids), None)),
+        Some(PbInput::Prompt(text)) => Marked::Text(text),
+        Some(PbInput::TokenIds(pb::TokenIds { ids })) => Marked::TokenIds(ids),
+        None => return Err(Error::invalid("input", "must be prompt, token_ids or hf_messages_json, is not set")),
+    };
+    let bytes = marked.size() + media.iter().map(media_size).sum::<usize>();
+    Ok(unread(bytes, move || Ok(Input::WithMedia(marked, read_media(media)?))))
+}
+
+/// Returns the bytes of the JSON texts.
+fn template_size(template: &pb::HfTemplate) -> usize {
+    let pb::HfTemplate { tools_json, documents_json, template_args_json, .. } = template;
+    tools_json.len() + documents_json.len() + template_args_json.len()
+}
+
+fn media_size(media: &pb::Media) -> usize {
+    match &media.source {
+        Some(pb::media::Source::Data(bytes)) => bytes.len(),
+        Some(pb::media::Source::Base64(text) | pb::media::Source::Url(text)) => text.len(),
+        None => 0,
     }
+}
+
+/// Returns an empty input, and how to read the actual one.
+fn unread(bytes: usize, read: impl FnOnce() -> Result<Input, Error> + Send + 'static) -> (Input, Option<UnreadInput>) {
+    (Input::TokenIds(Vec::new()), Some(UnreadInput { bytes, read: Box::new(read) }))
 }
 
 /// Reads a list of messages, and the other inputs of the template.

@@ -9,6 +9,7 @@ use tandem_model_files::tokenizer::Tokenizer;
 use super::axes::AxisPositions;
 use super::messages::Encoded;
 use super::prompt::{MediaPrompt, PromptMedia};
+use super::room::Room;
 use super::source::{ImageUrl, MediaSource};
 use super::vision::Vision;
 use crate::cache::{Digest, ImageSpan};
@@ -75,19 +76,12 @@ impl Marked {
 }
 
 impl Vision {
-    /// Returns the prompt of a text or of ids with markers. The images must have fewer tokens than the
-    /// context.
+    /// Returns the prompt of a text or of ids with markers.
     ///
     /// # Errors
-    /// A file is invalid or over a limit, an offset is not that of a marker, or the model's expansion
-    /// has tokens of text.
-    pub fn marked(
-        &self,
-        prompt: Marked,
-        media: Vec<MediaFile>,
-        tokenizer: &Tokenizer,
-        context: usize,
-    ) -> Result<MediaPrompt, Error> {
+    /// A file is invalid or over a limit, an offset is not that of a marker, the texts or the images cannot
+    /// fit into the context, or the model's expansion has tokens of text.
+    pub fn marked(&self, prompt: Marked, media: Vec<MediaFile>, room: Room<'_>) -> Result<MediaPrompt, Error> {
         if media.len() > self.limits.images {
             return Err(Error::TooManyImages {
                 field: format!("media[{}]", self.limits.images),
@@ -95,10 +89,17 @@ impl Vision {
             });
         }
         let offsets: Vec<usize> = media.iter().map(|file| file.offset).collect();
+        if let Marked::Text(text) = &prompt {
+            room.check("prompt", &self.split(text, &offsets)?)?;
+        }
         let encoded = media.into_iter().enumerate().map(|(i, file)| file.encoded(i));
-        let images = self.prepare(&encoded.collect::<Result<Vec<_>, _>>()?, context)?;
+        let images = self.prepare(&encoded.collect::<Result<Vec<_>, _>>()?, room.context)?;
         let parts = match prompt {
-            Marked::Text(text) => self.parts_of_text(&text, &offsets, tokenizer)?,
+            Marked::Text(text) => {
+                let encode =
+                    |part: &str| room.tokenizer.encode(part, false).map_err(|error| Error::encode("prompt", error));
+                self.split(&text, &offsets)?.into_iter().map(encode).collect::<Result<_, _>>()?
+            }
             Marked::TokenIds(ids) => self.parts_of_ids(&ids, &offsets)?,
         };
         let mut prompt = Spliced { token: self.image_token, ids: Vec::new(), spans: Vec::new() };
@@ -106,7 +107,7 @@ impl Vision {
         for part in parts {
             prompt.ids.extend(part);
             if let Some((index, (image, digest))) = images_left.next() {
-                prompt.push(index, image, *digest, tokenizer)?;
+                prompt.push(index, image, *digest, room.tokenizer)?;
             }
         }
         let Spliced { ids, spans, .. } = prompt;
@@ -115,17 +116,16 @@ impl Vision {
         Ok(MediaPrompt { ids, media: PromptMedia { images, spans, positions, is_mutual: self.attention.is_mutual } })
     }
 
-    /// Tokenizes the text around the markers: one part more than markers.
-    fn parts_of_text(&self, text: &str, offsets: &[usize], tokenizer: &Tokenizer) -> Result<Vec<Vec<u32>>, Error> {
+    /// Divides a text at the markers: one part more than markers.
+    fn split<'a>(&self, text: &'a str, offsets: &[usize]) -> Result<Vec<&'a str>, Error> {
         let marker = self.processor.placeholder();
-        let encode = |part: &str| tokenizer.encode(part, false).map_err(|error| Error::encode("prompt", error));
         let (mut parts, mut start) = (Vec::with_capacity(offsets.len() + 1), 0);
         for (i, &offset) in offsets.iter().enumerate() {
             let before = text.get(start..offset).filter(|_| text[offset..].starts_with(marker));
-            parts.push(encode(before.ok_or_else(|| not_a_marker(i, offset, marker))?)?);
+            parts.push(before.ok_or_else(|| not_a_marker(i, offset, marker))?);
             start = offset + marker.len();
         }
-        parts.push(encode(&text[start..])?);
+        parts.push(&text[start..]);
         Ok(parts)
     }
 

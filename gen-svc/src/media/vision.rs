@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use tandem_common::permits::{Exhausted, Permit, Permits};
 use tandem_images::{Files, ImageError, PreparedCache, PreparedImage, Processor, expand_outside};
 use tandem_model_files::artifacts::{Artifacts, read_object};
-use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions, Tokenizer};
+use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions};
 use tandem_template::{ChatTemplate, Limits as TemplateLimits, Taint};
 
 use super::axes::AxisPositions;
@@ -19,6 +19,7 @@ use super::limits::MediaLimits;
 use super::literal::ControlTokens;
 use super::messages::{Encoded, FIELD, HfMessages};
 use super::prompt::{MediaPrompt, PromptMedia};
+use super::room::Room;
 use super::source::ImageUrl;
 use super::spans;
 use crate::cache::Digest;
@@ -161,13 +162,14 @@ impl Vision {
         Ok(())
     }
 
-    /// Returns the prompt of messages. Their images must have fewer tokens than the context.
+    /// Returns the prompt of messages.
     ///
     /// # Errors
-    /// A message or an image is invalid or over a limit, or the template fails.
-    pub fn prompt(&self, messages: HfMessages, tokenizer: &Tokenizer, context: usize) -> Result<MediaPrompt, Error> {
+    /// A message or an image is invalid or over a limit, the template fails, or the text or the images cannot
+    /// fit into the context.
+    pub fn prompt(&self, messages: HfMessages, room: Room<'_>) -> Result<MediaPrompt, Error> {
         let (messages, encoded) = messages.take_images(self.limits.images)?;
-        let images = self.prepare(&encoded, context)?;
+        let images = self.prepare(&encoded, room.context)?;
         let text = self.render(&messages, None)?;
         let literal = match messages.literal_control_tokens {
             false => Vec::new(),
@@ -179,12 +181,14 @@ impl Vision {
         let expansions: Vec<&str> = images.iter().map(|(image, _)| image.plan.expansion.text.as_str()).collect();
         let expanded = expand_outside(&text, self.processor.placeholder(), &expansions, &literal);
         let expanded = expanded.map_err(|source| image_error(FIELD.to_owned(), source))?;
+        room.check(FIELD, &[&expanded.text])?;
         // As in transformers: a template that writes bos itself gets no other special token.
         let has_bos =
             self.special_tokens.get("bos_token").and_then(Value::as_str).is_some_and(|bos| text.starts_with(bos));
         let affixes = if has_bos { AffixPolicy::None } else { AffixPolicy::Both };
         let options = EncodeOptions { affixes, literal: &expanded.literal, offsets: false };
-        let ids = tokenizer.encode_with(&expanded.text, &options).map_err(|error| Error::encode(FIELD, error))?.ids;
+        let ids =
+            room.tokenizer.encode_with(&expanded.text, &options).map_err(|error| Error::encode(FIELD, error))?.ids;
         let spans = spans::of(&ids, self.image_token, &images)?;
         let images: Vec<_> = images.into_iter().map(|(image, _)| image).collect();
         let positions = self.attention.has_axes.then(|| AxisPositions::new(ids.len(), &spans, &images));

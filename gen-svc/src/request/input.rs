@@ -3,7 +3,7 @@
 use super::model::ServedModel;
 use super::validate::{check, check_ids};
 use crate::error::Error;
-use crate::media::{self, HfMessages, ImageUrl, Marked, MediaFile, PromptMedia, Vision};
+use crate::media::{self, HfMessages, ImageUrl, Marked, MediaFile, PromptMedia, Room, Vision};
 
 /// A prompt.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,31 +46,25 @@ impl Input {
         }
     }
 
-    /// Fails if the prompt cannot fit into the context, before it is tokenized.
-    fn check_size(&self, model: &ServedModel) -> Result<(), Error> {
-        let Self::Text(text) = self else { return Ok(()) };
-        if model.tokenizer.min_tokens(text) < model.context_length {
-            return Ok(());
-        }
-        Err(Error::PromptTooLarge { field: self.field(), bytes: text.len(), context: model.context_length })
-    }
-
     /// Returns the ids of the prompt, checked against the model.
     pub(super) fn tokenize(self, model: &ServedModel, expected: Option<&str>) -> Result<TokenizedPrompt, Error> {
         check_tokenizer(model, expected)?;
         let mut images = None;
         let field = self.field();
-        self.check_size(model)?;
+        let room = Room { tokenizer: &model.tokenizer, context: model.context_length };
         let ids = match self {
-            Self::Text(text) => model.tokenizer.encode(&text, false).map_err(|error| Error::encode(field, error))?,
+            Self::Text(text) => {
+                room.check(field, &[&text])?;
+                model.tokenizer.encode(&text, false).map_err(|error| Error::encode(field, error))?
+            }
             Self::TokenIds(ids) => ids,
             Self::WithMedia(prompt, files) => {
-                let prompt = vision(model)?.marked(prompt, files, &model.tokenizer, model.context_length)?;
+                let prompt = vision(model)?.marked(prompt, files, room)?;
                 images = Some(prompt.media);
                 prompt.ids
             }
             Self::HfMessages(messages) => {
-                let prompt = vision(model)?.prompt(*messages, &model.tokenizer, model.context_length)?;
+                let prompt = vision(model)?.prompt(*messages, room)?;
                 images = Some(prompt.media);
                 prompt.ids
             }

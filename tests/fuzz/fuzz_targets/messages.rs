@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::LazyLock;
 
-use gen_svc::media::{HfMessages, ImageAttention, ImageHosts, Marked, MediaFile, MediaLimits, MediaSource, Vision, read_processor};
+use gen_svc::media::{HfMessages, ImageAttention, ImageHosts, Marked, MediaFile, MediaLimits, MediaSource, Room, Vision, read_processor};
 use libfuzzer_sys::fuzz_target;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -72,7 +72,7 @@ fn tokenizer(special: &[String]) -> Value {
 fn messages(messages: &[Value]) {
     for ((vision, tokenizer), literal_control_tokens) in MODELS.iter().flat_map(|model| [(model, false), (model, true)]) {
         let messages = HfMessages { literal_control_tokens, ..HfMessages::new(messages.to_vec(), NOW) };
-        let Ok(prompt) = vision.prompt(messages, tokenizer, 1 << 20) else { continue };
+        let Ok(prompt) = vision.prompt(messages, Room { tokenizer, context: 1 << 20 }) else { continue };
         for span in &prompt.media.spans {
             assert!(span.positions.end <= prompt.ids.len() && span.image < prompt.media.images.len());
         }
@@ -84,7 +84,7 @@ fn marked(bytes: &[u8]) {
     for (vision, tokenizer) in &*MODELS {
         for id in 256..268 {
             let file = MediaFile { source: MediaSource::Bytes(bytes.to_vec()), offset: 1 };
-            let _ = vision.marked(Marked::TokenIds(vec![65, id, 66]), vec![file], tokenizer, 1 << 20);
+            let _ = vision.marked(Marked::TokenIds(vec![65, id, 66]), vec![file], Room { tokenizer, context: 1 << 20 });
         }
     }
 }

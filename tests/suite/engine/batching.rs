@@ -746,6 +746,43 @@ fn long_wait_ends_beside_a_flood_of_the_highest_priority() {
     flood.into_iter().for_each(|events| drop(finish(events)));
 }
 
+/// Asserts that a request of the lowest priority starts after a long wait, while another caller's outputs of
+/// the highest priority fill all places or the memory. `length`: the tokens of their prompts.
+fn assert_long_wait_takes_from_a_flood(blocks: u64, max_running: usize, length: usize) {
+    let (engine, _, mut gate) = gated(blocks, |config| (config.max_running, config.event_buffer) = (max_running, 1000));
+    let of = |caller: &str, priority, which, length, tokens| GenerateRequest {
+        caller: caller.into(),
+        priority,
+        ..request(&prompt(which, length), tokens)
+    };
+    let flood = |which| of("greedy", i32::MAX, which, length, 100);
+    let greedy: Vec<_> = (0..6).map(|which| submit(&engine, flood(which))).collect();
+    gate.run(2);
+    let low = of("polite", i32::MIN, 99, length, 20);
+    let polite = submit(&engine, low.clone());
+    gate.run(1);
+    std::thread::sleep(Duration::from_millis(2_100));
+    gate.run(30);
+    assert!(polite.is_closed(), "its output has ended");
+    assert!(greedy.iter().all(|events| !events.is_closed()), "no output of the flood has ended");
+    assert_eq!(engine.gauges().preemptions, 1, "one of them made room, and did not take it back");
+    drop(gate);
+    assert_eq!(finish(polite).outputs, alone(low));
+    for (which, events) in greedy.into_iter().enumerate() {
+        assert_eq!(finish(events).outputs, alone(flood(which as u64)), "request {which}");
+    }
+}
+
+#[test]
+fn long_wait_for_a_place_takes_it_from_a_flood_of_the_highest_priority() {
+    assert_long_wait_takes_from_a_flood(64, 2, 20);
+}
+
+#[test]
+fn long_wait_for_memory_takes_it_from_a_flood_of_the_highest_priority() {
+    assert_long_wait_takes_from_a_flood(48, 8, 250);
+}
+
 #[test]
 fn one_caller_leaves_a_quarter_of_the_queue_to_others() {
     let (engine, _) = paced(64, Duration::from_millis(1), |config| (config.max_running, config.max_queue) = (1, 8));

@@ -8,6 +8,7 @@ fn an_error_of_a_request_has_one_text_for_its_caller() {
     let errors = [
         Error::QueueFull { limit: 2 },
         Error::GrammarQueueFull { limit: 2 },
+        Error::GrammarShareFull { limit: 2 },
         Error::DeadlineInQueue,
         Error::Loading,
         Error::Draining,

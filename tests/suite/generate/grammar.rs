@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use gen_svc::engine::{Config, Engine, Event, FinishReason};
@@ -10,13 +9,20 @@ use gen_svc::error::Error;
 use gen_svc::grammar::{Constraint, Grammar, Mask, MaskError};
 use gen_svc::request::{GenerateRequest, Input, SamplingOptions, StopOptions};
 use serde_json::{Value, json};
-use tandem_common::status::Reason;
+use tandem_common::pb::generate::v1 as pb;
+use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
+use tandem_common::serve::{SecurityArgs, ServeArgs};
 use tandem_model_files::tokenizer::{CancelScope, TokenizerError};
+use tandem_tests::failure::is_failed;
 use tandem_tests::{Random, binary, default_model, error_texts, goldens};
+use tandem_tests_full::Generation;
 use tandem_tests_full::faulty_model::served_with_all_tokens;
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tonic::Code;
+use tonic::transport::Channel;
 
 fn engine(change: impl FnOnce(&mut Config)) -> Engine {
     let mut config = Config { threads: 1, ..Config::new(default_model()) };
@@ -220,6 +226,17 @@ fn grammar_that_takes_too_long_to_compile_is_refused_after_its_trial() {
 }
 
 #[test]
+fn grammar_that_takes_too_much_memory_to_compile_is_refused_after_its_trial() {
+    let engine = engine(|config| config.grammar_trials = Some(binary("gen-svc")));
+    // Within a second, the library would need about 200 MiB.
+    let letter = |i: u8| char::from(b'a' + i % 26);
+    let parts: Vec<_> = (0..200).map(|i| format!("/(.*{}.{{{}}}){{2}}/", letter(i), u32::from(i) + 10)).collect();
+    let large = Grammar::Lark(format!("start: A\nA: {}", parts.join(" & ")));
+    let error = request(large, 0).prepare(engine.model()).expect_err("it needs too much memory");
+    error_texts::check("grammar/trial-memory", error);
+}
+
+#[test]
 fn only_grammars_that_combine_their_parts_have_a_trial() {
     let engine = engine(|config| config.grammar_trials = Some("/no/such/program".into()));
     let prepared = |grammar| request(grammar, 0).prepare(engine.model()).map(drop);
@@ -271,37 +288,69 @@ fn trial_ends_when_its_caller_has_gone() {
     assert!(matches!(ended, Err(Error::Tokenize(TokenizerError::Cancelled))), "{ended:?}");
 }
 
-/// Writes a program that reads its input and then waits. A child writes it: this process has no open
-/// file that would stop it from being run.
+/// Writes a program that reads its input and then waits for the file `go` beside it. A child writes it: this
+/// process has no open file that would stop it from being run.
 fn waiting_program(folder: &TempDir) -> PathBuf {
     let program = folder.path().join("wait");
-    let write = "printf '#!/bin/sh\ncat > /dev/null\nexec sleep 120\n' > \"$0\" && chmod +x \"$0\"";
-    assert!(Command::new("sh").args(["-c", write]).arg(&program).status().expect("sh runs").success());
+    let script = "#!/bin/sh\ncat > /dev/null\nuntil [ -e \"${0%/*}/go\" ]; do sleep 0.05; done\n";
+    let write = ["-c", "printf %s \"$1\" > \"$0\" && chmod +x \"$0\""];
+    assert!(Command::new("sh").args(write).arg(&program).arg(script).status().expect("sh runs").success());
     program
 }
 
-#[test]
-fn grammar_beyond_the_queue_of_grammars_is_refused() {
-    const COMPILED_OR_QUEUED: usize = 34;
-    let folder = TempDir::new().expect("a temporary folder");
-    let engine = engine(|config| config.grammar_trials = Some(waiting_program(&folder)));
-    let cancelled = CancellationToken::new();
-    let (sender, ends) = mpsc::channel();
-    for i in 0..=COMPILED_OR_QUEUED {
-        let (engine, token, sender) = (engine.clone(), cancelled.clone(), sender.clone());
-        let grammar = Grammar::Lark(format!("start: A\nA: /[ab]{{1,4}}/ & /[bc]{{{i}}}/"));
-        std::thread::spawn(move || {
-            let _scope = CancelScope::start(token);
-            let _ = sender.send(request(grammar, 0).prepare(engine.model()).map(drop));
-        });
+/// Returns a call of a caller with one of many grammars.
+fn call(caller: &str, grammar: pb::grammar::Kind) -> tonic::Request<pb::GenerateRequest> {
+    let mut call = tonic::Request::new(pb::GenerateRequest {
+        input: Some(pb::generate_request::Input::Prompt("Once".to_owned())),
+        grammar: Some(pb::Grammar { kind: Some(grammar) }),
+        ..pb::GenerateRequest::default()
+    });
+    call.metadata_mut().insert("authorization", format!("Bearer {caller}-secret").parse().expect("a value"));
+    call
+}
+
+/// Reads an answer to its end.
+async fn generated(
+    mut client: GenerateServiceClient<Channel>,
+    call: tonic::Request<pb::GenerateRequest>,
+) -> Result<String, tonic::Status> {
+    let (mut answer, mut text) = (client.generate(call).await?.into_inner(), String::new());
+    while let Some(response) = answer.message().await? {
+        if let Some(pb::generate_response::Event::Delta(delta)) = response.event {
+            text += &delta.text;
+        }
     }
-    // All others wait for programs that do not end.
-    let first = ends.recv().expect("one is refused").expect_err("the queue is full");
-    assert_eq!(first.reason(), Reason::GrammarQueueFull, "{first:?}");
-    cancelled.cancel();
-    for _ in 0..COMPILED_OR_QUEUED {
-        let ended = ends.recv().expect("it ends");
-        assert!(matches!(ended, Err(Error::Tokenize(TokenizerError::Cancelled))), "{ended:?}");
+    Ok(text)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn grammars_of_one_caller_leave_room_in_the_queue_to_others() {
+    const OF_ONE_CALLER: usize = 48;
+    let folder = TempDir::new().expect("a temporary folder");
+    let tokens = folder.path().join("tokens");
+    std::fs::write(&tokens, "polite-secret name=polite\ngreedy-secret name=greedy\n").expect("a file");
+    let security = SecurityArgs { token_file: Some(tokens), ..SecurityArgs::default() };
+    let config = Config { grammar_trials: Some(waiting_program(&folder)), ..Config::new(default_model()) };
+    let args = ServeArgs { security, ..ServeArgs::default() };
+    let service = Generation::start_with_args(Config { threads: 1, ..config }, args).await;
+    let client = GenerateServiceClient::new(service.running.channel().await);
+    // Each has a trial, which does not end yet.
+    let costly = |i: usize| pb::grammar::Kind::Lark(format!("start: A\nA: /[ab]{{1,4}}/ & /b{{1,{i}}}/"));
+    let mut greedy = JoinSet::new();
+    for i in 1..=OF_ONE_CALLER + 1 {
+        greedy.spawn(generated(client.clone(), call("greedy", costly(i))));
+    }
+    let first = greedy.join_next().await.expect("one is refused").expect("no panic");
+    is_failed("grammar/share-full", first, Code::ResourceExhausted, "GRAMMAR_QUEUE_FULL", None);
+
+    let yes = pb::grammar::Kind::Choice(pb::Choice { values: vec!["yes".to_owned()] });
+    assert_eq!(generated(client.clone(), call("polite", yes)).await.expect("it is compiled"), "yes");
+    let waits = tokio::spawn(generated(client.clone(), call("polite", costly(100))));
+    std::fs::write(folder.path().join("go"), "").expect("a file");
+    let text = waits.await.expect("no panic").expect("it is in the queue");
+    assert!(!text.is_empty() && text.chars().all(|char| char == 'b'), "{text:?}");
+    while let Some(ended) = greedy.join_next().await {
+        ended.expect("no panic").expect("it is compiled in its turn");
     }
 }
 

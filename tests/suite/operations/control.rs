@@ -2,6 +2,7 @@
 //! actions.
 
 use std::net::SocketAddr;
+use std::sync::mpsc;
 use std::time::Duration;
 
 use gen_svc::cache::BLOCK;
@@ -11,7 +12,7 @@ use gen_svc::error::Error;
 use gen_svc::grpc;
 use gen_svc::lifecycle::ServerState;
 use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
-use gen_svc::serve::{Control, Server};
+use gen_svc::serve::{Control, Server, StepTimes};
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::control_service_client::ControlServiceClient;
 use tandem_common::pb::generate::v1::generate_request::Input;
@@ -119,6 +120,19 @@ async fn drained_server_finishes_running_requests_and_exits() {
     }
     assert_eq!(reason, pb::FinishReason::Length);
     tokio::time::timeout(Duration::from_secs(20), service.running.ended()).await.expect("it ends");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn request_is_refused_by_a_full_queue_before_its_input_is_read() {
+    let (service, _control, mut generate) = serve().await;
+    let call = pb::GenerateRequest { input: Some(Input::HfMessagesJson("[".to_owned())), ..request(1) };
+    let slots = |caller: &str| std::iter::from_fn(|| service.engine.reserve(&caller.into()).ok()).collect::<Vec<_>>();
+    let held = [slots("one"), slots("two")];
+    let refused = generate.generate(call.clone()).await;
+    is_failed("control/QUEUE_FULL", refused, Code::ResourceExhausted, "QUEUE_FULL", None);
+    drop(held);
+    let read = generate.generate(call).await;
+    is_failed("control/messages", read, Code::InvalidArgument, "INVALID_REQUEST", Some("hf_messages_json"));
 }
 
 /// A model that fails at the first step.
@@ -243,21 +257,57 @@ async fn server_whose_device_failed_ends_by_itself() {
     tokio::time::timeout(Duration::from_secs(20), service.running.ended()).await.expect("it ends");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn health_reports_a_step_that_does_not_end_and_recovers_after_it() {
+    let (go, gate) = mpsc::channel::<()>();
+    // Once the test has dropped its sender, no step waits.
+    let (model, _) = FaultyModel::boxed(&served_model(), move |_| {
+        let _ = gate.recv();
+        None
+    });
+    let load = |_: &Config| Ok((served_model(), model));
+    let (engine, _thread) = Engine::start_with(Config::new(default_model()), load).expect("starts");
+    let [slow, most, check_interval] = [500, 1_000, 20].map(Duration::from_millis);
+    let server = Server::of(engine, 1 << 20).with_step_times(StepTimes { slow, most, check_interval });
+    let probes = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
+    let (running, _control) = serving(server, ServeArgs { health_listen: Some(probes), ..ServeArgs::default() }).await;
+    let mut health = HealthClient::new(running.channel().await);
+    let watched = HealthCheckRequest { service: grpc::SERVICE_NAME.to_owned() };
+    let mut changes = health.watch(watched).await.expect("known").into_inner();
+    let mut until = async |status| {
+        while changes.message().await.expect("no error").expect("a state").status() != status {}
+    };
+    until(ServingStatus::Serving).await;
+
+    let mut generate = GenerateServiceClient::new(running.channel().await);
+    let input = Some(Input::TokenIds(pb::TokenIds { ids: vec![1, 2] }));
+    let request = pb::GenerateRequest { input, ..request(4) };
+    let mut answer = generate.generate(request).await.expect("accepted").into_inner();
+    until(ServingStatus::NotServing).await;
+    while !probe(probes, "/livez").await.contains("503") {}
+    drop(go);
+    until(ServingStatus::Serving).await;
+    while !probe(probes, "/livez").await.contains("200") {}
+    while let Some(response) = answer.message().await.expect("no error") {
+        assert!(response.event.is_some(), "an event");
+    }
+    running.stop().await;
+}
+
 /// Starts a server whose model is not loaded yet.
 async fn loading(server: Server) -> (Running, ControlServiceClient<Channel>) {
+    serving(server, ServeArgs::default()).await
+}
+
+/// Starts a server, and connects to its control service.
+async fn serving(server: Server, args: ServeArgs) -> (Running, ControlServiceClient<Channel>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let address = listener.local_addr().expect("an address");
     let running = Running::start(move |served, shutdown| async move {
         let security = Security::open(&SecurityArgs::default())?;
         let control = Control { listener, security: security.clone() };
-        gen_svc::serve::serve(
-            server,
-            SecureListener { listener: served, security },
-            Some(control),
-            &ServeArgs::default(),
-            shutdown,
-        )
-        .await
+        gen_svc::serve::serve(server, SecureListener { listener: served, security }, Some(control), &args, shutdown)
+            .await
     })
     .await;
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");

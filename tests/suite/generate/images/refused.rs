@@ -1,8 +1,10 @@
 //! Messages with images that are refused, with the path of the field. The next request is answered.
 
+use std::cell::Cell;
+
 use gen_svc::engine::{Config, Engine};
 use gen_svc::error::Error;
-use gen_svc::media::MediaLimits;
+use gen_svc::media::{Marked, MediaFile, MediaLimits, MediaSource, Room};
 use gen_svc::request::{GenerateRequest, Input};
 use serde_json::{Value, json};
 use tandem_tests::error_texts;
@@ -12,7 +14,7 @@ use tandem_tests_full::image_model::{ImageModel, bitmap, png_header};
 use tonic::{Code, Status};
 
 use super::super::cli::{answers, generate_with};
-use super::{ask, encoded, for_each, image, prepare, request, start, text, user};
+use super::{ask, encoded, for_each, image, prepare, request, start, text, user, with_input};
 
 /// The most images of a request.
 const IMAGES: usize = 2;
@@ -150,6 +152,28 @@ fn texts_with_an_image_token_are_refused() {
     });
 }
 
+#[test]
+fn prompts_that_cannot_fit_the_context_are_refused_before_they_are_tokenized() {
+    let (large, checked) = ("a".repeat(1 << 20), Cell::new(0));
+    for_each(|name, folder| {
+        let engine = start(folder, |_| {});
+        // Only tokenizers of bytes have a bound.
+        if engine.model().tokenizer.min_tokens(&large) < engine.model().context_length {
+            return;
+        }
+        checked.set(checked.get() + 1);
+        let marker = engine.model().vision.as_ref().expect("a processor").placeholder();
+        // The file would be refused after the text.
+        let file = MediaFile { source: MediaSource::Bytes(Vec::new()), offset: 0 };
+        let marked = Input::WithMedia(Marked::Text(format!("{marker}{large}")), vec![file]);
+        for (request, field) in [(with_input(marked), "prompt"), (request(user([text(&large)])), TEXT_PATH)] {
+            let error = request.prepare(engine.model()).expect_err("it cannot fit");
+            assert!(matches!(&error, Error::PromptTooLarge { field: of, .. } if *of == field), "{name}: {error:?}");
+        }
+    });
+    assert!(checked.get() > 0, "no model has such a tokenizer");
+}
+
 /// The program names fields by the keys of a line.
 #[test]
 fn lines_with_messages_are_answered_or_refused_by_the_key_of_their_data() {
@@ -274,15 +298,16 @@ fn images_with_more_tokens_than_the_context_are_refused_one_by_one() {
         let engine = start(folder, |_| {});
         let model = engine.model();
         let vision = model.vision.as_ref().expect(name);
+        let room = |context| Room { tokenizer: &model.tokenizer, context };
         let messages = || match request(user([image(1), image(2), image(3), text("Compare.")])).input {
             Input::HfMessages(messages) => *messages,
             other => panic!("{other:?}"),
         };
-        let tokens = vision.prompt(messages(), &model.tokenizer, usize::MAX).expect(name).media.tokens();
+        let tokens = vision.prompt(messages(), room(usize::MAX)).expect(name).media.tokens();
         let context = 2 * tokens / 3;
-        let error = vision.prompt(messages(), &model.tokenizer, context).expect_err(name);
+        let error = vision.prompt(messages(), room(context)).expect_err(name);
         assert_eq!(error.reason().name(), "PROMPT_TOO_LONG", "{name}");
         assert!(matches!(error, Error::ImagesTooLong { tokens, .. } if tokens >= context), "{name}: {error}");
-        vision.prompt(messages(), &model.tokenizer, tokens + 1).expect(name);
+        vision.prompt(messages(), room(tokens + 1)).expect(name);
     });
 }
