@@ -12,8 +12,8 @@ pub(super) const MAX_ELEMENTS: usize = 1 << 16;
 pub(super) const MAX_JSON_VALUES: usize = 1 << 17;
 /// The bytes in memory that an element takes, in addition to those on the wire.
 const ELEMENT_BYTES: usize = 256;
-/// The same for a JSON value. Most take 100 to 160 bytes for some time, and the costliest 400: with those on
-/// the wire, less than eight times what is counted.
+/// The same for a JSON value. Most take 100 to 160 bytes for some time, and the costliest 400: less than eight
+/// times the bytes that count, with those on the wire.
 const JSON_VALUE_BYTES: usize = 64;
 /// The maximum depth of nested messages. The decoder has the same limit.
 const MAX_DEPTH: usize = 100;
