@@ -17,8 +17,12 @@ use tandem_model_files::tokenizer::Tokenizer;
 use tandem_template::LocalTime;
 
 const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };
-const LIMITS: MediaLimits =
-    MediaLimits { images: 4, image: Limits { max_bytes: 1 << 20, max_pixels: 1 << 14, max_tiles: 64 }, cache_bytes: 1 << 20 };
+const LIMITS: MediaLimits = MediaLimits {
+    images: 4,
+    image: Limits { max_bytes: 1 << 20, max_pixels: 1 << 14, max_tiles: 64 },
+    cache_bytes: 1 << 20,
+    memory_bytes: 1 << 20,
+};
 
 /// A model of the tests, without its tensors.
 #[derive(Deserialize)]
