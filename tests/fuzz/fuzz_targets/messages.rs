@@ -7,7 +7,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::LazyLock;
 
-use gen_svc::media::{HfMessages, ImageAttention, ImageHosts, Marked, MediaFile, MediaLimits, MediaSource, Room, Vision, read_processor};
+use gen_svc::media::{
+    HfMessages, ImageAttention, ImageHosts, Marked, MediaFile, MediaLimits, MediaSource, Room, Vision, read_processor,
+};
 use libfuzzer_sys::fuzz_target;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -61,7 +63,8 @@ fn tokenizer(special: &[String]) -> Value {
     let mut others = '\u{100}'..;
     let spelled = |byte: u8| if is_printable(&byte) { char::from(byte) } else { others.next().expect("a letter") };
     let letters: Vec<char> = (0..=255).map(spelled).collect();
-    let vocabulary: Map<String, Value> = (0..).zip(letters).map(|(id, letter): (u32, _)| (letter.to_string(), id.into())).collect();
+    let vocabulary: Map<String, Value> =
+        (0..).zip(letters).map(|(id, letter): (u32, _)| (letter.to_string(), id.into())).collect();
     let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
     let token = |(id, content): (u32, &String)| {
         json!({"id": id, "content": content, "special": true, "normalized": false, "single_word": false,
@@ -74,7 +77,8 @@ fn tokenizer(special: &[String]) -> Value {
 
 /// Prepares messages, with spelled control tokens and without, and checks the places of the images.
 fn messages(messages: &[Value]) {
-    for ((vision, tokenizer), literal_control_tokens) in MODELS.iter().flat_map(|model| [(model, false), (model, true)]) {
+    for ((vision, tokenizer), literal_control_tokens) in MODELS.iter().flat_map(|model| [(model, false), (model, true)])
+    {
         let messages = HfMessages { literal_control_tokens, ..HfMessages::new(messages.to_vec(), NOW) };
         let Ok(prompt) = vision.prompt(messages, Room { tokenizer, context: 1 << 20 }) else { continue };
         for span in &prompt.media.spans {
