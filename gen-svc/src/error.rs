@@ -550,13 +550,7 @@ impl Error {
             Self::Fetch { source: FetchError::TooLarge { .. } | FetchError::TooLargeTogether { .. }, .. }
             | Self::TooManyImages { .. } => Reason::ImageOverLimit,
             Self::Fetch { .. } => Reason::ImageNotFetched,
-            Self::Template { source, .. } => match **source {
-                RenderError::Raised { .. } => Reason::TemplateRaised,
-                RenderError::Limit { .. } => Reason::TemplateLimit,
-                RenderError::Runtime { .. } => Reason::TemplateFailed,
-                RenderError::ContinueFinalMessage { .. } | RenderError::Input { .. } => Reason::InvalidRequest,
-                RenderError::Cancelled => Reason::Internal,
-            },
+            Self::Template { source, .. } => template_reason(source),
             Self::ControlTokensUnclear => Reason::ControlTokensUnclear,
             Self::QueueFull { .. } | Self::QueueShareFull { .. } | Self::ImageMemoryFull { .. } => Reason::QueueFull,
             Self::GrammarQueueFull { .. } | Self::GrammarShareFull { .. } => Reason::GrammarQueueFull,
@@ -653,6 +647,17 @@ impl From<Error> for Status {
             tracing::error!(error = error.chain(), "request failed");
         }
         failure.into()
+    }
+}
+
+/// Returns the reason of a template's error.
+fn template_reason(error: &RenderError) -> Reason {
+    match error {
+        RenderError::Raised { .. } => Reason::TemplateRaised,
+        RenderError::Limit { .. } => Reason::TemplateLimit,
+        RenderError::Runtime { .. } => Reason::TemplateFailed,
+        RenderError::ContinueFinalMessage { .. } | RenderError::Input { .. } => Reason::InvalidRequest,
+        RenderError::Cancelled => Reason::Internal,
     }
 }
 

@@ -29,7 +29,7 @@ const DRAIN_GRACE_SHARE: f64 = 0.9;
 
 /// How long a step may take.
 #[derive(Debug, Clone, Copy)]
-pub struct StepTimes {
+pub struct StallLimits {
     /// While a step runs for longer, health reports NOT_SERVING.
     pub slow: Duration,
     /// A step that runs for longer does not end: only a restart helps.
@@ -38,7 +38,7 @@ pub struct StepTimes {
     pub check_interval: Duration,
 }
 
-impl Default for StepTimes {
+impl Default for StallLimits {
     /// The slowest step of a usable configuration takes a few seconds.
     fn default() -> Self {
         let [slow, most, check_interval] = [30, 120, 1].map(Duration::from_secs);
@@ -54,14 +54,14 @@ pub struct Server {
     routes: DeferredRoutes,
     /// Set once health reports SERVING.
     ready: Arc<SetOnce<()>>,
-    step_times: StepTimes,
+    stall_limits: StallLimits,
 }
 
 impl Server {
     /// Sets how long a step may take.
     #[must_use]
-    pub fn with_step_times(self, step_times: StepTimes) -> Self {
-        Self { step_times, ..self }
+    pub fn with_stall_limits(self, stall_limits: StallLimits) -> Self {
+        Self { stall_limits, ..self }
     }
 
     /// Creates a server for an engine that already accepts requests.
@@ -266,7 +266,7 @@ pub async fn serve(
     args: &ServeArgs,
     shutdown: Shutdown,
 ) -> Result<(), ServeError> {
-    let Server { lifecycle, engine, routes, ready, step_times } = server;
+    let Server { lifecycle, engine, routes, ready, stall_limits } = server;
     let watched_engine = Arc::clone(&engine);
     let mut endpoints =
         vec![Endpoint { listener, security, names: vec![grpc::SERVICE_NAME], routes, outlasts_drain: false }];
@@ -295,7 +295,7 @@ pub async fn serve(
     let watched = async {
         tokio::join!(
             report_failure(&lifecycle, &health),
-            report_stalls(&watched_engine, &lifecycle, &health, step_times),
+            report_stalls(&watched_engine, &lifecycle, &health, stall_limits),
             stop_in_time(&lifecycle, grace),
             async {
                 health.ready().await;
@@ -329,13 +329,13 @@ async fn report_stalls(
     engine: &OnceLock<Engine>,
     lifecycle: &Lifecycle,
     health: &Health,
-    times: StepTimes,
+    limits: StallLimits,
 ) -> Infallible {
     let (mut was_slow, mut was_live) = (false, true);
     loop {
-        tokio::time::sleep(times.check_interval).await;
+        tokio::time::sleep(limits.check_interval).await;
         let age = engine.get().and_then(Engine::step_age).unwrap_or_default();
-        let (is_slow, is_live) = (age > times.slow, age <= times.most);
+        let (is_slow, is_live) = (age > limits.slow, age <= limits.most);
         if (is_slow, is_live) != (was_slow, was_live) && lifecycle.state() != ServerState::Failed {
             tracing::error!(is_slow, is_live, step_seconds = age.as_secs(), "engine stalled or recovered");
             health.set_live(is_live);

@@ -12,7 +12,7 @@ use gen_svc::error::Error;
 use gen_svc::grpc;
 use gen_svc::lifecycle::ServerState;
 use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
-use gen_svc::serve::{Control, Server, StepTimes};
+use gen_svc::serve::{Control, Server, StallLimits};
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::control_service_client::ControlServiceClient;
 use tandem_common::pb::generate::v1::generate_request::Input;
@@ -268,7 +268,7 @@ async fn health_reports_a_step_that_does_not_end_and_recovers_after_it() {
     let load = |_: &Config| Ok((served_model(), model));
     let (engine, _thread) = Engine::start_with(Config::new(default_model()), load).expect("starts");
     let [slow, most, check_interval] = [500, 1_000, 20].map(Duration::from_millis);
-    let server = Server::of(engine, 1 << 20).with_step_times(StepTimes { slow, most, check_interval });
+    let server = Server::of(engine, 1 << 20).with_stall_limits(StallLimits { slow, most, check_interval });
     let probes = std::net::TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
     let (running, _control) = serving(server, ServeArgs { health_listen: Some(probes), ..ServeArgs::default() }).await;
     let mut health = HealthClient::new(running.channel().await);
