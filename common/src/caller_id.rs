@@ -2,8 +2,8 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The header in which a service that acts for its callers names them. Only credentials that are
-/// marked `delegate` may send it.
+/// The header in which a service that acts for its callers names them. Only a token that is marked
+/// `delegate` and the certificates of `--tls-delegate` may send it.
 pub(crate) const HEADER: HeaderName = HeaderName::from_static("x-tandem-caller");
 /// The start of the identity of a caller with a named token.
 pub(crate) const TOKEN_PREFIX: &str = "token:";

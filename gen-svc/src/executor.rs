@@ -11,6 +11,7 @@ use std::time::Instant;
 use tandem_common::fair_queue::{FairQueue, Place};
 use tandem_common::permits::{Exhausted, Permit, Permits};
 use tandem_common::telemetry::Span;
+use tandem_common::thread_priority;
 use tandem_model_files::tokenizer::CancelScope;
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
@@ -90,13 +91,14 @@ pub(crate) struct UnreadInput {
 /// Reads the input of a request, in the caller's turn.
 async fn read_input(Draft { mut request, unread }: Draft) -> Result<GenerateRequest, Error> {
     let Some(UnreadInput { bytes, read }) = unread else { return Ok(request) };
-    let place = PLACES.by_size(is_long(bytes)).place(&request.caller).await;
+    let is_long = is_long(bytes);
+    let place = PLACES.by_size(is_long).place(&request.caller).await;
     let span = Span::current();
     let read = move || {
         let _place = place;
         span.part("read input", || []).in_scope(read)
     };
-    request.input = tokio::task::spawn_blocking(read).await.map_err(|_| Error::EngineFailed)??;
+    request.input = thread_priority::spawn_work(is_long, read).await.map_err(|_| Error::EngineFailed)??;
     Ok(request)
 }
 
@@ -135,7 +137,7 @@ pub(crate) async fn submit(
 ) -> Result<Receiver<Event>, Error> {
     let slot = engine.reserve(&draft.request.caller)?;
     let (request, fetched) = fetch_images(engine, read_input(draft).await?).await?;
-    let (span, is_short) = (Span::current(), request.is_short());
+    let (span, is_short, is_long) = (Span::current(), request.is_short(), request.has_long_prompt());
     let place = match is_short {
         true => None,
         false => Some(PLACES.take(&request, engine.model()).await?),
@@ -151,6 +153,6 @@ pub(crate) async fn submit(
     if is_short {
         catch_unwind(AssertUnwindSafe(submit)).map_err(|_| Error::EngineFailed)?
     } else {
-        tokio::task::spawn_blocking(submit).await.map_err(|_| Error::EngineFailed)?
+        thread_priority::spawn_work(is_long, submit).await.map_err(|_| Error::EngineFailed)?
     }
 }

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use tandem_common::fair_queue::FairQueue;
 use tandem_common::telemetry::Span;
+use tandem_common::thread_priority;
 use tandem_model_files::tokenizer::{CancelScope, Encoding};
 use tandem_template::{ChatTemplate, CompileError, RenderError};
 use tokio::task::JoinSet;
@@ -220,7 +221,8 @@ impl Executor {
         let start = Instant::now();
         let span = Span::current();
         let wait = span.part("wait", || []);
-        let queue = if bytes >= LONG_BYTES { &self.long } else { &self.short };
+        let is_long = bytes >= LONG_BYTES;
+        let queue = if is_long { &self.long } else { &self.short };
         let core = queue.place(&span.caller_id()).await;
         drop(wait);
         self.metrics.waited(start.elapsed());
@@ -230,7 +232,7 @@ impl Executor {
             let (_core, _scope) = (core, CancelScope::start(cancelled));
             span.in_scope(work)
         };
-        Ok(tokio::task::spawn_blocking(work).await?)
+        Ok(thread_priority::spawn_work(is_long, work).await?)
     }
 
     async fn render_in_pool<R, T>(

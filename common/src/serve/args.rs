@@ -225,6 +225,20 @@ pub struct SecurityArgs {
     #[arg(long, env = "TANDEM_TLS_CLIENT_CA", value_name = "FILE", requires = "tls_cert")]
     pub tls_client_ca: Option<PathBuf>,
 
+    /// Name of client certificates that may call on behalf of others: a DNS name or a URI. May be repeated
+    ///
+    /// It is for a render-svc in front of gen-svc: limits then apply to the callers that it names. The name
+    /// is one of the certificate's subject alternative names, such as `render-svc` or
+    /// `spiffe://example.com/render-svc`. A token marked `delegate` has the same effect.
+    #[arg(
+        long = "tls-delegate",
+        env = "TANDEM_TLS_DELEGATES",
+        value_name = "NAME",
+        value_delimiter = ',',
+        requires = "tls_client_ca"
+    )]
+    pub tls_delegates: Vec<String>,
+
     /// File of accepted bearer tokens, one per line. Health checks need no token
     ///
     /// A line is a token, optionally followed by its expiry time and words, such as
@@ -244,8 +258,14 @@ pub struct SecurityArgs {
 
 impl SecurityArgs {
     /// Neither TLS nor tokens.
-    const DEFAULT: Self =
-        Self { tls_cert: None, tls_key: None, tls_client_ca: None, token_file: None, insecure: false };
+    const DEFAULT: Self = Self {
+        tls_cert: None,
+        tls_key: None,
+        tls_client_ca: None,
+        tls_delegates: Vec::new(),
+        token_file: None,
+        insecure: false,
+    };
 }
 
 impl Default for SecurityArgs {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use http::{HeaderMap, Request};
 
+use super::tls::ClientCertificate;
 use super::tokens::{Admission, Holder};
 use super::unsent::UnreadAnswers;
 use crate::caller_id::{HEADER, TOKEN_PREFIX};
@@ -41,11 +42,11 @@ impl Caller {
     pub(super) fn identify<B>(request: &Request<B>, admission: &Admission) -> Self {
         let peer = request.extensions().get::<Peer>();
         let holder = admission.holder();
-        let own = || own_id(holder, peer);
-        let id = match holder {
-            Some(holder) if holder.is_delegate => forwarded(request.headers()).unwrap_or_else(own),
-            _ => own(),
-        };
+        let certificate = peer.and_then(|peer| peer.certificate.as_ref());
+        let is_delegate = holder.is_some_and(|holder| holder.is_delegate)
+            || certificate.is_some_and(|certificate| certificate.is_delegate);
+        let forwarded = is_delegate.then(|| forwarded(request.headers())).flatten();
+        let id = forwarded.unwrap_or_else(|| own_id(holder, peer));
         Self { id, max_priority: holder.and_then(|holder| holder.max_priority) }
     }
 }
@@ -55,7 +56,7 @@ fn own_id(holder: Option<&Holder>, peer: Option<&Peer>) -> Arc<str> {
         return format!("{TOKEN_PREFIX}{name}").into();
     }
     match peer {
-        Some(Peer { certificate: Some(digest), .. }) => format!("certificate:{digest}").into(),
+        Some(Peer { certificate: Some(certificate), .. }) => format!("certificate:{}", certificate.digest).into(),
         Some(Peer { address: Some(address), .. }) => format!("address:{}", network(address.ip())).into(),
         _ => "address:unknown".into(),
     }
@@ -83,14 +84,13 @@ pub(super) struct Peer {
     /// A number that no other connection of this process has.
     pub(super) connection: u64,
     pub(super) address: Option<SocketAddr>,
-    /// The start of the SHA-256 of the client's certificate, in hex.
-    pub(super) certificate: Option<Arc<str>>,
+    pub(super) certificate: Option<ClientCertificate>,
     /// The connection's answers that are not read.
     pub(super) unread: Arc<UnreadAnswers>,
 }
 
 impl Peer {
-    pub(super) fn new(address: Option<SocketAddr>, certificate: Option<Arc<str>>) -> Self {
+    pub(super) fn new(address: Option<SocketAddr>, certificate: Option<ClientCertificate>) -> Self {
         static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
         Self { connection: CONNECTIONS.fetch_add(1, Ordering::Relaxed), address, certificate, unread: Arc::default() }
     }

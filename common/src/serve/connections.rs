@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use rustix::net::sockopt;
-use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{self, Receiver, Sender};
@@ -118,7 +117,7 @@ async fn connect(stream: TcpStream, tls: Option<Tls>, patience: Duration, place:
             let accepted = tls.acceptor().accept(stream).await;
             let accepted = accepted.inspect_err(|error| handshakes::failed(address, error))?;
             let certificates = accepted.get_ref().1.peer_certificates().unwrap_or_default();
-            certificate = certificates.first().map(|certificate| digest(certificate));
+            certificate = certificates.first().map(|certificate| tls.client(certificate));
             Box::new(accepted)
         }
     };
@@ -126,12 +125,6 @@ async fn connect(stream: TcpStream, tls: Option<Tls>, patience: Duration, place:
     let peer = Peer::new(address, certificate);
     let unread = Watch::new(Arc::clone(&peer.unread), patience);
     Ok(Connection { stream, peer, received: 0, timer, unread, place })
-}
-
-/// Returns the start of the SHA-256 of a certificate in hex: enough to distinguish callers.
-fn digest(certificate: &[u8]) -> Arc<str> {
-    let digest = Sha256::digest(certificate);
-    digest[..8].iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}

@@ -68,6 +68,8 @@ impl CallWork for CallTimeout {
     {
         match self.0 {
             None => call().await,
+            // Work that does not wait would still be done.
+            Some(Duration::ZERO) => Ok(deadline_exceeded()),
             Some(timeout) => tokio::time::timeout(timeout, call()).await.unwrap_or_else(|_| Ok(deadline_exceeded())),
         }
     }

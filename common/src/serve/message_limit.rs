@@ -19,8 +19,8 @@ use crate::status::{Failure, Reason};
 /// The bytes before a gRPC message: its compression flag, then its length, big-endian.
 const PREFIX_BYTES: usize = 5;
 
-/// Makes the body fail if a message has more than `limit` bytes or too many elements, or if the
-/// messages of all calls together have too many bytes. Health checks have their own limit, and
+/// Makes the body fail if a message has more than `limit` bytes or too many elements, if another one
+/// follows it, or if the messages of all calls together have too many bytes. Health checks have their own limit, and
 /// reflection has a lower one.
 pub(super) fn with_message_limit(limit: usize, request: Request<Body>) -> Request<Body> {
     if is_health(&request) {
@@ -34,8 +34,10 @@ pub(super) fn with_message_limit(limit: usize, request: Request<Body>) -> Reques
     };
     let elements = MessageIndex::of_request(request.uri().path()).map(ElementCount::new);
     let bytes = request.extensions().get().filter(|_| !is_reflection).cloned();
+    let max_messages = if is_reflection { usize::MAX } else { 1 };
+    let prefix = [0; PREFIX_BYTES];
     request.map(|body| {
-        Body::new(MessageLimit { body, size, prefix: [0; PREFIX_BYTES], found: 0, left: 0, elements, bytes })
+        Body::new(MessageLimit { body, size, prefix, found: 0, left: 0, messages: 0, max_messages, elements, bytes })
     })
 }
 
@@ -47,6 +49,10 @@ struct MessageLimit {
     found: usize,
     /// The bytes of the message that have not arrived.
     left: usize,
+    /// The number of messages whose prefix has arrived.
+    messages: usize,
+    /// The maximum number of messages.
+    max_messages: usize,
     /// None for an unknown method, and for reflection.
     elements: Option<ElementCount>,
     /// None for reflection, whose messages are small and do not stay in memory.
@@ -80,6 +86,9 @@ impl MessageLimit {
 
     /// Reads bytes of a prefix, and returns their number.
     fn read_prefix(&mut self, data: &[u8]) -> Result<usize, Failure> {
+        if self.messages == self.max_messages {
+            return Err(Failure::new(Reason::MalformedMessage, "the request has more bytes than its one message"));
+        }
         let missing = &mut self.prefix[self.found..];
         let count = missing.len().min(data.len());
         missing[..count].copy_from_slice(&data[..count]);
@@ -88,6 +97,7 @@ impl MessageLimit {
             let [_, length @ ..] = self.prefix;
             self.left = u32::from_be_bytes(length) as usize;
             self.size.check(self.left)?;
+            self.messages += 1;
             self.end_message();
         }
         Ok(count)

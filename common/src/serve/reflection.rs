@@ -1,23 +1,26 @@
-//! gRPC reflection, and the errors of its request messages.
+//! gRPC reflection, and its errors.
 //!
-//! The library ends an answer without an error when it cannot read the next request message. So the
-//! error is kept here, and becomes the status of the answer.
+//! The library ends an answer without an error when it cannot read or decode the next request message. So
+//! the request is observed here, and its error becomes the status of the answer. The library's own errors get
+//! details.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
 use http_body::{Frame, SizeHint};
 use parking_lot::Mutex;
-use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
+use tonic::{Code, Status};
 use tonic_reflection::server::Builder;
 
 use super::error::ServeError;
+use super::typed_errors::typed_status;
 use crate::call_layer::CallWork;
 use crate::pb;
+use crate::status::{Failure, Reason};
 
 /// The maximum size of a request message, which contains one name. The answer repeats the message,
 /// and several copies of it are in memory.
@@ -40,23 +43,39 @@ pub(super) fn is_reflection<B>(request: &Request<B>) -> bool {
     request.uri().path().starts_with("/grpc.reflection.")
 }
 
-/// The work of a call: ends the answer of reflection with the error of its request. None for every
-/// other method.
+/// The work of a call: ends the answer of reflection with the error of its request, or adds details to the
+/// library's own error. None for every other method.
 #[derive(Debug)]
-pub(super) struct ReflectionErrors(Option<FirstError>);
+pub(super) struct ReflectionErrors(Option<Arc<Mutex<Observed>>>);
 
-/// The first error of a request body.
-type FirstError = Arc<Mutex<Option<Status>>>;
+/// What is known of a request body.
+#[derive(Debug, Default)]
+struct Observed {
+    /// Its first error.
+    error: Option<Status>,
+    /// True if it was read to its end.
+    has_ended: bool,
+}
+
+impl Observed {
+    /// Returns the error of an answer with these trailers.
+    fn error_of(&mut self, trailers: &HeaderMap) -> Option<Status> {
+        let is_undecoded = !self.has_ended && Status::from_header_map(trailers)?.code() == Code::Ok;
+        let undecoded =
+            || is_undecoded.then(|| Failure::new(Reason::MalformedMessage, "invalid reflection request").into());
+        self.error.take().or_else(undecoded).or_else(|| typed_status(trailers))
+    }
+}
 
 impl ReflectionErrors {
     pub(super) fn of(request: &mut Request<Body>) -> Self {
         if !is_reflection(request) {
             return Self(None);
         }
-        let error = FirstError::default();
+        let observed = Arc::<Mutex<Observed>>::default();
         let body = std::mem::take(request.body_mut());
-        *request.body_mut() = Body::new(ObservedRequest { body, error: Arc::clone(&error) });
-        Self(Some(error))
+        *request.body_mut() = Body::new(ObservedRequest { body, observed: Arc::clone(&observed) });
+        Self(Some(observed))
     }
 }
 
@@ -67,16 +86,16 @@ impl CallWork for ReflectionErrors {
     {
         let response = call().await?;
         Ok(match self.0 {
-            Some(error) => response.map(|body| Body::new(FailingAnswer { body, error })),
+            Some(request) => response.map(|body| Body::new(FailingAnswer { body, request })),
             None => response,
         })
     }
 }
 
-/// A request body whose first error is kept.
+/// A request body that is observed.
 struct ObservedRequest {
     body: Body,
-    error: FirstError,
+    observed: Arc<Mutex<Observed>>,
 }
 
 impl http_body::Body for ObservedRequest {
@@ -85,9 +104,16 @@ impl http_body::Body for ObservedRequest {
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
-        if let Poll::Ready(Some(Err(error))) = &polled {
-            self.error.lock().get_or_insert_with(|| error.clone());
+        let mut observed = self.observed.lock();
+        match &polled {
+            Poll::Ready(Some(Err(error))) => {
+                observed.error.get_or_insert_with(|| error.clone());
+            }
+            Poll::Ready(Some(Ok(frame))) => observed.has_ended = frame.is_trailers(),
+            Poll::Ready(None) => observed.has_ended = true,
+            Poll::Pending => {}
         }
+        drop(observed);
         polled
     }
 
@@ -100,10 +126,10 @@ impl http_body::Body for ObservedRequest {
     }
 }
 
-/// A response body that ends with the error of its request.
+/// A response body that ends with the error of its request, or with details of its own error.
 struct FailingAnswer {
     body: Body,
-    error: FirstError,
+    request: Arc<Mutex<Observed>>,
 }
 
 impl http_body::Body for FailingAnswer {
@@ -114,7 +140,7 @@ impl http_body::Body for FailingAnswer {
         let mut polled = Pin::new(&mut self.body).poll_frame(context);
         if let Poll::Ready(Some(Ok(frame))) = &mut polled
             && let Some(trailers) = frame.trailers_mut()
-            && let Some(error) = self.error.lock().take()
+            && let Some(error) = self.request.lock().error_of(trailers)
         {
             trailers.clear();
             // Fails only for details that no header can have.

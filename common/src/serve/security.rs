@@ -26,7 +26,8 @@ impl Security {
         let tls = match (&args.tls_cert, &args.tls_key) {
             (None, None) if args.tls_client_ca.is_none() => None,
             (Some(certificate), Some(key)) => {
-                Some(Tls::watch(certificate.clone(), key.clone(), args.tls_client_ca.clone()).map_err(tls)?)
+                let watched = Tls::watch(certificate.clone(), key.clone(), args.tls_client_ca.clone()).map_err(tls)?;
+                Some(watched.with_delegates(&args.tls_delegates))
             }
             _ => return Err(tls("--tls-cert, --tls-key: both are required".into())),
         };

@@ -3,10 +3,13 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use sha2::{Digest as _, Sha256};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use webpki::EndEntityCert;
 
 use crate::pem;
 use crate::reload::{Cause, Reloaded, SourceFile};
@@ -17,6 +20,8 @@ pub(super) struct Tls {
     config: Arc<Reloaded<ServerConfig>>,
     /// The application protocols offered (ALPN).
     protocols: &'static [&'static [u8]],
+    /// The names of certificates whose clients may call on behalf of others.
+    delegates: Arc<[String]>,
 }
 
 impl Tls {
@@ -25,7 +30,25 @@ impl Tls {
     pub(super) fn watch(certificate: PathBuf, key: PathBuf, client_ca: Option<PathBuf>) -> Result<Self, Cause> {
         let files = [certificate, key].into_iter().chain(client_ca).collect();
         let config = Reloaded::watch(files, |files| config(&files[0], &files[1], files.get(2)))?;
-        Ok(Self { config, protocols: &[b"h2"] })
+        Ok(Self { config, protocols: &[b"h2"], delegates: Arc::default() })
+    }
+
+    /// Lets clients whose certificate has one of these names call on behalf of others.
+    pub(super) fn with_delegates(self, names: &[String]) -> Self {
+        Self { delegates: names.into(), ..self }
+    }
+
+    /// Returns a client's certificate, which the handshake has verified.
+    pub(super) fn client(&self, certificate: &CertificateDer<'_>) -> ClientCertificate {
+        let digest = Sha256::digest(certificate);
+        let digest = digest[..8].iter().map(|byte| format!("{byte:02x}")).collect::<String>().into();
+        ClientCertificate { digest, is_delegate: self.is_delegate(certificate) }
+    }
+
+    fn is_delegate(&self, certificate: &CertificateDer<'_>) -> bool {
+        let Ok(certificate) = EndEntityCert::try_from(certificate) else { return false };
+        let mut names = certificate.valid_dns_names().chain(certificate.valid_uri_names());
+        names.any(|name| self.delegates.iter().any(|delegate| delegate == name))
     }
 
     /// Offers HTTP/1.1 beside HTTP/2.
@@ -38,6 +61,15 @@ impl Tls {
         config.alpn_protocols = self.protocols.iter().map(|name| name.to_vec()).collect();
         TlsAcceptor::from(Arc::new(config))
     }
+}
+
+/// The certificate of a connection's client.
+#[derive(Debug, Clone)]
+pub(super) struct ClientCertificate {
+    /// The start of its SHA-256 in hex: enough to distinguish callers.
+    pub(super) digest: Arc<str>,
+    /// True if the client may call on behalf of others.
+    pub(super) is_delegate: bool,
 }
 
 fn config(certificate: &SourceFile, key: &SourceFile, client_ca: Option<&SourceFile>) -> Result<ServerConfig, Cause> {

@@ -1,7 +1,7 @@
 //! Adds typed details to the errors that tonic creates, such as those for an unknown method or an
 //! undecodable message.
 
-use http::Response;
+use http::{HeaderMap, Response};
 use tonic::body::Body;
 use tonic::{Code, Status};
 
@@ -39,9 +39,9 @@ const ACCEPT_ENCODING: &str = "grpc-accept-encoding";
 /// Replaces an error response without details by one with details. Returns any other response
 /// unchanged.
 pub(super) fn typed(response: Response<Body>) -> Response<Body> {
-    match Status::from_header_map(response.headers()) {
-        Some(status) if status.code() != Code::Ok && status.details().is_empty() => {
-            let mut typed = Status::from(failure(&status)).into_http();
+    match typed_status(response.headers()) {
+        Some(status) => {
+            let mut typed = status.into_http();
             if let Some(encodings) = response.headers().get(ACCEPT_ENCODING) {
                 typed.headers_mut().insert(ACCEPT_ENCODING, encodings.clone());
             }
@@ -49,6 +49,12 @@ pub(super) fn typed(response: Response<Body>) -> Response<Body> {
         }
         _ => response,
     }
+}
+
+/// Returns the error of headers or trailers with details, if they have an error without details.
+pub(super) fn typed_status(headers: &HeaderMap) -> Option<Status> {
+    let status = Status::from_header_map(headers)?;
+    (status.code() != Code::Ok && status.details().is_empty()).then(|| failure(&status).into())
 }
 
 fn failure(status: &Status) -> Failure {
@@ -65,6 +71,9 @@ fn failure(status: &Status) -> Failure {
         }
         Code::Unimplemented if has(&[UNSUPPORTED_ENCODING]) => Failure::new(Reason::UnsupportedEncoding, message),
         Code::Unimplemented => Failure::new(Reason::UnknownMethod, "the server does not have this method"),
+        // Only health and reflection have such errors without details.
+        Code::NotFound => Failure::new(Reason::UnknownName, message),
+        Code::InvalidArgument => Failure::new(Reason::InvalidRequest, message).with_context("message_request"),
         code => Failure::new(Reason::Transport, message).with_code(code),
     }
 }

@@ -1,7 +1,8 @@
 //! The patience for answers that a client does not read.
 //!
 //! HTTP/2 sends nothing to a client whose window is closed. The call would keep its place for ever. After
-//! the patience, its connection closes.
+//! the patience, its connection closes. If other answers of the connection are read, as behind a proxy, the
+//! unread answer is given up instead: its call ends, and its stream once the client reads on.
 
 use std::io;
 use std::pin::Pin;
@@ -17,7 +18,7 @@ use tonic::body::Body;
 use tonic::codegen::Bytes;
 
 use super::caller::Peer;
-use super::unsent::{UnreadAnswers, Unsent};
+use super::unsent::{Overdue, Rest, UnreadAnswers, Unsent, Untaken};
 use crate::call_layer::CallWork;
 use crate::log_limit::{LogLimit, PEER_INTERVAL};
 
@@ -44,18 +45,28 @@ impl Watch {
         Self { answers, patience, checks }
     }
 
-    /// Returns an error if an answer is unread for longer than the patience.
+    /// Gives up answers that are unread for longer than the patience. Returns an error if the connection must
+    /// be closed instead.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         while self.checks.poll_tick(context).is_ready() {
-            if self.answers.has_older(self.patience) {
-                if let Some(unlogged) = LOG_LIMIT.permit() {
-                    let seconds = self.patience.as_secs();
-                    tracing::warn!(seconds, unlogged, "connection closed: its client does not read an answer");
+            match self.answers.overdue(self.patience) {
+                Overdue::None => {}
+                Overdue::Answers(answers) if answers.iter().all(|unsent| unsent.give_up()) => {
+                    self.warn("answer ended: its client does not read it");
                 }
-                return Err(io::ErrorKind::TimedOut.into());
+                Overdue::Answers(_) | Overdue::Connection => {
+                    self.warn("connection closed: its client does not read an answer");
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
             }
         }
         Ok(())
+    }
+
+    fn warn(&self, message: &str) {
+        if let Some(unlogged) = LOG_LIMIT.permit() {
+            tracing::warn!(seconds = self.patience.as_secs(), unlogged, "{message}");
+        }
     }
 }
 
@@ -79,15 +90,13 @@ impl CallWork for AnswerOf {
         F: Future<Output = Result<Response<Body>, E>> + Send,
     {
         let Self(unsent) = self;
-        Ok(call().await?.map(|body| Body::new(Answer { body, rest: Bytes::new(), unsent })))
+        Ok(call().await?.map(|body| Body::new(Answer { untaken: unsent.untaken(body), unsent })))
     }
 }
 
 /// A response body in parts, so that a client which reads slowly makes progress.
 struct Answer {
-    body: Body,
-    /// The rest of the body's last data.
-    rest: Bytes,
+    untaken: Untaken,
     unsent: Arc<Unsent>,
 }
 
@@ -95,34 +104,44 @@ impl http_body::Body for Answer {
     type Data = Bytes;
     type Error = Status;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        if self.rest.is_empty() {
-            let frame = match ready!(Pin::new(&mut self.body).poll_frame(context)) {
+    fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let mut untaken = self.untaken.lock();
+        let Some(Rest { body, data }) = &mut *untaken else { return Poll::Ready(Some(Err(given_up()))) };
+        if data.is_empty() {
+            let frame = match ready!(Pin::new(body).poll_frame(context)) {
                 Some(Ok(frame)) => frame,
                 end => return Poll::Ready(end),
             };
             match frame.into_data() {
-                Ok(data) => self.rest = data,
+                Ok(next) => *data = next,
                 Err(frame) => return Poll::Ready(Some(Ok(frame))),
             }
         }
-        let length = self.rest.len().min(PART_BYTES);
-        let part = self.rest.split_to(length);
+        let length = data.len().min(PART_BYTES);
+        let part = data.split_to(length);
+        drop(untaken);
         Poll::Ready(Some(Ok(Frame::data(self.unsent.track(part)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
+        let untaken = self.untaken.lock();
+        untaken.as_ref().is_some_and(|Rest { body, data }| data.is_empty() && body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        let rest = self.rest.len() as u64;
-        let body = self.body.size_hint();
         let mut hint = SizeHint::new();
+        let untaken = self.untaken.lock();
+        let Some(Rest { body, data }) = &*untaken else { return hint };
+        let (rest, body) = (data.len() as u64, body.size_hint());
         hint.set_lower(body.lower() + rest);
         if let Some(upper) = body.upper() {
             hint.set_upper(upper + rest);
         }
         hint
     }
+}
+
+/// The error that resets the stream of an answer that is given up.
+fn given_up() -> Status {
+    Status::cancelled("the client did not read the answer")
 }

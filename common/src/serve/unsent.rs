@@ -5,7 +5,7 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -14,15 +14,74 @@ use parking_lot::Mutex;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
 
-/// The answers of one connection with unsent bytes, and when each was last read.
+/// The most answers of a connection that are given up beside others.
+const MAX_GIVEN_UP: usize = 4;
+/// The most answers of the process that are given up. The transport holds up to 400 KiB of each.
+const MAX_ALL_GIVEN_UP: usize = 64;
+
+/// The answers of the process that are given up.
+static ALL_GIVEN_UP: AtomicUsize = AtomicUsize::new(0);
+
+/// The answers of one connection with unsent bytes.
 #[derive(Debug, Default)]
-pub(super) struct UnreadAnswers(Mutex<HashMap<u64, Instant>>);
+pub(super) struct UnreadAnswers(Mutex<Reads>);
+
+/// When answers were read.
+#[derive(Debug, Default)]
+struct Reads {
+    answers: HashMap<u64, Read>,
+    /// The last time that any of the connection's answers was read.
+    last: Option<Instant>,
+}
+
+/// An answer with unsent bytes.
+#[derive(Debug)]
+struct Read {
+    /// When it was last read.
+    at: Instant,
+    unsent: Weak<Unsent>,
+    is_given_up: bool,
+}
+
+/// What a connection needs whose answers are not all read.
+#[derive(Debug)]
+pub(super) enum Overdue {
+    /// Nothing.
+    None,
+    /// These answers must be given up. Others are read.
+    Answers(Vec<Arc<Unsent>>),
+    /// It must be closed.
+    Connection,
+}
 
 impl UnreadAnswers {
-    /// Returns true if an answer was not read for longer than this.
-    pub(super) fn has_older(&self, age: Duration) -> bool {
-        self.0.lock().values().any(|read| read.elapsed() > age)
+    /// Finds the answers that were not read for longer than `patience`.
+    pub(super) fn overdue(&self, patience: Duration) -> Overdue {
+        let Reads { answers, last } = &mut *self.0.lock();
+        let is_recent = last.is_some_and(|last| last.elapsed() <= patience);
+        let count = answers.values().filter(|read| read.is_given_up || read.at.elapsed() > patience).count();
+        let overdue = answers.values_mut().filter(|read| !read.is_given_up && read.at.elapsed() > patience);
+        let mut given_up = Vec::new();
+        for read in overdue {
+            if !is_recent || count > MAX_GIVEN_UP {
+                return Overdue::Connection;
+            }
+            read.is_given_up = true;
+            given_up.extend(read.unsent.upgrade());
+        }
+        if given_up.is_empty() { Overdue::None } else { Overdue::Answers(given_up) }
     }
+}
+
+/// An answer, as far as the transport has not taken it. None once it is given up.
+pub(super) type Untaken = Arc<Mutex<Option<Rest>>>;
+
+/// The rest of an answer.
+#[derive(Debug)]
+pub(super) struct Rest {
+    pub(super) body: Body,
+    /// The rest of the body's last data.
+    pub(super) data: Bytes,
 }
 
 /// The unsent bytes of one answer.
@@ -33,13 +92,53 @@ pub(super) struct Unsent {
     connection: Option<Arc<UnreadAnswers>>,
     bytes: Mutex<usize>,
     held: Mutex<Vec<Box<dyn Any + Send>>>,
+    untaken: Mutex<Weak<Mutex<Option<Rest>>>>,
+    given_up: Mutex<Option<GivenUp>>,
+}
+
+/// Counts an answer that is given up.
+#[derive(Debug)]
+struct GivenUp;
+
+impl GivenUp {
+    /// Returns None if too many answers are given up.
+    fn count() -> Option<Self> {
+        let add = |count: usize| (count < MAX_ALL_GIVEN_UP).then_some(count + 1);
+        ALL_GIVEN_UP.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok().map(|_| Self)
+    }
+}
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        ALL_GIVEN_UP.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl Unsent {
     pub(super) fn new(connection: Option<Arc<UnreadAnswers>>) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(0);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        Self { id, connection, bytes: Mutex::default(), held: Mutex::default() }
+        let (bytes, held, untaken, given_up) = Default::default();
+        Self { id, connection, bytes, held, untaken, given_up }
+    }
+
+    /// Returns the answer's body in the form that [`give_up`](Self::give_up) can end.
+    pub(super) fn untaken(&self, body: Body) -> Untaken {
+        let untaken = Arc::new(Mutex::new(Some(Rest { body, data: Bytes::new() })));
+        *self.untaken.lock() = Arc::downgrade(&untaken);
+        untaken
+    }
+
+    /// Ends the answer: its call, its permits, and its memory but the bytes that the transport holds. Returns
+    /// false if too many answers are given up, so that the connection must be closed.
+    pub(super) fn give_up(&self) -> bool {
+        let Some(given_up) = GivenUp::count() else { return false };
+        *self.given_up.lock() = Some(given_up);
+        let untaken = self.untaken.lock().upgrade();
+        let rest = untaken.and_then(|untaken| untaken.lock().take());
+        let held = std::mem::take(&mut *self.held.lock());
+        drop((rest, held));
+        true
     }
 
     /// Attaches this to the request of the answer. The request does not keep it.
@@ -68,9 +167,13 @@ impl Unsent {
     pub(super) fn track(self: &Arc<Self>, data: Bytes) -> Bytes {
         let bytes = &mut *self.bytes.lock();
         *bytes += data.len();
-        if let Some(UnreadAnswers(unread)) = self.connection.as_deref() {
+        if let Some(UnreadAnswers(reads)) = self.connection.as_deref() {
             // More of the answer does not mean that it is read.
-            unread.lock().entry(self.id).or_insert_with(Instant::now);
+            reads.lock().answers.entry(self.id).or_insert_with(|| Read {
+                at: Instant::now(),
+                unsent: Arc::downgrade(self),
+                is_given_up: false,
+            });
         }
         Bytes::from_owner(Part { data, unsent: Arc::clone(self) })
     }
@@ -78,11 +181,14 @@ impl Unsent {
     fn drop_part(&self, length: usize) {
         let bytes = &mut *self.bytes.lock();
         *bytes -= length;
-        let Some(UnreadAnswers(unread)) = self.connection.as_deref() else { return };
+        let Some(UnreadAnswers(reads)) = self.connection.as_deref() else { return };
+        let Reads { answers, last } = &mut *reads.lock();
+        let now = Instant::now();
+        *last = Some(now);
         if *bytes == 0 {
-            unread.lock().remove(&self.id);
-        } else {
-            unread.lock().insert(self.id, Instant::now());
+            answers.remove(&self.id);
+        } else if let Some(read) = answers.get_mut(&self.id) {
+            read.at = now;
         }
     }
 }

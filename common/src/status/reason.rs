@@ -196,6 +196,8 @@ reasons! {
     TemplateNotFound = "TEMPLATE_NOT_FOUND", NotFound, Never;
     /// The server does not have this method.
     UnknownMethod = "UNKNOWN_METHOD", Unimplemented, Never, AnyMethod;
+    /// gRPC's own health service or reflection has no service, symbol or file with this name.
+    UnknownName = "UNKNOWN_NAME", NotFound, Never, AnyMethod;
     /// The request message is compressed in a way that the server does not support; the header
     /// grpc-accept-encoding lists the supported ones.
     UnsupportedEncoding = "UNSUPPORTED_ENCODING", Unimplemented, Never, AnyMethod;

@@ -74,11 +74,19 @@ topologySpreadConstraints:
 {{ ternary (dict "type" "Recreate") .strategy (eq .strategy.type "Recreate") | toJson }}
 {{- end -}}
 
+{{- /* The names of render-svc's certificate as a client, for which gen-svc shares its places among render-svc's
+callers. */}}
+{{- define "tandem.delegates" -}}
+{{- $tls := .Values.tls -}}
+{{- $isMade := and (eq $tls.source "certManager") (not $tls.generation.clientSecretName) -}}
+{{- $tls.generation.clientNames | default (ternary (list (include "tandem.render.name" .)) (list) $isMade) | toJson -}}
+{{- end -}}
+
 {{- /* The operator's own flags. A list repeats its flag, and null removes it. The argument is {flags,
 key}. */}}
 {{- define "tandem.ownFlags" -}}
 {{- $own := list "model" "model-id" "models" "config" "generate" "generate-ca" "generate-cert" "generate-key" "generate-token-file" -}}
-{{- $own = concat $own (list "listen" "control-listen" "control-token-file" "health-listen" "metrics-listen" "tls-cert" "tls-key" "tls-client-ca") -}}
+{{- $own = concat $own (list "listen" "control-listen" "control-token-file" "health-listen" "metrics-listen" "tls-cert" "tls-key" "tls-client-ca" "tls-delegate") -}}
 {{- $own = concat $own (list "token-file" "insecure" "drain-delay-seconds" "drain-seconds" "log" "log-format" "otlp-endpoint" "otlp-ca" "trace-ratio") -}}
 {{- $own = append $own "device" -}}
 {{- range $name, $value := .flags }}

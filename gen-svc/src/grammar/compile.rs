@@ -12,6 +12,7 @@ use llguidance::{ParserFactory, TokenParser};
 use parking_lot::{Condvar, Mutex};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
+use tandem_common::thread_priority;
 use tandem_model_files::tokenizer::{CancelScope, Tokenizer};
 
 use super::constraint::{Compiled, Workers};
@@ -156,6 +157,7 @@ impl Compiler {
         let (sender, parser) = mpsc::channel();
         let (compiler, own, caller) = (Arc::clone(self), grammar.clone(), CancelScope::token());
         let main = move || {
+            thread_priority::lower();
             let (_slot, _scope) = (slot, caller.map(CancelScope::start));
             // The caller may have gone.
             let _ = sender.send(compiler.parser(&own, text));

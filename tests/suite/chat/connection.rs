@@ -49,7 +49,7 @@ impl Files {
             tls_key: path("server.key"),
             tls_client_ca: if with_client_ca { path("ca") } else { None },
             token_file: path("tokens"),
-            insecure: false,
+            ..SecurityArgs::default()
         }
     }
 }

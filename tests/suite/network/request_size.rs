@@ -270,6 +270,38 @@ async fn each_message_to_reflection_has_a_low_limit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_second_message_is_malformed() {
+    let service = Service::start(ServeArgs::default()).await;
+    let message = framed(&[], 0);
+    for rest in [&message[..], &message[..1]] {
+        let mut call = service.begin(RENDER, "first").await;
+        call.send(&[&message, rest].concat(), 999).await;
+        let _ = call.body.send_data(Bytes::new(), true);
+        let status = call.refusal().await.expect("a refusal");
+        assert_eq!((status.code(), failed(&status).reason.as_str()), (Code::InvalidArgument, "MALFORMED_MESSAGE"));
+        error_texts::check("network/second-message", status.message());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reflection_has_typed_errors() {
+    let service = Service::start(ServeArgs::default()).await;
+    // A symbol and a file that do not exist, an extension, and no question.
+    let cases: [(&[u8], &str, Code); 4] = [
+        (b"\x22\x01a", "UNKNOWN_NAME", Code::NotFound),
+        (b"\x1a\x01a", "UNKNOWN_NAME", Code::NotFound),
+        (b"\x2a\x04\x0a\x01a\x10", "MALFORMED_MESSAGE", Code::InvalidArgument),
+        (b"\x0a\x01a", "INVALID_REQUEST", Code::InvalidArgument),
+    ];
+    for method in REFLECTION {
+        for (message, reason, code) in cases {
+            let status = service.refusal(method, message, 999).await.expect("a refusal");
+            assert_eq!((failed(&status).reason.as_str(), status.code()), (reason, code), "{message:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn incomplete_health_checks_are_limited() {
     let service = Service::start(ServeArgs::default()).await;
     let mut calls = Vec::new();

@@ -1,7 +1,7 @@
-//! Answers that a client does not read: they keep their places and count towards the limit of all messages,
-//! and after a while their connection is closed.
+//! Answers that a client does not read: they keep their places and count towards the limit of all messages.
+//! After a while they are given up if other answers of their connection are read, else it is closed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use h2::client::{ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
@@ -188,4 +188,61 @@ async fn unread_answers_count_towards_the_limit_of_all_messages() {
         }
     };
     assert_eq!(read(answer).await.1["grpc-status"], "0", "the bytes are free again");
+}
+
+/// Reads answers until the time is over. Fails if the connection is closed before.
+async fn read_others(sender: &SendRequest<Bytes>, time: Duration) {
+    let start = Instant::now();
+    while start.elapsed() < time {
+        let (length, trailers) = read(render(sender).await).await;
+        assert!(length > ANSWER_BYTES && trailers["grpc-status"] == "0", "{length}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unread_answer_beside_others_is_given_up_alone() {
+    let args = ServeArgs { max_calls: 2, answer_patience_seconds: 1, ..ServeArgs::default() };
+    let (_model, service) = start(args).await;
+    let (sender, _closed) = connect(&service, WINDOW).await;
+    let unread = render(&sender).await;
+    let mut places = 1;
+    for _ in 0..20 {
+        read_others(&sender, Duration::from_millis(500)).await;
+        let (first, second) = (render(&sender).await, render(&sender).await);
+        let answered = [first, second].into_iter().filter(|answer| error(answer).is_none());
+        let answered: Vec<_> = answered.collect();
+        places = answered.len();
+        for answer in answered {
+            read(answer).await;
+        }
+        if places == 2 {
+            break;
+        }
+    }
+    assert_eq!(places, 2, "the unread answer keeps its place");
+    let mut body = unread.into_body();
+    let ended = loop {
+        match body.data().await {
+            Some(Ok(data)) => body.flow_control().release_capacity(data.len()).expect("it was received"),
+            Some(Err(error)) => break error,
+            None => panic!("the whole answer was sent"),
+        }
+    };
+    assert!(ended.is_reset(), "{ended}");
+    read_others(&sender, Duration::from_millis(100)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_with_many_unread_answers_is_closed_although_others_are_read() {
+    let (_model, service) = start(ServeArgs { answer_patience_seconds: 1, ..ServeArgs::default() }).await;
+    let (sender, closed) = connect(&service, WINDOW).await;
+    let mut unread = Vec::new();
+    for _ in 0..6 {
+        unread.push(render(&sender).await);
+    }
+    let reads = tokio::spawn(async move { read_others(&sender, Duration::from_secs(60)).await });
+    let closed = tokio::time::timeout(Duration::from_secs(60), closed).await;
+    closed.expect("the service closes the connection").expect("no panic");
+    reads.abort();
 }

@@ -5,17 +5,20 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use gen_svc::engine::Config;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType, date_time_ymd};
 use render_svc::args::GenerationArgs;
 use tandem_common::call::Credentials;
 use tandem_common::check::{Check, CheckError};
 use tandem_common::pb::chat::v1 as chat;
+use tandem_common::pb::generate::v1 as generate;
 use tandem_common::pb::generate::v1::Stop;
+use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
+use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::pb::render::v1::{TokenizeRequest, TokenizeResponse};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
-use tandem_common::serve::{self, Security, SecurityArgs, ServeArgs, ServeError};
+use tandem_common::serve::{self, Caller, DeferredRoutes, Health, Security, SecurityArgs, ServeArgs, ServeError};
 use tandem_common::status::chain;
 use tandem_tests::error_texts;
 use tandem_tests::failure::failed;
@@ -26,7 +29,9 @@ use tandem_tests_full::Generation;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
+use tokio::sync::SetOnce;
 use tokio::task::JoinHandle;
+use tonic::service::Routes;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Response, Status};
 use tonic_health::pb::HealthCheckRequest;
@@ -122,7 +127,12 @@ impl Authority {
 
     /// Returns a certificate and its key, valid until the end of `year`.
     fn sign(&self, year: i32) -> [String; 2] {
-        let mut params = CertificateParams::new(vec!["localhost".to_owned()]).expect("parameters");
+        self.sign_for(SanType::DnsName("localhost".try_into().expect("a name")), year)
+    }
+
+    fn sign_for(&self, name: SanType, year: i32) -> [String; 2] {
+        let mut params = CertificateParams::default();
+        params.subject_alt_names = vec![name];
         (params.not_before, params.not_after) = (date_time_ymd(2001, 1, 1), date_time_ymd(year, 12, 31));
         let key = KeyPair::generate().expect("a key");
         let certificate = params.signed_by(&key, &self.0).expect("a certificate");
@@ -204,6 +214,82 @@ async fn client_certificate_must_be_unexpired_and_from_the_client_ca() {
     assert!(!call_succeeds(&service, tls()).await, "no certificate");
     assert!(!call_succeeds(&service, tls().identity(theirs.identity(2999))).await, "another authority");
     assert!(!call_succeeds(&service, tls().identity(ours.identity(2019))).await, "expired");
+}
+
+/// A generation service that answers with the identity of its caller, in the message of an error.
+struct Identifying;
+
+#[tonic::async_trait]
+impl GenerateService for Identifying {
+    type GenerateStream = tokio_stream::Pending<Result<generate::GenerateResponse, Status>>;
+
+    async fn generate(
+        &self,
+        request: Request<generate::GenerateRequest>,
+    ) -> Result<Response<Self::GenerateStream>, Status> {
+        Err(Status::aborted(&*Caller::of(&request).id))
+    }
+
+    async fn get_loaded_model(
+        &self,
+        request: Request<generate::GetLoadedModelRequest>,
+    ) -> Result<Response<generate::GetLoadedModelResponse>, Status> {
+        Err(Status::aborted(&*Caller::of(&request).id))
+    }
+}
+
+impl Identifying {
+    async fn serve(security: SecurityArgs) -> Running {
+        Running::start(move |listener, shutdown| async move {
+            let routes = Routes::new(GenerateServiceServer::new(Self));
+            let endpoint = serve::Endpoint {
+                listener,
+                security: Security::open(&security)?,
+                names: vec!["tandem.generate.v1.GenerateService"],
+                routes: DeferredRoutes::new(SetOnce::from(routes)),
+                outlasts_drain: false,
+            };
+            let health = Health::new(["tandem.generate.v1.GenerateService"]);
+            let announced = health.clone();
+            let shutdown = async { shutdown.announced(&announced, Duration::ZERO).await };
+            serve::serve(vec![endpoint], &ServeArgs::default(), health, shutdown).await
+        })
+        .await
+    }
+}
+
+/// Returns the identity of a client that names a caller.
+async fn identity(service: &Running, tls: ClientTlsConfig, caller: &str) -> String {
+    let channel = connect(service, tls).await.expect("a connection");
+    let mut request = Request::new(generate::GetLoadedModelRequest::default());
+    request.metadata_mut().insert("x-tandem-caller", caller.parse().expect("a header"));
+    let status = GenerateServiceClient::new(channel).get_loaded_model(request).await.expect_err("an identity");
+    status.message().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_of_delegates_call_for_the_callers_that_they_name() {
+    let (authority, files) = (Authority::new(), Files::new());
+    files.write(authority.sign(2999));
+    fs::write(files.path("ca"), authority.0.pem()).expect("a file");
+    let delegates = ["render-svc", "spiffe://example.com/render"].map(str::to_owned);
+    let args =
+        SecurityArgs { tls_client_ca: Some(files.path("ca")), tls_delegates: delegates.to_vec(), ..files.args() };
+    let service = Identifying::serve(args).await;
+    let client = |name: SanType| {
+        let [certificate, key] = authority.sign_for(name, 2999);
+        ClientTlsConfig::new().ca_certificate(authority.pem()).identity(Identity::from_pem(certificate, key))
+    };
+    let dns = |name: &str| client(SanType::DnsName(name.try_into().expect("a name")));
+    let uri = |name: &str| client(SanType::URI(name.try_into().expect("a URI")));
+    assert_eq!(identity(&service, dns("render-svc"), "token:search").await, "token:search");
+    assert_eq!(identity(&service, uri("spiffe://example.com/render"), "address:10.0.0.7").await, "address:10.0.0.7");
+    for other in [dns("render-svc.example.com"), dns("web"), uri("spiffe://example.com/web")] {
+        let found = identity(&service, other, "token:search").await;
+        assert!(found.starts_with("certificate:"), "{found}");
+    }
+    // A name that cannot be an identity is ignored.
+    assert!(identity(&service, dns("render-svc"), "two words").await.starts_with("certificate:"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

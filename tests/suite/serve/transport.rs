@@ -94,11 +94,14 @@ async fn health_check_covers_every_service() {
     let request = HealthCheckRequest { service: "tandem.generate.v1.GenerateService".to_owned() };
     let status = client.check(request).await.expect_err("served elsewhere");
     let failed = failed(&status);
-    assert_eq!((failed.code, failed.reason.as_str()), (Code::NotFound, "TRANSPORT"));
+    assert_eq!((failed.code, failed.reason.as_str()), (Code::NotFound, "UNKNOWN_NAME"));
 }
 
-/// Sends half a message from a client without its own timer. Returns the failure of the call.
-async fn incomplete_request_failure(timeout: Option<&str>) -> Failed {
+/// Half of a message.
+const HALF: &[u8] = &[0, 0, 0, 0, 9, 1];
+
+/// Sends bytes of a message from a client without its own timer. Returns the failure of the call.
+async fn failure_of(bytes: &'static [u8], timeout: Option<&str>) -> Failed {
     let (service, _) = serve().await;
     let stream = TcpStream::connect(service.address).await.expect("it listens");
     let (mut sender, connection) = h2::client::handshake(stream).await.expect("it speaks HTTP/2");
@@ -111,7 +114,7 @@ async fn incomplete_request_failure(timeout: Option<&str>) -> Failed {
     }
     let request = request.body(()).expect("a request");
     let (response, mut unfinished) = sender.send_request(request, false).expect("it is sent");
-    unfinished.send_data(Bytes::from_static(&[0, 0, 0, 0, 9, 1]), false).expect("it is sent");
+    unfinished.send_data(Bytes::from_static(bytes), bytes != HALF).expect("it is sent");
     let answer = response.await.expect("an answer");
     let status = Status::from_header_map(answer.headers()).expect("an error");
     let failed = failed(&status);
@@ -121,12 +124,18 @@ async fn incomplete_request_failure(timeout: Option<&str>) -> Failed {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn deadline_before_the_answer_gives_deadline_exceeded() {
-    let failed = incomplete_request_failure(Some("300m")).await;
+    let failed = failure_of(HALF, Some("300m")).await;
+    assert_eq!((failed.code, failed.reason.as_str()), (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_without_time_is_not_made() {
+    let failed = failure_of(&[0; 5], Some("0n")).await;
     assert_eq!((failed.code, failed.reason.as_str()), (Code::DeadlineExceeded, "DEADLINE_EXCEEDED"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn request_incomplete_after_a_minute_is_rejected() {
-    let failed = incomplete_request_failure(None).await;
+    let failed = failure_of(HALF, None).await;
     assert_eq!((failed.code, failed.reason.as_str()), (Code::DeadlineExceeded, "REQUEST_TOO_SLOW"));
 }

@@ -4,19 +4,24 @@
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use tokenizers::pre_tokenizers::split::{Split, SplitPattern};
 use tokenizers::{
     Encoding, Model, ModelWrapper, NormalizedString, Normalizer, OffsetType, PostProcessor, PreTokenizedString,
-    PreTokenizer, PreTokenizerWrapper,
+    PreTokenizer, PreTokenizerWrapper, SplitDelimiterBehavior,
 };
 
 use super::cancel;
 use super::error::{TokenizerError, encode_error};
 use super::literal::{Forbidden, Piece, Tokens};
 use super::parts::{PART_SIZES, PartSizes, Parts};
+use super::pre;
 use super::turn::Turn;
 
-/// The maximum size of a text. The library needs 150 times this size in memory.
+/// The maximum size of a text.
 const MAX_BYTES: usize = 1 << 20;
+/// The maximum size of a text that is not cut, or of one of its spans. The library needs 150 times this size in
+/// memory.
+pub(super) const MAX_WHOLE_BYTES: usize = 192 << 10;
 
 /// A way to encode a text that is not cut.
 type Encode = fn(&Classic, &str) -> Result<Tokens, TokenizerError>;
@@ -72,7 +77,7 @@ impl Classic {
         let later = |text: &str| self.inside(text, Self::with_added);
         match self.parts(text, sizes, |text| self.with_added(text), later)? {
             Some(tokens) => Ok(tokens),
-            None => self.with_added(text),
+            None => check(text.len(), MAX_WHOLE_BYTES).and_then(|()| self.with_added(text)),
         }
     }
 
@@ -81,7 +86,7 @@ impl Classic {
         let inside = |text: &str| self.inside(text, encode);
         match self.parts(text, PART_SIZES, inside, inside)? {
             Some(tokens) => Ok(tokens),
-            None => inside(text),
+            None => check(text.len(), MAX_WHOLE_BYTES).and_then(|()| inside(text)),
         }
     }
 
@@ -116,7 +121,7 @@ impl Classic {
 
     /// Encodes a whole text without recognizing added tokens.
     pub(super) fn without_added(&self, text: &str) -> Result<Tokens, TokenizerError> {
-        check(text.len())?;
+        check(text.len(), MAX_WHOLE_BYTES)?;
         Ok(tokens(text, &guarded(|| self.encode_without_added(text))?))
     }
 
@@ -149,8 +154,17 @@ fn ends_words_at_spaces(pre_tokenizer: &PreTokenizerWrapper) -> bool {
         PreTokenizerWrapper::BertPreTokenizer(_)
         | PreTokenizerWrapper::Whitespace(_)
         | PreTokenizerWrapper::WhitespaceSplit(_) => true,
+        PreTokenizerWrapper::Split(split) => match &split.pattern {
+            SplitPattern::Regex(regex) => is_isolated(split) && pre::ends_words_at_spaces(regex),
+            SplitPattern::String(_) => false,
+        },
         _ => false,
     }
+}
+
+/// Returns true if every match is a word, and the text between two matches is one too.
+fn is_isolated(split: &Split) -> bool {
+    split.behavior == SplitDelimiterBehavior::Isolated && !split.invert
 }
 
 /// Makes a BPE model keep no words. The library keeps them on every thread that encodes, for the life of
@@ -165,13 +179,13 @@ fn without_cache(encoder: &mut tokenizers::Tokenizer) {
     encoder.with_model(model);
 }
 
-fn check(bytes: usize) -> Result<(), TokenizerError> {
-    if bytes > MAX_BYTES { Err(TokenizerError::TooLong { bytes, limit: MAX_BYTES }) } else { Ok(()) }
+fn check(bytes: usize, limit: usize) -> Result<(), TokenizerError> {
+    if bytes > limit { Err(TokenizerError::TooLong { bytes, limit }) } else { Ok(()) }
 }
 
 /// Waits for the turn of a text of this size.
 fn turn(bytes: usize) -> Result<Turn, TokenizerError> {
-    check(bytes)?;
+    check(bytes, MAX_BYTES)?;
     Turn::of(bytes)
 }
 
@@ -218,6 +232,14 @@ mod tests {
             "max_input_chars_per_word": 100})
     }
 
+    /// A byte-level vocabulary without most bytes.
+    fn bpe() -> Value {
+        let tokens = ["a", "b", "c", "1", "Ġ", "Ċ", "Ã", "©", "ab", "Ġa", "Ġab", "ĠĠ"];
+        let vocabulary: Map<_, _> =
+            tokens.iter().zip(0..).map(|(token, id)| ((*token).to_owned(), json!(id))).collect();
+        json!({"type": "BPE", "vocab": vocabulary, "merges": ["a b", "Ġ a", "Ġa b", "Ġ Ġ"]})
+    }
+
     /// Returns encoders whose words depend on their surroundings in different ways.
     fn encoders() -> Vec<Classic> {
         let metaspace =
@@ -226,11 +248,16 @@ mod tests {
         let strip = json!({"type": "Strip", "strip_left": true, "strip_right": true});
         let all = json!({"type": "Sequence", "normalizers": [{"type": "NFKC"}, strip, collapse]});
         let (lower, bert) = (json!({"type": "Lowercase"}), json!({"type": "BertPreTokenizer"}));
+        let regex = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+        let split = json!({"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", "invert": false});
+        let bytes = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false});
+        let words = json!({"type": "Sequence", "pretokenizers": [split, bytes]});
         let files = [
             json!({"normalizer": all, "pre_tokenizer": metaspace("always"), "model": unigram()}),
             json!({"pre_tokenizer": metaspace("first"), "model": unigram()}),
             json!({"normalizer": lower, "pre_tokenizer": bert, "model": word_piece()}),
             json!({"pre_tokenizer": {"type": "WhitespaceSplit"}, "model": word_piece()}),
+            json!({"normalizer": {"type": "NFC"}, "pre_tokenizer": words, "model": bpe()}),
         ];
         let added = json!([{"id": 40, "content": "<s>", "special": true, "single_word": false, "lstrip": false,
             "rstrip": false, "normalized": false}]);
@@ -269,5 +296,15 @@ mod tests {
             // The first encoder strips the space before a part, so that the word after it has other offsets.
             assert!(cut > 30 || i == 0, "encoder {i}: only {cut} texts were cut");
         }
+    }
+    #[test]
+    fn a_long_text_that_cannot_be_cut_is_refused() {
+        let unigram = &encoders()[1];
+        let text = "a".repeat(MAX_WHOLE_BYTES);
+        unigram.long(&text, PART_SIZES).expect("tokens");
+        let refused = unigram.long(&(text + "b"), PART_SIZES);
+        assert!(matches!(refused, Err(TokenizerError::TooLong { limit: MAX_WHOLE_BYTES, .. })));
+        let words = "ab ".repeat(MAX_WHOLE_BYTES);
+        unigram.long(&words, PART_SIZES).expect("tokens");
     }
 }

@@ -34,6 +34,11 @@ enum Cut {
     Matches(&'static str),
 }
 
+/// GPT-2's words.
+const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
+/// The end of a regex that splits a whole text.
+const SPACES: &str = r"\s+(?!\S)|\s+";
+
 const TABLE: &[PreTokenizer] = &[
     PreTokenizer {
         names: &["gpt-2", "default", "phi-2"],
@@ -132,10 +137,17 @@ impl Cut {
     fn step(&self) -> Result<PreTokenizerWrapper, TokenizerError> {
         match self {
             Self::EachDigit => Ok(Digits::new(true).into()),
-            Self::Gpt2 => split(r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"),
+            Self::Gpt2 => split(GPT2),
             Self::Matches(regex) => split(regex),
         }
     }
+}
+
+/// Returns true if `regex` is of a row and splits the whole text. With each of them, no word reaches over a
+/// space between two letters or digits of ASCII.
+pub(super) fn ends_words_at_spaces(regex: &str) -> bool {
+    let mut cuts = TABLE.iter().flat_map(|row| row.cuts);
+    regex.ends_with(SPACES) && (regex == GPT2 || cuts.any(|cut| matches!(cut, Cut::Matches(own) if *own == regex)))
 }
 
 fn split(regex: &str) -> Result<PreTokenizerWrapper, TokenizerError> {
