@@ -80,7 +80,8 @@ pub struct ServeArgs {
 
     /// Seconds for which a client may leave an answer unread. Then its connection is closed
     ///
-    /// A client that reads at least 16 KiB of the answer within this time keeps its connection.
+    /// A client that reads at least 16 KiB of the answer within this time keeps its connection. If it reads
+    /// other answers of the connection, as a proxy does, up to four unread ones are ended instead.
     #[arg(
         long,
         env = "TANDEM_ANSWER_PATIENCE_SECONDS",

@@ -7,6 +7,7 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
+use tokenizers::ModelWrapper;
 
 use super::error::TokenizerError;
 
@@ -81,31 +82,33 @@ impl ByteTable {
 pub(super) struct MinTokens {
     /// The largest number of bytes that one token can take.
     bytes_per_token: usize,
-    /// For each byte whether the vocabulary has it. Other bytes are dropped.
+    /// For each byte whether it always becomes a part of a token. Other bytes may be dropped.
     is_kept: [bool; 256],
 }
 
 impl MinTokens {
-    /// Returns None unless the tokenizer is byte-level, with no normalizer but NFC, and without added
-    /// tokens that take the white space beside them. Others can drop any part of a text.
+    /// Returns None unless the tokenizer is byte-level or BPE with a token for each byte, and its normalizer is
+    /// known to keep the text. Others can drop any part of a text.
     pub(super) fn new(encoder: &tokenizers::Tokenizer, table: &ByteTable) -> Option<Self> {
         let pre_tokenizer = serde_json::to_string(&encoder.get_pre_tokenizer()).ok()?;
-        let takes_space = |token: &tokenizers::AddedToken| token.lstrip || token.rstrip;
-        if !pre_tokenizer.contains(r#""type":"ByteLevel""#)
-            || pre_tokenizer.contains(r#""behavior":"Removed""#)
-            || encoder.get_added_tokens_decoder().values().any(takes_space)
-        {
+        if pre_tokenizer.contains(r#""behavior":"Removed""#) {
             return None;
         }
+        let is_byte_level = pre_tokenizer.contains(r#""type":"ByteLevel""#);
+        let found = if is_byte_level { Self::byte_level(encoder, table) } else { Self::with_fallback(encoder) };
+        let takes_space = |token: &tokenizers::AddedToken| token.lstrip || token.rstrip;
+        match encoder.get_added_tokens_decoder().values().any(takes_space) {
+            true => found.map(Self::without_space),
+            false => found,
+        }
+    }
+
+    fn byte_level(encoder: &tokenizers::Tokenizer, table: &ByteTable) -> Option<Self> {
         let mut is_kept = [false; 256];
         for (byte, char) in alphabet().filter_map(|char| Some((byte_of(char)?, char))) {
             is_kept[usize::from(byte)] = encoder.token_to_id(char.encode_utf8(&mut [0; 4])).is_some();
         }
-        let shrinkage = match serde_json::to_value(encoder.get_normalizer()).ok()? {
-            Value::Null => 1,
-            Value::Object(normalizer) if normalizer.get("type").is_some_and(|kind| kind == "NFC") => NFC_SHRINKAGE,
-            _ => return None,
-        };
+        let shrinkage = shrinkage(&serde_json::to_value(encoder.get_normalizer()).ok()?)?;
         if shrinkage > 1 && is_kept.contains(&false) {
             return None;
         }
@@ -113,8 +116,51 @@ impl MinTokens {
         Some(Self { bytes_per_token: longest.max(1) * shrinkage, is_kept })
     }
 
+    /// SentencePiece's BPE: a character without a token becomes tokens of its bytes. The spelling of a token is
+    /// at least as long as its text.
+    fn with_fallback(encoder: &tokenizers::Tokenizer) -> Option<Self> {
+        let ModelWrapper::BPE(bpe) = encoder.get_model() else { return None };
+        let has_byte = |byte: u8| encoder.token_to_id(&format!("<0x{byte:02X}>")).is_some();
+        let is_whole = bpe.byte_fallback && (0..=255).all(has_byte) && bpe.continuing_subword_prefix.is_none();
+        if !is_whole || !keeps_text(&serde_json::to_value(encoder.get_normalizer()).ok()?) {
+            return None;
+        }
+        let longest = encoder.get_vocab(true).keys().map(String::len).max()?;
+        Some(Self { bytes_per_token: longest, is_kept: [true; 256] })
+    }
+
+    /// Counts no white space, and no byte that a character of white space has.
+    fn without_space(mut self) -> Self {
+        for byte in 0..=u8::MAX {
+            self.is_kept[usize::from(byte)] &= byte.is_ascii_graphic();
+        }
+        self
+    }
+
     pub(super) fn of(&self, text: &str) -> usize {
         text.bytes().filter(|byte| self.is_kept[usize::from(*byte)]).count() / self.bytes_per_token
+    }
+}
+
+/// Returns how many times as many bytes a text can have before it is normalized. None for a normalizer that can
+/// drop text.
+fn shrinkage(normalizer: &Value) -> Option<usize> {
+    match normalizer["type"].as_str() {
+        None => normalizer.is_null().then_some(1),
+        Some("Sequence") => normalizer["normalizers"].as_array()?.iter().map(shrinkage).product(),
+        Some("NFC") => Some(NFC_SHRINKAGE),
+        Some(_) => None,
+    }
+}
+
+/// Returns true if a normalizer only marks spaces.
+fn keeps_text(normalizer: &Value) -> bool {
+    match normalizer["type"].as_str() {
+        None => normalizer.is_null(),
+        Some("Sequence") => normalizer["normalizers"].as_array().is_some_and(|all| all.iter().all(keeps_text)),
+        Some("Prepend") => true,
+        Some("Replace") => normalizer["pattern"]["String"] == " " && normalizer["content"] == "▁",
+        Some(_) => false,
     }
 }
 
