@@ -1,7 +1,10 @@
 //! The codec of all contracts: protobuf, with large messages off the threads that serve.
 
 use std::marker::PhantomData;
+use std::sync::LazyLock;
+use std::thread::available_parallelism;
 
+use parking_lot::{Condvar, Mutex};
 use prost::Message;
 use prost::bytes::Buf as _;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -75,10 +78,49 @@ impl<U: Message + Default> tonic::codec::Decoder for Decoder<U> {
     }
 }
 
+/// The conversions of large messages at one time: one less than cores, so that a core serves calls beside them.
+static CONVERSIONS: LazyLock<Conversions> = LazyLock::new(|| {
+    let cores = available_parallelism().map_or(1, usize::from);
+    Conversions { free: Mutex::new(cores.saturating_sub(1).max(1)), freed: Condvar::new() }
+});
+
+/// Conversions that run at one time.
+struct Conversions {
+    /// The number of further ones that may run.
+    free: Mutex<usize>,
+    freed: Condvar,
+}
+
+impl Conversions {
+    /// Runs `work` once fewer others run than may. Blocks.
+    fn run<T>(&self, work: impl FnOnce() -> T) -> T {
+        let mut free = self.free.lock();
+        self.freed.wait_while(&mut free, |free| *free == 0);
+        *free -= 1;
+        drop(free);
+        let _end = Conversion(self);
+        work()
+    }
+}
+
+/// A conversion that runs.
+struct Conversion<'a>(&'a Conversions);
+
+impl Drop for Conversion<'_> {
+    fn drop(&mut self) {
+        *self.0.free.lock() += 1;
+        self.0.freed.notify_one();
+    }
+}
+
 /// Runs `work` for a message of this size. For a large one, another thread takes over the other
 /// calls of this thread.
 fn beside_serving<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
     let has_other_threads =
         || Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if bytes >= LARGE_BYTES && has_other_threads() { tokio::task::block_in_place(work) } else { work() }
+    if bytes >= LARGE_BYTES && has_other_threads() {
+        tokio::task::block_in_place(|| CONVERSIONS.run(work))
+    } else {
+        work()
+    }
 }
