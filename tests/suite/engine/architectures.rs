@@ -23,6 +23,7 @@ use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
 mod devices;
+mod experts;
 mod flash;
 mod gguf;
 mod images;
