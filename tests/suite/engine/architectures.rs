@@ -31,6 +31,7 @@ mod interrupted;
 mod invariant;
 mod launches;
 mod operations;
+mod prompts;
 mod quantized;
 
 use gguf::GgufFacts;
