@@ -28,6 +28,7 @@ const NAME_BYTES: usize = 256;
 unsafe extern "C" {
     fn tandem_cuda_empty_cache() -> bool;
     fn tandem_cuda_name(device: c_int, name: *mut c_char, bytes: c_int) -> bool;
+    fn tandem_cuda_major(device: c_int, major: *mut c_int) -> bool;
     fn tandem_cuda_memory(device: c_int, free: *mut u64, total: *mut u64) -> bool;
     fn tandem_sum_precisely();
 }
@@ -78,4 +79,15 @@ pub fn name(device: Device) -> Option<String> {
     let is_known = unsafe { tandem_cuda_name(index, name.as_mut_ptr().cast(), NAME_BYTES as c_int) };
     let name = CStr::from_bytes_until_nul(&name).ok().filter(|_| is_known)?;
     Some(name.to_string_lossy().into_owned())
+}
+
+/// Returns the major number of a GPU's compute capability. None for the CPU, or if the driver does not report
+/// it.
+pub(crate) fn compute_capability(device: Device) -> Option<i32> {
+    let Device::Cuda(index) = device else { return None };
+    let mut major = 0;
+    #[allow(unsafe_code)]
+    // SAFETY: the pointer is valid for one number, and the function throws no exception.
+    let is_known = unsafe { tandem_cuda_major(c_int::try_from(index).ok()?, &raw mut major) };
+    is_known.then_some(major)
 }

@@ -10,7 +10,7 @@
 //! cache is full, the newest sequence is preempted and later resumes with the same tokens.
 //!
 //! The order of imports, from the bottom: `config`, `event`, `metrics`, `progress` ← `shared` ← `command`,
-//! `sink` ← `requests`, `row_sampler` ← `sequence` ← `schedule` ← `device_step`, `images` ← `thread` ← `handle`.
+//! `sink` ← `requests`, `row_sampler` ← `sequence` ← `prompt_rows` ← `schedule` ← `device_step`, `images` ← `thread` ← `handle`.
 
 mod backend;
 mod command;
@@ -26,6 +26,7 @@ mod memory;
 mod metrics;
 mod pace;
 mod progress;
+mod prompt_rows;
 mod requests;
 mod row_sampler;
 mod schedule;

@@ -10,6 +10,7 @@ pub mod error;
 mod executor;
 pub mod grammar;
 pub mod grpc;
+mod heap;
 pub mod lifecycle;
 pub mod media;
 pub mod models;

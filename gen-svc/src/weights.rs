@@ -39,6 +39,9 @@ pub struct TorchTarget {
     /// True if the results of a token must not depend on the other sequences of its step, as far as libtorch
     /// allows.
     pub batch_invariant: bool,
+    /// True if the products of experts are separate on every device. Otherwise they are on GPUs for which
+    /// libtorch has no kernel for all experts.
+    pub separate_experts: bool,
 }
 
 /// The size of the numbers of matrices.
@@ -54,8 +57,13 @@ pub enum WeightBits {
 
 impl TorchTarget {
     /// The CPU, in 32-bit floats.
-    pub const REFERENCE: Self =
-        Self { device: Device::Cpu, dtype: Kind::Float, bits: WeightBits::Full, batch_invariant: false };
+    pub const REFERENCE: Self = Self {
+        device: Device::Cpu,
+        dtype: Kind::Float,
+        bits: WeightBits::Full,
+        batch_invariant: false,
+        separate_experts: false,
+    };
 }
 
 /// A model's config, under the names of `config.json`, and its tensors, under the names of

@@ -17,6 +17,23 @@ namespace {
 c10::DeviceAllocator* allocator() {
   return c10::getDeviceAllocator(c10::DeviceType::CUDA);
 }
+
+// Calls a function of the driver that libtorch has loaded. Its last argument is the GPU. Returns false if there is no
+// driver or no such function, or if it failed.
+template <typename... Arguments>
+bool call_driver(const char* name, std::int32_t device, Arguments... arguments) noexcept {
+  void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (driver == nullptr) {
+    return false;
+  }
+  const auto get_device = reinterpret_cast<int (*)(int*, int)>(dlsym(driver, "cuDeviceGet"));
+  const auto function = reinterpret_cast<int (*)(Arguments..., int)>(dlsym(driver, name));
+  int handle = 0;
+  const bool succeeds = get_device != nullptr && function != nullptr && get_device(&handle, device) == 0 &&
+      function(arguments..., handle) == 0;
+  dlclose(driver);
+  return succeeds;
+}
 } // namespace
 
 // Returns unused memory to the GPUs. Returns false if libtorch is built without CUDA, or CUDA failed.
@@ -47,21 +64,15 @@ extern "C" bool tandem_cuda_memory(std::int32_t device, std::uint64_t* free, std
   }
 }
 
-// Writes the name of a GPU, by the driver that libtorch has loaded. Returns false as above.
+// Writes the name of a GPU. Returns false if the driver does not report it.
 extern "C" bool tandem_cuda_name(std::int32_t device, char* name, std::int32_t bytes) noexcept {
-  using GetDevice = int (*)(int*, int);
-  using GetName = int (*)(char*, int, int);
-  void* const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  if (driver == nullptr) {
-    return false;
-  }
-  const auto get_device = reinterpret_cast<GetDevice>(dlsym(driver, "cuDeviceGet"));
-  const auto get_name = reinterpret_cast<GetName>(dlsym(driver, "cuDeviceGetName"));
-  int handle = 0;
-  const bool is_known = get_device != nullptr && get_name != nullptr && get_device(&handle, device) == 0 &&
-      get_name(name, bytes, handle) == 0;
-  dlclose(driver);
-  return is_known;
+  return call_driver("cuDeviceGetName", device, name, static_cast<int>(bytes));
+}
+
+// Writes the major number of a GPU's compute capability. Returns false as above.
+extern "C" bool tandem_cuda_major(std::int32_t device, std::int32_t* major) noexcept {
+  constexpr int COMPUTE_CAPABILITY_MAJOR = 75;
+  return call_driver("cuDeviceGetAttribute", device, static_cast<int*>(major), COMPUTE_CAPABILITY_MAJOR);
 }
 
 // Creates an event behind all calls to a GPU so far. Returns null, and writes the problem, if CUDA failed.

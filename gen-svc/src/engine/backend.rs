@@ -39,7 +39,8 @@ pub(super) fn resolve(config: &Config) -> Result<Backend, Error> {
     if device.is_cuda() && bits == WeightBits::Int4 && dtype != Kind::BFloat16 {
         return Err(Error::QuantizeGpuDtype);
     }
-    Ok(Backend::Torch(TorchTarget { device, dtype, bits, batch_invariant: config.batch_invariant }))
+    let batch_invariant = config.batch_invariant;
+    Ok(Backend::Torch(TorchTarget { device, dtype, bits, batch_invariant, ..TorchTarget::REFERENCE }))
 }
 
 /// Returns the configured devices, in order.

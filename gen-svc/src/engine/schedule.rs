@@ -23,6 +23,7 @@ use tandem_images::PreparedImage;
 use super::command::Job;
 use super::config::EngineLimits;
 use super::long_waits::LongWaits;
+use super::prompt_rows::PromptRows;
 use super::requests::{RequestId, RequestState, Requests};
 use super::sequence::{Sequence, SequenceId};
 use super::shares;
@@ -62,6 +63,15 @@ pub(super) struct Scheduler {
     last_few: Option<Instant>,
     /// The running sequences that were left when a step exceeded the device's memory, and the time.
     crowded: Option<(usize, Instant)>,
+}
+
+/// A step that is planned.
+#[derive(Debug)]
+struct Plan {
+    /// The tokens of each running sequence.
+    counts: Vec<usize>,
+    /// The rows for log-probabilities of prompts that are left.
+    rows: PromptRows,
 }
 
 /// An image that a running sequence waits for.
@@ -423,24 +433,32 @@ impl Scheduler {
         }
         let (of_few, others): (Vec<_>, Vec<_>) =
             self.prompts_by_caller().into_iter().partition(|prompts| few.contains(&self.running[prompts[0]].caller));
+        let prompts = of_few.iter().chain(others.iter().filter(|_| !is_express)).flatten();
+        let mut plan = Plan { counts, rows: self.prompt_rows(prompts.copied()) };
         if is_express {
-            self.plan_callers(&of_few, budget, 0, &mut counts);
+            self.plan_callers(&of_few, budget, 0, &mut plan);
         } else {
-            let left = budget - self.plan_callers(&of_few, budget, others.len(), &mut counts);
-            self.plan_callers(&others, left.min(self.max_prompt_tokens()), 0, &mut counts);
+            let left = budget - self.plan_callers(&of_few, budget, others.len(), &mut plan);
+            self.plan_callers(&others, left.min(self.max_prompt_tokens()), 0, &mut plan);
         }
-        counts.truncate(self.running.len());
-        counts
+        plan.counts.truncate(self.running.len());
+        plan.counts
+    }
+
+    /// Returns the rows for log-probabilities of these prompts.
+    fn prompt_rows(&self, prompts: impl Iterator<Item = usize>) -> PromptRows {
+        let sequences = prompts.map(|at| &self.running[at]);
+        PromptRows::new(sequences.map(|sequence| (sequence, self.requests.get(sequence.request))))
     }
 
     /// Gives the prompts of these callers equal shares of `budget`, and keeps a share for each of
     /// `others`, a number of other callers.
     /// Returns the number of tokens that the prompts of these use.
-    fn plan_callers(&mut self, callers: &[Vec<usize>], budget: usize, others: usize, counts: &mut [usize]) -> usize {
+    fn plan_callers(&mut self, callers: &[Vec<usize>], budget: usize, others: usize, plan: &mut Plan) -> usize {
         let mut left = budget;
         for (done, prompts) in callers.iter().enumerate() {
             let share = left.div_ceil(others + callers.len() - done);
-            left -= self.plan_prompts(prompts, share.min(left), counts);
+            left -= self.plan_prompts(prompts, share.min(left), plan);
         }
         budget - left
     }
@@ -474,15 +492,14 @@ impl Scheduler {
 
     /// Gives the prompts of one caller equal shares of `budget`. Returns the number of tokens that
     /// they use.
-    fn plan_prompts(&mut self, prompts: &[usize], budget: usize, counts: &mut [usize]) -> usize {
+    fn plan_prompts(&mut self, prompts: &[usize], budget: usize, plan: &mut Plan) -> usize {
         let mut left = budget;
         for (done, &at) in prompts.iter().enumerate() {
             let share = left.div_ceil(prompts.len() - done);
             let Some(sequence) = self.running.get(at) else { continue };
-            let limit = sequence.step_limit(self.requests.get(sequence.request));
-            let count = sequence.whole_spans(self.requests.get(sequence.request), limit.min(share).min(left));
+            let count = plan.rows.take(sequence, self.requests.get(sequence.request), share.min(left));
             if count > 0 && self.make_room(at, count) {
-                counts[at] = count;
+                plan.counts[at] = count;
                 left = left.saturating_sub(count);
             }
         }

@@ -23,10 +23,6 @@ use crate::request::PreparedRequest;
 use crate::sampling::device::Slot;
 use crate::sampling::{Logprobs, Sampler};
 
-/// Maximum number of prompt tokens per step if the logits of all of them are computed. These logits
-/// need much memory.
-const MAX_PROMPT_LOGIT_ROWS: usize = 32;
-
 /// The identity of a sequence: its request, and the output.
 pub(super) type SequenceId = (RequestId, u32);
 
@@ -254,10 +250,19 @@ impl Sequence {
         self.available(state) > self.computed
     }
 
-    /// Returns a number of tokens that cuts no span of an image whose tokens attend to each other:
-    /// `count`, or more.
-    pub(super) fn whole_spans(&self, state: &RequestState, count: usize) -> usize {
+    /// Returns the number of tokens that a step may compute: up to `most`, or more up to the end of an image
+    /// whose tokens attend to each other.
+    pub(super) fn step_tokens(&self, state: &RequestState, most: usize) -> usize {
+        let count = most.min(self.available(state) - self.computed);
         cut_span(state, self.computed + count).map_or(count, |span| span.positions.end - self.computed)
+    }
+
+    /// Returns the number of tokens that a step may compute with their rows of logits: up to `most`, or more if
+    /// they begin with an image whose tokens attend to each other.
+    pub(super) fn step_rows(&self, state: &RequestState, most: usize) -> usize {
+        let count = most.min(self.available(state) - self.computed);
+        let cut = cut_span(state, self.computed + count).map(|span| &span.positions);
+        cut.map_or(count, |cut| if cut.start > self.computed { cut.start } else { cut.end } - self.computed)
     }
 
     /// Returns the image tokens among the next `count` tokens.
@@ -313,7 +318,7 @@ impl Sequence {
 
     /// Returns true if log-probabilities of the prompt must still be sent. The prefix cache does
     /// not contain them.
-    fn reports_prompt(&self, state: &RequestState) -> bool {
+    pub(super) fn reports_prompt(&self, state: &RequestState) -> bool {
         self.prompt_logprobs(state).is_some() && self.reported < state.request.prompt_tokens
     }
 
@@ -333,12 +338,6 @@ impl Sequence {
         self.is_decoding = false;
         self.priority = state.request.priority;
         self.waits_since = Instant::now();
-    }
-
-    /// Returns the maximum number of tokens that one step may compute.
-    pub(super) fn step_limit(&self, state: &RequestState) -> usize {
-        let available = self.available(state) - self.computed;
-        if self.reports_prompt(state) { MAX_PROMPT_LOGIT_ROWS.min(available) } else { available }
     }
 
     /// Returns the next `count` tokens for the model, with the image tokens among them and their

@@ -6,6 +6,7 @@ use tandem_images::PreparedImage;
 use tch::Tensor;
 
 use super::config::EngineLimits;
+use super::prompt_rows::MAX_PROMPT_ROWS;
 use crate::cache::BlockId;
 use crate::device::upload::Upload;
 use crate::error::{DeviceFault, Error};
@@ -60,6 +61,11 @@ impl LargestImage {
         if self.is_mutual { prefill_chunk.max(self.features.count()) } else { prefill_chunk }
     }
 
+    /// Returns the most rows for log-probabilities of prompts in a step.
+    fn prompt_rows(&self) -> usize {
+        if self.is_mutual { MAX_PROMPT_ROWS + self.features.count() } else { MAX_PROMPT_ROWS }
+    }
+
     /// Returns the rows of the image at the start of a chunk of `count` tokens after `past` others.
     fn rows(&self, past: usize, count: usize) -> ImageRows<'_> {
         let rows = 0..self.features.count().min(count);
@@ -93,10 +99,10 @@ fn most_held(tower: &TorchTower, image: &PreparedImage) -> Result<(Features, Tow
     Ok((features, held))
 }
 
-/// Runs a step with the last chunk of the longest prompt and a token of every other sequence that may run.
-/// The chunk starts with the image, if there is one. The sequences share the positions of a KV cache of
-/// `room` blocks, which is not allocated: they have the same few blocks again and again. If steps overlap,
-/// runs two: the rows of logits of a step are kept while the next one is computed.
+/// Runs a step with the last chunk of the longest prompt, a token of every other sequence that may run, and the
+/// rows for log-probabilities of prompts. The chunk starts with the image, if there is one. The sequences share
+/// the positions of a KV cache of `room` blocks, which is not allocated: they have the same few blocks again and
+/// again. If steps overlap, runs two: the rows of logits of a step are kept while the next one is computed.
 ///
 /// # Errors
 /// [`Error::StepMemory`], or another error of the backend.
@@ -119,8 +125,9 @@ fn largest_steps(
     let ModelShape { vocabulary, context, block, .. } = model.shape();
     let longest = context.min(room as usize * block).max(1);
     let count = image.map_or(limits.prefill_chunk, |image| image.tokens(limits.prefill_chunk));
-    let tokens = vec![0; count.min(longest)];
-    let own = tokens.len().div_ceil(block) as u32;
+    let rows = image.map_or(MAX_PROMPT_ROWS, LargestImage::prompt_rows).min(longest);
+    let (tokens, with_rows) = (vec![0; count.min(longest)], vec![0; rows]);
+    let own = tokens.len().max(rows).div_ceil(block) as u32;
     let decodes = limits.max_running.min(limits.max_decodes).saturating_sub(1);
     let each = (room as usize / decodes.max(1)).min(context / block).saturating_sub(1);
     let of_decode: Vec<BlockId> = repeat_n(FILLED, each).chain([DECODED]).collect();
@@ -129,6 +136,7 @@ fn largest_steps(
     let images: Vec<_> = image.iter().map(|image| image.rows(before * block, tokens.len())).collect();
     let mut chunks = vec![chunk(&tokens[..1], each * block, &of_decode); decodes];
     chunks.push(SequenceChunk { images: &images, ..chunk(&tokens, before * block, &of_prompt) });
+    chunks.push(SequenceChunk { logits: LogitsFor::All, ..chunk(&with_rows, 0, &of_prompt[before..]) });
     model.allocate(2 + own)?;
     step(model, &[chunk(&vec![0; block.min(longest)], 0, &[FILLED])], vocabulary)?;
     let _kept = limits.overlaps_steps.then(|| step(model, &chunks, vocabulary)).transpose()?;
@@ -141,7 +149,8 @@ fn step(model: &mut dyn Model, chunks: &[SequenceChunk<'_>], vocabulary: usize) 
     logits.stay_with(Upload::default(), None);
     model.forward(chunks, &mut logits)?;
     let Some(DeviceRows { rows, .. }) = logits.take_from_device() else { return Ok(None) };
-    sample(&rows, vocabulary)?;
+    let drawn = chunks.iter().filter(|chunk| chunk.logits == LogitsFor::Last).count();
+    sample(&rows, drawn, vocabulary)?;
     Ok(Some(rows))
 }
 
@@ -158,8 +167,8 @@ fn chunk<'a>(tokens: &'a [u32], past: usize, blocks: &'a [BlockId]) -> SequenceC
     }
 }
 
-/// Samples all rows with every filter, with penalties and with log-probabilities.
-fn sample(rows: &Tensor, vocabulary: usize) -> Result<(), Error> {
+/// Samples the first `drawn` rows with every filter and with penalties. All rows have log-probabilities.
+fn sample(rows: &Tensor, drawn: usize, vocabulary: usize) -> Result<(), Error> {
     let sampling = Sampling {
         top_p: 0.99,
         top_k: u32::try_from(vocabulary / 2).unwrap_or(u32::MAX),
@@ -169,11 +178,12 @@ fn sample(rows: &Tensor, vocabulary: usize) -> Result<(), Error> {
     };
     let mut sampler = DeviceSampler::new(vocabulary, rows.device());
     let count = usize::try_from(rows.size()[0]).unwrap_or(0);
-    let slots: Vec<_> = (0..count).map(|_| sampler.slot(&sampling)).collect();
-    let plans = slots.iter().enumerate().map(|(row, slot)| {
+    let slots: Vec<_> = (0..drawn).map(|_| sampler.slot(&sampling)).collect();
+    let tokens = slots.iter().map(|slot| {
         let history = slot.as_ref().map(|slot| History { slot, prompt: &[], output: &[], awaited: 0 });
-        let draw = Draw { sampling: &sampling, random: 0.5, forbidden: &[], allowed: None, history };
-        RowPlan { row, token: TokenPlan::Drawn(draw), logprobs: Some(LOGPROBS) }
+        TokenPlan::Drawn(Draw { sampling: &sampling, random: 0.5, forbidden: &[], allowed: None, history })
     });
+    let tokens = tokens.chain((drawn..count).map(|_| TokenPlan::Given(0)));
+    let plans = tokens.enumerate().map(|(row, token)| RowPlan { row, token, logprobs: Some(LOGPROBS) });
     sampler.run(rows, &plans.collect::<Vec<_>>()).map(drop)
 }

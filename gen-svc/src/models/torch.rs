@@ -24,6 +24,7 @@ mod call;
 mod check;
 mod feed_forward;
 mod flash;
+mod grouped;
 mod inputs;
 mod layer;
 mod layers;

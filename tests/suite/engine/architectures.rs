@@ -23,6 +23,7 @@ use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
 mod devices;
+mod experts;
 mod flash;
 mod gguf;
 mod images;
@@ -30,6 +31,7 @@ mod interrupted;
 mod invariant;
 mod launches;
 mod operations;
+mod prompts;
 mod quantized;
 
 use gguf::GgufFacts;

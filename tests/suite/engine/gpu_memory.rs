@@ -12,7 +12,7 @@ use gen_svc::engine::{Config, EngineLimits, GpuMemory, GpuState, LargestImage, d
 use gen_svc::error::Error;
 use gen_svc::media::{ImageAttention, ImageHosts, MediaLimits, Vision, read_processor};
 use gen_svc::models::vision::TorchTower;
-use gen_svc::models::{self, Backend, DevicePart, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
+use gen_svc::models::{self, Backend, DevicePart, Logits, Model, ModelShape, SequenceChunk};
 use gen_svc::weights::TorchTarget;
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::status::Reason;
@@ -109,32 +109,35 @@ const LIMITS: EngineLimits = EngineLimits {
     max_priority: 0,
 };
 
-/// The chunks of each step: earlier positions and tokens.
-type Steps = Arc<Mutex<Vec<Vec<[usize; 2]>>>>;
+/// The chunks of each step: earlier positions, tokens and rows of logits.
+type Steps = Arc<Mutex<Vec<Vec<[usize; 3]>>>>;
 
 /// Returns a model whose steps are logged, and the log. Its memory suffices for steps of up to `most` tokens.
 fn logged(most: usize) -> (Box<dyn Model>, Steps) {
     let steps = Steps::default();
     let log = Arc::clone(&steps);
     let (model, _) = FaultyModel::boxed(&served_model(), move |chunks: &[SequenceChunk<'_>]| {
-        assert!(chunks.iter().all(|chunk| chunk.logits == LogitsFor::Last));
         let has_room = |chunk: &SequenceChunk<'_>| chunk.past + chunk.tokens.len() <= chunk.blocks.len() * BLOCK;
         assert!(chunks.iter().all(has_room));
-        let shapes: Vec<[usize; 2]> = chunks.iter().map(|chunk| [chunk.past, chunk.tokens.len()]).collect();
-        let tokens: usize = shapes.iter().map(|[_, tokens]| tokens).sum();
+        let shape = |chunk: &SequenceChunk<'_>| [chunk.past, chunk.tokens.len(), chunk.logit_rows().len()];
+        let shapes: Vec<[usize; 3]> = chunks.iter().map(shape).collect();
+        let tokens: usize = shapes.iter().map(|[_, tokens, _]| tokens).sum();
         log.lock().expect("no panic").push(shapes);
         (tokens > most).then_some(OUT_OF_MEMORY)
     });
     (model, steps)
 }
 
-/// A prompt has its last chunk, and four outputs share the positions of the KV cache.
+/// A prompt has its last chunk, four outputs share the positions of the KV cache, and another prompt has the
+/// rows for log-probabilities.
 #[test]
 fn the_memory_is_measured_after_a_step_of_the_largest_shapes() {
-    let first = vec![[0, BLOCK]];
-    let of_context = vec![[496, 1], [496, 1], [496, 1], [496, 1], [976, 40]];
-    let of_room = vec![[64, 1], [64, 1], [64, 1], [64, 1], [272, 40]];
-    let of_little = vec![[0, 1], [0, 1], [0, 1], [0, 1], [0, 32]];
+    let first = vec![[0, BLOCK, 1]];
+    let largest = |each: usize, before: usize, tokens: usize| {
+        let ends = [[before, tokens, 1], [0, 32, 32]];
+        [[[each, 1, 1]; 4].as_slice(), &ends].concat()
+    };
+    let (of_context, of_room, of_little) = (largest(496, 976, 40), largest(64, 272, 40), largest(0, 0, 32));
     for (room, largest) in [(128, &of_context), (20, &of_room), (2, &of_little)] {
         // The rows of an overlapped step are kept while the next one is computed.
         for overlaps_steps in [false, true] {
@@ -220,20 +223,17 @@ fn a_chunk_has_all_tokens_of_an_image_if_they_attend_to_each_other() {
         let (image, is_mutual) = (rows.plan.expansion.tokens, loaded.vision.has_mutual_images());
         let log = Arc::clone(&sizes);
         let (mut model, _) = FaultyModel::boxed(&served_model(), move |chunks: &[SequenceChunk<'_>]| {
-            let last = chunks.last().expect("a chunk");
-            let width = 1.max(last.images.first().map_or(0, |image| image.rows.len()));
-            log.lock().expect("no panic").push((
-                last.tokens.len(),
-                last.images.first().map(|it| it.block.len()),
-                width,
-            ));
+            let rows = chunks.last().expect("a chunk").logit_rows().len();
+            let with_image = chunks.iter().find_map(|chunk| Some((chunk.tokens.len(), chunk.images.first()?)));
+            let shape = with_image.map(|(tokens, image)| (tokens, image.block.len(), rows));
+            log.lock().expect("no panic").push(shape);
             None
         });
         let limits = EngineLimits { prefill_chunk: 3, ..LIMITS };
         warm_up(model.as_mut(), Some(&largest), limits, 128).expect("it computes");
-        let (tokens, block, _) = sizes.lock().expect("no panic").pop().expect("a step");
-        let expected = if is_mutual { image.max(3) } else { 3 };
-        assert_eq!((tokens, block), (expected, Some(image.min(expected))));
+        let found = sizes.lock().expect("no panic").pop().expect("a step");
+        let (tokens, rows) = if is_mutual { (image.max(3), 32 + image) } else { (3, 32) };
+        assert_eq!(found, Some((tokens, image.min(tokens), rows)));
     }
 }
 

@@ -3,6 +3,7 @@
 //! last one are known.
 
 mod faults;
+mod prompts;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};

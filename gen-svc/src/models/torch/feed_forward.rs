@@ -4,10 +4,11 @@
 
 use tch::{Kind, Tensor};
 
+use super::grouped::{Products, Sorted};
 use super::layers::{Linear, activate};
 use super::load::Loader;
 use super::rows::ProductRows;
-use super::stack::{Sorted, Stack};
+use super::stack::Stack;
 use crate::error::Error;
 use crate::models::decoder::{self, Activation, Matrix};
 
@@ -38,6 +39,7 @@ pub(super) struct Experts {
     normalize: bool,
     /// `[X]`, the experts' indexes.
     indexes: Tensor,
+    products: Products,
     rows: ProductRows,
 }
 
@@ -97,23 +99,31 @@ impl Experts {
             per_token: experts.per_token as i64,
             normalize: experts.normalize,
             indexes: Tensor::f_arange(experts.count as i64, (Kind::Int64, loader.target().device))?,
+            products: Products::of(loader.target()),
             rows: ProductRows::of(loader.target()),
         })
     }
 
-    /// Sorts the choices of all tokens by expert, so that one product computes all experts:
-    /// `[T, E] -> [T, E]`
+    /// Sorts the choices of all tokens by expert, so that an expert's rows are adjacent: `[T, E] -> [T, E]`
     fn forward(&self, x: &Tensor) -> Result<Tensor, Error> {
         let (shares, chosen) = self.choose(x)?; // [T, k]
         let (experts, order) = chosen.f_reshape(-1)?.f_sort(-1, false)?; // [T * k]
-        let ends = self.indexes.f_searchsorted(&experts, true, true, "right", None::<&Tensor>)?; // [X]
-        let (tokens, sorted) = (order.f_floor_divide_scalar(self.per_token)?, Sorted { experts, ends });
+        let tokens = order.f_floor_divide_scalar(self.per_token)?;
+        let sorted = self.sorted(experts)?;
         let both = self.gate_up.product(&x.f_index_select(0, &tokens)?, &sorted)?;
         let computed = self.down.product(&gated(&both, self.activation, self.size)?, &sorted)?; // [T * k, E]
         let mut of_tokens = computed.f_empty_like()?;
         drop(of_tokens.f_index_copy_(0, &order, &computed)?);
         let weighted = of_tokens.f_view([-1, self.per_token, x.size2()?.1])?.f_mul(&shares.f_unsqueeze(2)?)?;
         Ok(weighted.f_sum_dim_intlist(1, false, None::<Kind>)?)
+    }
+
+    /// Finds the rows of each expert, among rows that are sorted by expert: `[T * k]`
+    fn sorted(&self, experts: Tensor) -> Result<Sorted, Error> {
+        let ends = self.indexes.f_searchsorted(&experts, true, true, "right", None::<&Tensor>)?; // [X]
+        let needs_ends = !self.gate_up.unpacks_each(experts.size1()?);
+        let sorted = Sorted::new(experts, ends);
+        if self.products == Products::Separate && needs_ends { sorted.read() } else { Ok(sorted) }
     }
 
     /// Returns the shares and the indexes of each token's experts: `[T, E] -> [T, k], [T, k]`

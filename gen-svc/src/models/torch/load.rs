@@ -10,11 +10,15 @@ use tch::{Device, Kind, Tensor};
 
 use crate::device::in_flight::InFlight;
 use crate::error::Error;
+use crate::heap;
 use crate::models::decoder::Matrix;
 use crate::weights::{ModelFile, Stored, TorchTarget};
 
 /// The size of a piece, as 32-bit floats.
 const PIECE_BYTES: usize = 32 << 20;
+
+/// The bytes of a tensor whose buffers return to the system.
+const LARGE_BYTES: usize = 1 << 20;
 
 /// Reads a model's tensors, in its dtype and onto its device.
 #[derive(Debug, Clone, Copy)]
@@ -103,6 +107,9 @@ impl<'a> Loader<'a> {
             let (start, count) = (piece.start as i64, piece.len() as i64);
             let values = self.on_device(read(stored, piece)?)?.f_view([count, -1])?;
             rows.f_narrow(0, start, count)?.f_copy_(&values)?;
+        }
+        if stored.bytes.len() >= LARGE_BYTES {
+            heap::return_freed();
         }
         Ok(())
     }

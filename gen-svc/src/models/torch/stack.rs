@@ -1,14 +1,15 @@
 //! The matrices of all experts, in the dtype or in fewer bits, and their products.
 //!
-//! One operation of libtorch multiplies rows with the matrices of their experts, but only matrices of the
-//! dtype. Packed ones are unpacked before their product: if there are fewer rows than experts, those of
-//! the rows, else all. Both are a fixed number of operations, without a number read by the host.
+//! Rows are multiplied with the matrices of their experts in the dtype. Packed ones are unpacked before their
+//! product: if there are fewer rows than experts, those of the rows, else all. Both are a fixed number of
+//! operations, without a number read by the host.
 //!
 //! Shapes: X experts, R rows, sorted by their experts, O outputs, I inputs, G = I / 32 groups, N matrices to
 //! unpack.
 
 use tch::{Kind, Tensor};
 
+use super::grouped::Sorted;
 use super::load::{Loader, stacked_shape};
 use super::packed::{self, GROUP};
 use crate::error::Error;
@@ -22,15 +23,6 @@ pub(super) struct Stack {
     /// X.
     experts: i64,
     dtype: Kind,
-}
-
-/// The experts of the rows of a product.
-#[derive(Debug)]
-pub(super) struct Sorted {
-    /// `[R]`, ascending.
-    pub(super) experts: Tensor,
-    /// `[X]`, the ends of the rows of each expert.
-    pub(super) ends: Tensor,
 }
 
 #[derive(Debug)]
@@ -68,17 +60,22 @@ impl Stack {
         Ok(Self { numbers, experts: groups.len() as i64, dtype })
     }
 
+    /// Returns true if a product of this many rows unpacks a matrix for each row.
+    pub(super) fn unpacks_each(&self, rows: i64) -> bool {
+        rows < self.experts && !matches!(self.numbers, Numbers::Full(_))
+    }
+
     /// Multiplies each row with the matrix of its expert: `[R, I] -> [R, O]`
     pub(super) fn product(&self, x: &Tensor, sorted: &Sorted) -> Result<Tensor, Error> {
         if let Numbers::Full(matrices) = &self.numbers {
-            return grouped(x, matrices, sorted);
+            return sorted.product(x, matrices);
         }
-        let product = if x.size2()?.0 < self.experts {
+        let product = if self.unpacks_each(x.size2()?.0) {
             let own = |numbers: &Tensor| numbers.f_index_select(0, &sorted.experts);
             let matrices = self.unpacked(own)?; // [R, O, I]
             matrices.f_bmm(&x.f_unsqueeze(2)?)?.f_squeeze_dim(2)?
         } else {
-            grouped(x, &self.unpacked(|numbers| Ok(numbers.shallow_clone()))?, sorted)?
+            sorted.product(x, &self.unpacked(|numbers| Ok(numbers.shallow_clone()))?)?
         };
         match &self.numbers {
             Numbers::Int8 { scales, .. } => Ok(product.f_mul(&scales.f_index_select(0, &sorted.experts)?)?),
@@ -120,11 +117,6 @@ impl Numbers {
         let [pairs, scales, least] = [pairs, scales, least].map(|parts| Tensor::f_stack(&parts, 0));
         Ok(Self::Int4 { pairs: pairs?, scales: scales?, least: least? })
     }
-}
-
-/// Multiplies each row with the matrix of its expert: `[R, I], [X, O, I] -> [R, O]`
-fn grouped(x: &Tensor, matrices: &Tensor, sorted: &Sorted) -> Result<Tensor, Error> {
-    Ok(x.f_internal_grouped_mm(&matrices.f_transpose(1, 2)?, Some(&sorted.ends), None, None)?)
 }
 
 /// Packs `[O, I]`. Returns the pairs, the scales and the least numbers of one expert.

@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gen_svc::cache::BlockId;
 use gen_svc::media::read_processor;
-use gen_svc::models::{self, FLASH_BLOCK, FlashCall, FlashOperation, Logits, LogitsFor, SequenceChunk};
+use gen_svc::models::{self, Backend, FLASH_BLOCK, FlashCall, FlashOperation, Logits, LogitsFor, Model, SequenceChunk};
+use gen_svc::weights::{TorchTarget, WeightBits};
 use tandem_images::{Limits, PreparedCache};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_operations::Operations;
@@ -89,23 +90,33 @@ fn decode(Decode { name, sequences, layers }: Decode) {
     let mut model = load(folder.path(), Setup { flash: Some(FlashOperation { call, ..EXACT }), ..TORCH });
     assert_eq!(model.shape().block, FLASH_BLOCK, "flash attention is used");
     COUNTS.store(true, Ordering::Relaxed);
-    let count = sequences as u32;
-    model.allocate(8 * count).expect("memory");
-    let blocks: Vec<Vec<BlockId>> = (0..count).map(|i| (8 * i..8 * i + 8).map(BlockId).collect()).collect();
+    let blocks = allocated(model.as_mut(), sequences, 8);
     for past in [100, 2000] {
-        let chunk = |blocks| SequenceChunk {
-            tokens: &[1],
-            chosen: None,
-            past,
-            blocks,
-            copy: None,
-            logits: LogitsFor::Last,
-            images: &[],
-            positions: None,
-        };
-        let chunks: Vec<_> = blocks.iter().map(|blocks| chunk(blocks)).collect();
-        model.forward(&chunks, &mut Logits::default()).expect("it computes");
+        step(model.as_mut(), &blocks, past);
     }
+}
+
+/// Allocates as many blocks for each sequence. Returns those of each.
+fn allocated(model: &mut dyn Model, sequences: usize, each: u32) -> Vec<Vec<BlockId>> {
+    let count = sequences as u32;
+    model.allocate(each * count).expect("memory");
+    (0..count).map(|i| (each * i..each * (i + 1)).map(BlockId).collect()).collect()
+}
+
+/// Computes a token of each sequence after `past` others.
+fn step(model: &mut dyn Model, blocks: &[Vec<BlockId>], past: usize) {
+    let chunk = |blocks| SequenceChunk {
+        tokens: &[1],
+        chosen: None,
+        past,
+        blocks,
+        copy: None,
+        logits: LogitsFor::Last,
+        images: &[],
+        positions: None,
+    };
+    let chunks: Vec<_> = blocks.iter().map(|blocks| chunk(blocks)).collect();
+    model.forward(&chunks, &mut Logits::default()).expect("it computes");
 }
 
 /// The layers of the 1.7-billion model whose launch floor the README states have these operations.
@@ -174,6 +185,49 @@ fn flash_attention_asks_for_the_same_operations_for_2_sequences_and_for_64() {
             let calls = [1, 2].map(|step| difference(&many[step], &fewer[step]).values().sum::<i64>());
             assert_eq!(calls, [19, 28]);
         }
+    }
+}
+
+// ---- experts ----
+
+/// The dtypes and bits of experts.
+const EXPERTS: [WeightBits; 3] = [WeightBits::Full, WeightBits::Int8, WeightBits::Int4];
+/// Sequences whose rows are fewer than the experts of the model, and sequences of more rows.
+const SEQUENCES: [usize; 2] = [1, 7];
+
+/// Computes steps of a model whose experts have separate products.
+fn compute_experts(layers: usize) {
+    let case = case("qwen3_moe");
+    let mut config = case.config.clone();
+    config["num_hidden_layers"] = layers.into();
+    let folder = case.whole(&config, "F32");
+    let models = EXPERTS.map(|bits| {
+        let target = TorchTarget { bits, separate_experts: true, ..TorchTarget::REFERENCE };
+        let mut model = load(folder.path(), Setup { backend: Backend::Torch(target), ..TORCH });
+        let blocks = allocated(model.as_mut(), SEQUENCES[1], 1);
+        (model, blocks)
+    });
+    for (mut model, blocks) in models {
+        SEQUENCES.into_iter().for_each(|sequences| step(model.as_mut(), &blocks[..sequences], 5));
+    }
+}
+
+/// Two products of a layer share one read. Packed experts of few rows are unpacked for these rows, without any.
+#[test]
+fn separate_experts_are_read_once_per_layer() {
+    if let Some(layers) = number() {
+        return compute_experts(layers);
+    }
+    let all = layers("qwen3_moe");
+    let [more, fewer] = counted("separate_experts_are_read_once_per_layer", [all, all - 1]);
+    let steps = EXPERTS.into_iter().flat_map(|bits| SEQUENCES.map(|sequences| (bits, sequences)));
+    for (at, (bits, sequences)) in steps.enumerate() {
+        let layer = difference(&more[at + 1], &fewer[at + 1]);
+        let is_read = bits == WeightBits::Full || sequences > 1;
+        let count = |name: &str| layer.get(name).copied().unwrap_or(0);
+        assert_eq!(count("download"), i64::from(is_read), "{bits:?}, {sequences} sequences: {layer:?}");
+        assert_eq!(count("aten::mm") > 0, is_read, "{bits:?}, {sequences} sequences: {layer:?}");
+        assert_eq!(count("aten::_grouped_mm"), 0, "{bits:?}, {sequences} sequences: {layer:?}");
     }
 }
 
