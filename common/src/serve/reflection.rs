@@ -48,7 +48,7 @@ pub(super) fn is_reflection<B>(request: &Request<B>) -> bool {
 #[derive(Debug)]
 pub(super) struct ReflectionErrors(Option<Arc<Mutex<Observed>>>);
 
-/// What is known of a request body.
+/// The state of a request body.
 #[derive(Debug, Default)]
 struct Observed {
     /// Its first error.
@@ -126,7 +126,7 @@ impl http_body::Body for ObservedRequest {
     }
 }
 
-/// A response body that ends with the error of its request, or with details of its own error.
+/// A response body that ends with the error of its request, or with details of the library's error.
 struct FailingAnswer {
     body: Body,
     request: Arc<Mutex<Observed>>,

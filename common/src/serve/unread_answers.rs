@@ -2,7 +2,7 @@
 //!
 //! HTTP/2 sends nothing to a client whose window is closed. The call would keep its place for ever. After
 //! the patience, its connection closes. If other answers of the connection are read, as behind a proxy, the
-//! unread answer is given up instead: its call ends, and its stream once the client reads on.
+//! unread answer is abandoned instead: its call ends, and its stream once the client reads on.
 
 use std::io;
 use std::pin::Pin;
@@ -45,13 +45,13 @@ impl Watch {
         Self { answers, patience, checks }
     }
 
-    /// Gives up answers that are unread for longer than the patience. Returns an error if the connection must
+    /// Abandons answers that are unread for longer than the patience. Returns an error if the connection must
     /// be closed instead.
     pub(super) fn poll(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         while self.checks.poll_tick(context).is_ready() {
             match self.answers.overdue(self.patience) {
                 Overdue::None => {}
-                Overdue::Answers(answers) if answers.iter().all(|unsent| unsent.give_up()) => {
+                Overdue::Answers(answers) if answers.iter().all(|unsent| unsent.abandon()) => {
                     self.warn("answer ended: its client does not read it");
                 }
                 Overdue::Answers(_) | Overdue::Connection => {
@@ -106,7 +106,7 @@ impl http_body::Body for Answer {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let mut untaken = self.untaken.lock();
-        let Some(Rest { body, data }) = &mut *untaken else { return Poll::Ready(Some(Err(given_up()))) };
+        let Some(Rest { body, data }) = &mut *untaken else { return Poll::Ready(Some(Err(abandoned()))) };
         if data.is_empty() {
             let frame = match ready!(Pin::new(body).poll_frame(context)) {
                 Some(Ok(frame)) => frame,
@@ -141,7 +141,7 @@ impl http_body::Body for Answer {
     }
 }
 
-/// The error that resets the stream of an answer that is given up.
-fn given_up() -> Status {
+/// The error that resets the stream of an answer that is abandoned.
+fn abandoned() -> Status {
     Status::cancelled("the client did not read the answer")
 }

@@ -14,13 +14,13 @@ use parking_lot::Mutex;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
 
-/// The most answers of a connection that are given up beside others.
-const MAX_GIVEN_UP: usize = 4;
-/// The most answers of the process that are given up. The transport holds up to 400 KiB of each.
-const MAX_ALL_GIVEN_UP: usize = 64;
+/// The most answers of a connection that are abandoned beside others.
+const MAX_ABANDONED: usize = 4;
+/// The most answers of the process that are abandoned. The transport holds up to 400 KiB of each.
+const MAX_ALL_ABANDONED: usize = 64;
 
-/// The answers of the process that are given up.
-static ALL_GIVEN_UP: AtomicUsize = AtomicUsize::new(0);
+/// The answers of the process that are abandoned.
+static ALL_ABANDONED: AtomicUsize = AtomicUsize::new(0);
 
 /// The answers of one connection with unsent bytes.
 #[derive(Debug, Default)]
@@ -40,15 +40,15 @@ struct Read {
     /// When it was last read.
     at: Instant,
     unsent: Weak<Unsent>,
-    is_given_up: bool,
+    is_abandoned: bool,
 }
 
-/// What a connection needs whose answers are not all read.
+/// The remedy for the unread answers of a connection.
 #[derive(Debug)]
 pub(super) enum Overdue {
     /// Nothing.
     None,
-    /// These answers must be given up. Others are read.
+    /// These answers must be abandoned. Others are read.
     Answers(Vec<Arc<Unsent>>),
     /// It must be closed.
     Connection,
@@ -59,21 +59,21 @@ impl UnreadAnswers {
     pub(super) fn overdue(&self, patience: Duration) -> Overdue {
         let Reads { answers, last } = &mut *self.0.lock();
         let is_recent = last.is_some_and(|last| last.elapsed() <= patience);
-        let count = answers.values().filter(|read| read.is_given_up || read.at.elapsed() > patience).count();
-        let overdue = answers.values_mut().filter(|read| !read.is_given_up && read.at.elapsed() > patience);
-        let mut given_up = Vec::new();
+        let count = answers.values().filter(|read| read.is_abandoned || read.at.elapsed() > patience).count();
+        let overdue = answers.values_mut().filter(|read| !read.is_abandoned && read.at.elapsed() > patience);
+        let mut abandoned = Vec::new();
         for read in overdue {
-            if !is_recent || count > MAX_GIVEN_UP {
+            if !is_recent || count > MAX_ABANDONED {
                 return Overdue::Connection;
             }
-            read.is_given_up = true;
-            given_up.extend(read.unsent.upgrade());
+            read.is_abandoned = true;
+            abandoned.extend(read.unsent.upgrade());
         }
-        if given_up.is_empty() { Overdue::None } else { Overdue::Answers(given_up) }
+        if abandoned.is_empty() { Overdue::None } else { Overdue::Answers(abandoned) }
     }
 }
 
-/// An answer, as far as the transport has not taken it. None once it is given up.
+/// An answer, as far as the transport has not taken it. None once it is abandoned.
 pub(super) type Untaken = Arc<Mutex<Option<Rest>>>;
 
 /// The rest of an answer.
@@ -93,24 +93,24 @@ pub(super) struct Unsent {
     bytes: Mutex<usize>,
     held: Mutex<Vec<Box<dyn Any + Send>>>,
     untaken: Mutex<Weak<Mutex<Option<Rest>>>>,
-    given_up: Mutex<Option<GivenUp>>,
+    abandoned: Mutex<Option<Abandoned>>,
 }
 
-/// Counts an answer that is given up.
+/// Counts an answer that is abandoned.
 #[derive(Debug)]
-struct GivenUp;
+struct Abandoned;
 
-impl GivenUp {
-    /// Returns None if too many answers are given up.
+impl Abandoned {
+    /// Returns None if too many answers are abandoned.
     fn count() -> Option<Self> {
-        let add = |count: usize| (count < MAX_ALL_GIVEN_UP).then_some(count + 1);
-        ALL_GIVEN_UP.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok().map(|_| Self)
+        let add = |count: usize| (count < MAX_ALL_ABANDONED).then_some(count + 1);
+        ALL_ABANDONED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok().map(|_| Self)
     }
 }
 
-impl Drop for GivenUp {
+impl Drop for Abandoned {
     fn drop(&mut self) {
-        ALL_GIVEN_UP.fetch_sub(1, Ordering::Relaxed);
+        ALL_ABANDONED.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -118,11 +118,11 @@ impl Unsent {
     pub(super) fn new(connection: Option<Arc<UnreadAnswers>>) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(0);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
-        let (bytes, held, untaken, given_up) = Default::default();
-        Self { id, connection, bytes, held, untaken, given_up }
+        let (bytes, held, untaken, abandoned) = Default::default();
+        Self { id, connection, bytes, held, untaken, abandoned }
     }
 
-    /// Returns the answer's body in the form that [`give_up`](Self::give_up) can end.
+    /// Returns the answer's body in the form that [`abandon`](Self::abandon) can end.
     pub(super) fn untaken(&self, body: Body) -> Untaken {
         let untaken = Arc::new(Mutex::new(Some(Rest { body, data: Bytes::new() })));
         *self.untaken.lock() = Arc::downgrade(&untaken);
@@ -130,10 +130,10 @@ impl Unsent {
     }
 
     /// Ends the answer: its call, its permits, and its memory but the bytes that the transport holds. Returns
-    /// false if too many answers are given up, so that the connection must be closed.
-    pub(super) fn give_up(&self) -> bool {
-        let Some(given_up) = GivenUp::count() else { return false };
-        *self.given_up.lock() = Some(given_up);
+    /// false if too many answers are abandoned, so that the connection must be closed.
+    pub(super) fn abandon(&self) -> bool {
+        let Some(abandoned) = Abandoned::count() else { return false };
+        *self.abandoned.lock() = Some(abandoned);
         let untaken = self.untaken.lock().upgrade();
         let rest = untaken.and_then(|untaken| untaken.lock().take());
         let held = std::mem::take(&mut *self.held.lock());
@@ -172,7 +172,7 @@ impl Unsent {
             reads.lock().answers.entry(self.id).or_insert_with(|| Read {
                 at: Instant::now(),
                 unsent: Arc::downgrade(self),
-                is_given_up: false,
+                is_abandoned: false,
             });
         }
         Bytes::from_owner(Part { data, unsent: Arc::clone(self) })

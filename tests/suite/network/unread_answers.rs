@@ -1,5 +1,5 @@
 //! Answers that a client does not read: they keep their places and count towards the limit of all messages.
-//! After a while they are given up if other answers of their connection are read, else it is closed.
+//! After a while they are abandoned if other answers of their connection are read, else it is closed.
 
 use std::time::{Duration, Instant};
 
@@ -201,7 +201,7 @@ async fn read_others(sender: &SendRequest<Bytes>, time: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_unread_answer_beside_others_is_given_up_alone() {
+async fn an_unread_answer_beside_others_is_abandoned_alone() {
     let args = ServeArgs { max_calls: 2, answer_patience_seconds: 1, ..ServeArgs::default() };
     let (_model, service) = start(args).await;
     let (sender, _closed) = connect(&service, WINDOW).await;
