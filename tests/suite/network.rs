@@ -4,6 +4,7 @@
 mod callers;
 mod check;
 mod fair_queue;
+mod gone_clients;
 mod health;
 mod keepalive;
 mod log_lines;

@@ -43,7 +43,7 @@ use pending::Pending;
 /// The maximum size of a text with offsets.
 const MAX_LOCATED_BYTES: usize = 1 << 20;
 /// The maximum size of a text that the classic encoder encodes while the fast one is being built. The
-/// classic encoder needs 150 times this size in memory.
+/// classic encoder needs up to 430 times this size in memory.
 const MAX_EARLY_BYTES: usize = 64 << 10;
 
 /// The ids that are added around a text, such as a leading bos. A rendered chat prompt
@@ -72,7 +72,7 @@ pub struct EncodeOptions<'a> {
     pub literal: &'a [Range<usize>],
     /// Also return the byte range of each id. Then the text may have at most 1 MiB. If the model's
     /// tokenizer changes the text, encoding is 10 to 100 times slower, and a text that cannot be split at
-    /// spaces may have at most 192 KiB.
+    /// spaces may have at most 64 KiB.
     pub offsets: bool,
 }
 
@@ -142,7 +142,7 @@ impl Tokenizer {
         let bytes = ByteTable::new(&encoder)?;
         let added = added_tokens(&encoder, &special);
         let forbidden = Forbidden::new(&added);
-        let min_tokens = MinTokens::new(&encoder, &bytes);
+        let min_tokens = MinTokens::new(&encoder);
         let (decoder, locator) = (Decoder::of(&encoder)?, Locator::of(&encoder));
         let classic = Arc::new(Classic::new(encoder)?);
         cache::register_metrics();

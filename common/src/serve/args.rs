@@ -236,6 +236,7 @@ pub struct SecurityArgs {
         env = "TANDEM_TLS_DELEGATES",
         value_name = "NAME",
         value_delimiter = ',',
+        value_parser = certificate_name,
         requires = "tls_client_ca"
     )]
     pub tls_delegates: Vec<String>,
@@ -255,6 +256,16 @@ pub struct SecurityArgs {
     /// it
     #[arg(long, env = "TANDEM_INSECURE", value_parser = BoolishValueParser::new())]
     pub insecure: bool,
+}
+
+/// Reads a name of a certificate. DNS names are in lower case.
+fn certificate_name(text: &str) -> Result<String, String> {
+    let is_name = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic());
+    match is_name {
+        true if text.contains(':') => Ok(text.to_owned()),
+        true => Ok(text.to_ascii_lowercase()),
+        false => Err("must be a DNS name or a URI of a certificate".to_owned()),
+    }
 }
 
 impl SecurityArgs {

@@ -3,15 +3,16 @@
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use opentelemetry::KeyValue;
 use rustix::net::sockopt;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::time::Sleep;
+use tokio_rustls::server::TlsStream;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
@@ -127,9 +128,23 @@ async fn connect(stream: TcpStream, tls: Option<Tls>, patience: Duration, place:
     Ok(Connection { stream, peer, received: 0, timer, unread, place })
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+trait Stream: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Returns true if the client has closed the connection, whether its bytes were read or not.
+    fn is_closed(&self) -> bool;
+}
 
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+impl Stream for TcpStream {
+    fn is_closed(&self) -> bool {
+        let ready = pin!(self.ready(Interest::READABLE)).poll(&mut Context::from_waker(Waker::noop()));
+        matches!(ready, Poll::Ready(Ok(ready)) if ready.is_read_closed())
+    }
+}
+
+impl Stream for TlsStream<TcpStream> {
+    fn is_closed(&self) -> bool {
+        self.get_ref().0.is_closed()
+    }
+}
 
 /// A client's connection.
 pub(super) struct Connection {
@@ -141,6 +156,13 @@ pub(super) struct Connection {
     timer: Option<Pin<Box<Sleep>>>,
     unread: Watch,
     place: Place,
+}
+
+impl Connection {
+    /// Fails if the client does not read, or is gone. Every read and write calls this.
+    fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        self.unread.poll(context, || self.stream.is_closed())
+    }
 }
 
 impl Connected for Connection {
@@ -157,7 +179,7 @@ impl AsyncRead for Connection {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.unread.poll(context)?;
+        self.check(context)?;
         let before = buffer.filled().len();
         let polled = pin!(&mut self.stream).poll_read(context, buffer);
         self.place.read(&buffer.filled()[before..])?;
@@ -175,11 +197,17 @@ impl AsyncRead for Connection {
 
 impl AsyncWrite for Connection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        pin!(&mut self.stream).poll_write(context, bytes)
+        self.check(context)?;
+        let polled = pin!(&mut self.stream).poll_write(context, bytes);
+        self.unread.wrote(&polled);
+        polled
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        pin!(&mut self.stream).poll_flush(context)
+        self.check(context)?;
+        let polled = pin!(&mut self.stream).poll_flush(context);
+        self.unread.flushed(&polled);
+        polled
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -191,7 +219,10 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        pin!(&mut self.stream).poll_write_vectored(context, bytes)
+        self.check(context)?;
+        let polled = pin!(&mut self.stream).poll_write_vectored(context, bytes);
+        self.unread.wrote(&polled);
+        polled
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -84,6 +84,15 @@ impl MessageLimit {
         self.bytes.as_ref().map_or(Ok(()), |bytes| bytes.add(count + memory))
     }
 
+    /// Fails if the body ends within a message. The second call succeeds: an error ends the body too.
+    fn check_end(&mut self) -> Result<(), Failure> {
+        let is_incomplete = std::mem::take(&mut self.left) > 0 || std::mem::take(&mut self.found) > 0;
+        match is_incomplete {
+            true => Err(Failure::new(Reason::MalformedMessage, "the request ends within a message")),
+            false => Ok(()),
+        }
+    }
+
     /// Reads bytes of a prefix, and returns their number.
     fn read_prefix(&mut self, data: &[u8]) -> Result<usize, Failure> {
         if self.messages == self.max_messages {
@@ -144,13 +153,15 @@ impl http_body::Body for MessageLimit {
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let polled = Pin::new(&mut self.body).poll_frame(context);
-        if let Poll::Ready(Some(Ok(frame))) = &polled
-            && let Some(data) = frame.data_ref()
-            && let Err(failure) = self.check(data)
-        {
-            return Poll::Ready(Some(Err(failure.into())));
+        let checked = match &polled {
+            Poll::Ready(Some(Ok(frame))) => frame.data_ref().map_or(Ok(()), |data| self.check(data)),
+            Poll::Ready(None) => self.check_end(),
+            Poll::Ready(Some(Err(_))) | Poll::Pending => Ok(()),
+        };
+        match checked {
+            Ok(()) => polled,
+            Err(failure) => Poll::Ready(Some(Err(failure.into()))),
         }
-        polled
     }
 
     fn is_end_stream(&self) -> bool {

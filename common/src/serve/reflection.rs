@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{HeaderMap, Request, Response};
-use http_body::{Frame, SizeHint};
+use http_body::{Body as _, Frame, SizeHint};
 use parking_lot::Mutex;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
@@ -49,7 +49,7 @@ pub(super) fn is_reflection<B>(request: &Request<B>) -> bool {
 pub(super) struct ReflectionErrors(Option<Arc<Mutex<Observed>>>);
 
 /// The state of a request body.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Observed {
     /// Its first error.
     error: Option<Status>,
@@ -72,7 +72,8 @@ impl ReflectionErrors {
         if !is_reflection(request) {
             return Self(None);
         }
-        let observed = Arc::<Mutex<Observed>>::default();
+        let has_ended = request.body().is_end_stream();
+        let observed = Arc::new(Mutex::new(Observed { error: None, has_ended }));
         let body = std::mem::take(request.body_mut());
         *request.body_mut() = Body::new(ObservedRequest { body, observed: Arc::clone(&observed) });
         Self(Some(observed))

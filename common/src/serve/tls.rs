@@ -47,8 +47,10 @@ impl Tls {
 
     fn is_delegate(&self, certificate: &CertificateDer<'_>) -> bool {
         let Ok(certificate) = EndEntityCert::try_from(certificate) else { return false };
-        let mut names = certificate.valid_dns_names().chain(certificate.valid_uri_names());
-        names.any(|name| self.delegates.iter().any(|delegate| delegate == name))
+        let (uris, names): (Vec<_>, Vec<_>) = self.delegates.iter().partition(|delegate| delegate.contains(':'));
+        let is_delegate = |name: &str| names.iter().any(|delegate| delegate.eq_ignore_ascii_case(name));
+        certificate.valid_dns_names().any(is_delegate)
+            || certificate.valid_uri_names().any(|uri| uris.iter().any(|delegate| *delegate == uri))
     }
 
     /// Offers HTTP/1.1 beside HTTP/2.

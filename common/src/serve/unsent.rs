@@ -5,8 +5,9 @@
 
 use std::any::Any;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::{Duration, Instant};
 
 use http::Request;
@@ -14,13 +15,20 @@ use parking_lot::Mutex;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
 
+use crate::permits::{Permit, Permits};
+
 /// The most answers of a connection that are abandoned beside others.
 const MAX_ABANDONED: usize = 4;
-/// The most answers of the process that are abandoned. The transport holds up to 400 KiB of each.
-const MAX_ALL_ABANDONED: usize = 64;
+/// The most abandoned answers of the process, and of one address. The transport holds up to 400 KiB of each.
+const MAX_ALL_ABANDONED: [usize; 2] = [64, 16];
+/// How many times the patience an abandoned answer may be unread. Then its connection is closed.
+const ABANDONED_PATIENCE: u32 = 9;
 
-/// The answers of the process that are abandoned.
-static ALL_ABANDONED: AtomicUsize = AtomicUsize::new(0);
+/// The abandoned answers of the process, by the address of their client.
+static ALL_ABANDONED: LazyLock<Permits> = LazyLock::new(|| {
+    let [all, of_address] = MAX_ALL_ABANDONED;
+    Permits::with_caller_limit(all, of_address)
+});
 
 /// The answers of one connection with unsent bytes.
 #[derive(Debug, Default)]
@@ -59,6 +67,9 @@ impl UnreadAnswers {
     pub(super) fn overdue(&self, patience: Duration) -> Overdue {
         let Reads { answers, last } = &mut *self.0.lock();
         let is_recent = last.is_some_and(|last| last.elapsed() <= patience);
+        if answers.values().any(|read| read.is_abandoned && read.at.elapsed() > patience * ABANDONED_PATIENCE) {
+            return Overdue::Connection;
+        }
         let count = answers.values().filter(|read| read.is_abandoned || read.at.elapsed() > patience).count();
         let overdue = answers.values_mut().filter(|read| !read.is_abandoned && read.at.elapsed() > patience);
         let mut abandoned = Vec::new();
@@ -93,33 +104,19 @@ pub(super) struct Unsent {
     bytes: Mutex<usize>,
     held: Mutex<Vec<Box<dyn Any + Send>>>,
     untaken: Mutex<Weak<Mutex<Option<Rest>>>>,
-    abandoned: Mutex<Option<Abandoned>>,
-}
-
-/// Counts an answer that is abandoned.
-#[derive(Debug)]
-struct Abandoned;
-
-impl Abandoned {
-    /// Returns None if too many answers are abandoned.
-    fn count() -> Option<Self> {
-        let add = |count: usize| (count < MAX_ALL_ABANDONED).then_some(count + 1);
-        ALL_ABANDONED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok().map(|_| Self)
-    }
-}
-
-impl Drop for Abandoned {
-    fn drop(&mut self) {
-        ALL_ABANDONED.fetch_sub(1, Ordering::Relaxed);
-    }
+    /// The address of the client. None for an answer that cannot be abandoned.
+    address: Option<IpAddr>,
+    /// Set once it is abandoned.
+    abandoned: Mutex<Option<Permit>>,
 }
 
 impl Unsent {
-    pub(super) fn new(connection: Option<Arc<UnreadAnswers>>) -> Self {
+    /// Creates the state of an answer on this connection, for a client at this address.
+    pub(super) fn new(connection: Option<Arc<UnreadAnswers>>, address: Option<IpAddr>) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(0);
         let id = IDS.fetch_add(1, Ordering::Relaxed);
         let (bytes, held, untaken, abandoned) = Default::default();
-        Self { id, connection, bytes, held, untaken, abandoned }
+        Self { id, connection, bytes, held, untaken, address, abandoned }
     }
 
     /// Returns the answer's body in the form that [`abandon`](Self::abandon) can end.
@@ -130,10 +127,11 @@ impl Unsent {
     }
 
     /// Ends the answer: its call, its permits, and its memory but the bytes that the transport holds. Returns
-    /// false if too many answers are abandoned, so that the connection must be closed.
+    /// false if it cannot be abandoned, or too many are, so that the connection must be closed.
     pub(super) fn abandon(&self) -> bool {
-        let Some(abandoned) = Abandoned::count() else { return false };
-        *self.abandoned.lock() = Some(abandoned);
+        let permit = self.address.map(|address| ALL_ABANDONED.acquire(&address.to_string().into()));
+        let Some(Ok(permit)) = permit else { return false };
+        *self.abandoned.lock() = Some(permit);
         let untaken = self.untaken.lock().upgrade();
         let rest = untaken.and_then(|untaken| untaken.lock().take());
         let held = std::mem::take(&mut *self.held.lock());

@@ -298,6 +298,13 @@ async fn reflection_has_typed_errors() {
             let status = service.refusal(method, message, 999).await.expect("a refusal");
             assert_eq!((failed(&status).reason.as_str(), status.code()), (reason, code), "{message:?}");
         }
+        let mut cut = service.begin(method, "first").await;
+        cut.send(&framed(b"\x22\x01a", 3)[..6], 999).await;
+        let _ = cut.body.send_data(Bytes::new(), true);
+        assert_eq!(failed(&cut.refusal().await.expect("a refusal")).reason, "MALFORMED_MESSAGE");
+        let mut empty = service.begin(method, "first").await;
+        let _ = empty.body.send_data(Bytes::new(), true);
+        assert!(empty.refusal().await.is_none(), "a stream without requests");
     }
 }
 

@@ -272,7 +272,7 @@ async fn certificates_of_delegates_call_for_the_callers_that_they_name() {
     let (authority, files) = (Authority::new(), Files::new());
     files.write(authority.sign(2999));
     fs::write(files.path("ca"), authority.0.pem()).expect("a file");
-    let delegates = ["render-svc", "spiffe://example.com/render"].map(str::to_owned);
+    let delegates = ["Render-Svc", "spiffe://example.com/render"].map(str::to_owned);
     let args =
         SecurityArgs { tls_client_ca: Some(files.path("ca")), tls_delegates: delegates.to_vec(), ..files.args() };
     let service = Identifying::serve(args).await;
@@ -284,7 +284,7 @@ async fn certificates_of_delegates_call_for_the_callers_that_they_name() {
     let uri = |name: &str| client(SanType::URI(name.try_into().expect("a URI")));
     assert_eq!(identity(&service, dns("render-svc"), "token:search").await, "token:search");
     assert_eq!(identity(&service, uri("spiffe://example.com/render"), "address:10.0.0.7").await, "address:10.0.0.7");
-    for other in [dns("render-svc.example.com"), dns("web"), uri("spiffe://example.com/web")] {
+    for other in [dns("render-svc.example.com"), dns("web"), uri("spiffe://example.com/web"), uri("render-svc")] {
         let found = identity(&service, other, "token:search").await;
         assert!(found.starts_with("certificate:"), "{found}");
     }

@@ -8,7 +8,7 @@ use tandem_model_files::tokenizer::{Tokenizer, TokenizerError};
 use tandem_tests::default_artifacts;
 use tandem_tests::error_texts;
 use tandem_tests::gguf_file::File;
-use tandem_tests::tokenizers::{bpe, built, byte_level, goldens, ids, joined, json_tokenizer, refused};
+use tandem_tests::tokenizers::{bpe, built, byte_level, goldens, ids, joined, json_tokenizer, refused, spelled};
 
 fn default_tokenizer() -> Tokenizer {
     let tokenizer = default_artifacts().tokenizer().expect("the default model's tokenizer");
@@ -240,4 +240,49 @@ fn folder_tokenizer_marks_config_tokens_as_special() {
     let model = Artifacts::load(&folder).expect("valid");
     assert_eq!(model.tokenizer().expect("valid").special_ids(), [1]);
     assert_eq!(model.eos_token_ids().ok(), Some(vec![1]));
+}
+
+/// Returns a tokenizer.json with these parts. Added tokens are contents, and whether they are normalized.
+fn assembled(model: &Value, [normalizer, pre_tokenizer]: [&Value; 2], added: &[(&str, bool)]) -> Tokenizer {
+    let token = |(id, (content, normalized)): (u32, &(&str, bool))| {
+        json!({"id": id, "content": content, "special": false, "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": normalized})
+    };
+    let added: Vec<_> = (1000..).zip(added).map(token).collect();
+    let file = json!({"version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
+        "normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "post_processor": null,
+        "decoder": {"type": "Fuse"}, "model": model});
+    Tokenizer::from_json(file.to_string().as_bytes(), &[]).expect("a valid tokenizer.json")
+}
+
+#[test]
+fn a_tokenizer_that_may_drop_text_has_no_minimum_of_tokens() {
+    let single: Vec<String> = (0..=255u8).map(|byte| format!("<0x{byte:02X}>")).collect();
+    let with_bytes: Vec<&str> = single.iter().map(String::as_str).chain(["▁", "a"]).collect();
+    let fallback = bpe(&with_bytes);
+    let bytes: Vec<String> = (0..=255u8).map(|byte| spelled(&[byte])).collect();
+    let byte_level = bpe(&bytes.iter().map(String::as_str).collect::<Vec<_>>());
+    let words = json!({"type": "WordLevel", "vocab": {"<unk>": 0}, "unk_token": "<unk>"});
+    let marked = json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"});
+    let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": true});
+    let split = json!({"type": "WhitespaceSplit"});
+    let both = json!({"type": "Sequence", "pretokenizers": [split, level]});
+    let (none, spaces) = (Value::Null, format!("a{}", " ".repeat(10_000)));
+    let added: Vec<(&str, bool)> = single.iter().map(|byte| (byte.as_str(), false)).collect();
+    let (long, blank) = ("é".repeat(100), " ".repeat(24));
+    let cases = [
+        (assembled(&fallback, [&none, &split], &[]), spaces.clone()),
+        (assembled(&byte_level, [&none, &both], &[]), spaces),
+        (assembled(&words, [&none, &level], &[]), "b".repeat(4000)),
+        (assembled(&bpe(&["a"]), [&none, &none], &added), "b".repeat(4000)),
+        (assembled(&fallback, [&marked, &none], &[(&blank, true)]), "▁".repeat(24 * 800)),
+        (assembled(&byte_level, [&none, &level], &[(&long, false)]), long.repeat(1000)),
+    ];
+    for (i, (tokenizer, text)) in cases.iter().enumerate() {
+        let found = tokenizer.encode(text, false).expect("ids").len();
+        let least = tokenizer.min_tokens(text);
+        assert!(least <= found, "case {i}: {found} tokens, at least {least}");
+    }
+    let plain = assembled(&fallback, [&marked, &none], &[]);
+    assert!(plain.min_tokens(&"a b ".repeat(10_000)) > 1000);
 }

@@ -4,10 +4,11 @@
 //! tokens are applied here. Steps that join tokens or trim the whole text do not change a token's
 //! bytes.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
 use tokenizers::ModelWrapper;
+use tokenizers::models::bpe::BPE;
 
 use super::error::TokenizerError;
 
@@ -84,49 +85,57 @@ pub(super) struct MinTokens {
     bytes_per_token: usize,
     /// For each byte whether it always becomes a part of a token. Other bytes may be dropped.
     is_kept: [bool; 256],
+    /// How many times as many bytes a text can have before it is normalized.
+    shrinkage: usize,
 }
 
 impl MinTokens {
-    /// Returns None unless the tokenizer is byte-level or BPE with a token for each byte, and its normalizer is
-    /// known to keep the text. Others can drop any part of a text.
-    pub(super) fn new(encoder: &tokenizers::Tokenizer, table: &ByteTable) -> Option<Self> {
-        let pre_tokenizer = serde_json::to_string(&encoder.get_pre_tokenizer()).ok()?;
-        if pre_tokenizer.contains(r#""behavior":"Removed""#) {
+    /// Returns None unless the model is BPE with a token for each byte, and the normalizer and the pre-tokenizer
+    /// are known to keep the text. Others can drop any part of a text.
+    pub(super) fn new(encoder: &tokenizers::Tokenizer) -> Option<Self> {
+        let ModelWrapper::BPE(bpe) = encoder.get_model() else { return None };
+        let pre_tokenizer = serde_json::to_value(encoder.get_pre_tokenizer()).ok()?;
+        let normalizer = serde_json::to_value(encoder.get_normalizer()).ok()?;
+        if !splits_only(&pre_tokenizer) {
             return None;
         }
-        let is_byte_level = pre_tokenizer.contains(r#""type":"ByteLevel""#);
-        let found = if is_byte_level { Self::byte_level(encoder, table) } else { Self::with_fallback(encoder) };
-        let takes_space = |token: &tokenizers::AddedToken| token.lstrip || token.rstrip;
-        match encoder.get_added_tokens_decoder().values().any(takes_space) {
-            true => found.map(Self::without_space),
-            false => found,
-        }
+        let vocabulary = bpe.get_vocab();
+        let found = match pre_tokenizer.to_string().contains(r#""type":"ByteLevel""#) {
+            true => Self::byte_level(&vocabulary, &normalizer)?,
+            false => Self::with_fallback(bpe, &vocabulary, &normalizer)?,
+        };
+        let added = encoder.get_added_tokens_decoder();
+        // A token that is normalized may also match its normalized form.
+        let longest = added.values().map(|token| token.content.replace(' ', "▁").len() * found.shrinkage).max();
+        let found = Self { bytes_per_token: found.bytes_per_token.max(longest.unwrap_or(1)).max(1), ..found };
+        let takes_space = added.values().any(|token| token.lstrip || token.rstrip);
+        Some(if takes_space { found.without_space() } else { found })
     }
 
-    fn byte_level(encoder: &tokenizers::Tokenizer, table: &ByteTable) -> Option<Self> {
+    fn byte_level(vocabulary: &HashMap<String, u32>, normalizer: &Value) -> Option<Self> {
         let mut is_kept = [false; 256];
         for (byte, char) in alphabet().filter_map(|char| Some((byte_of(char)?, char))) {
-            is_kept[usize::from(byte)] = encoder.token_to_id(char.encode_utf8(&mut [0; 4])).is_some();
+            is_kept[usize::from(byte)] = vocabulary.contains_key(char.encode_utf8(&mut [0; 4]) as &str);
         }
-        let shrinkage = shrinkage(&serde_json::to_value(encoder.get_normalizer()).ok()?)?;
+        let shrinkage = shrinkage(normalizer)?;
         if shrinkage > 1 && is_kept.contains(&false) {
             return None;
         }
-        let longest = table.bytes.iter().flatten().map(|bytes| bytes.len()).max()?;
-        Some(Self { bytes_per_token: longest.max(1) * shrinkage, is_kept })
+        // A byte is a character.
+        let longest = vocabulary.keys().map(|token| token.chars().count()).max()?;
+        Some(Self { bytes_per_token: longest * shrinkage, is_kept, shrinkage })
     }
 
     /// SentencePiece's BPE: a character without a token becomes tokens of its bytes. The spelling of a token is
     /// at least as long as its text.
-    fn with_fallback(encoder: &tokenizers::Tokenizer) -> Option<Self> {
-        let ModelWrapper::BPE(bpe) = encoder.get_model() else { return None };
-        let has_byte = |byte: u8| encoder.token_to_id(&format!("<0x{byte:02X}>")).is_some();
+    fn with_fallback(bpe: &BPE, vocabulary: &HashMap<String, u32>, normalizer: &Value) -> Option<Self> {
+        let has_byte = |byte: u8| vocabulary.contains_key(&format!("<0x{byte:02X}>"));
         let is_whole = bpe.byte_fallback && (0..=255).all(has_byte) && bpe.continuing_subword_prefix.is_none();
-        if !is_whole || !keeps_text(&serde_json::to_value(encoder.get_normalizer()).ok()?) {
+        if !is_whole || !keeps_text(normalizer) {
             return None;
         }
-        let longest = encoder.get_vocab(true).keys().map(String::len).max()?;
-        Some(Self { bytes_per_token: longest, is_kept: [true; 256] })
+        let longest = vocabulary.keys().map(String::len).max()?;
+        Some(Self { bytes_per_token: longest, is_kept: [true; 256], shrinkage: 1 })
     }
 
     /// Counts no white space, and no byte that a character of white space has.
@@ -139,6 +148,17 @@ impl MinTokens {
 
     pub(super) fn of(&self, text: &str) -> usize {
         text.bytes().filter(|byte| self.is_kept[usize::from(*byte)]).count() / self.bytes_per_token
+    }
+}
+
+/// Returns true if a pre-tokenizer splits a text and drops nothing.
+fn splits_only(pre_tokenizer: &Value) -> bool {
+    match pre_tokenizer["type"].as_str() {
+        None => pre_tokenizer.is_null(),
+        Some("Sequence") => pre_tokenizer["pretokenizers"].as_array().is_some_and(|all| all.iter().all(splits_only)),
+        Some("Split" | "Punctuation") => pre_tokenizer["behavior"] != "Removed",
+        Some("ByteLevel" | "Digits" | "Metaspace") => true,
+        Some(_) => false,
     }
 }
 

@@ -19,15 +19,16 @@ use super::turn::Turn;
 
 /// The maximum size of a text.
 const MAX_BYTES: usize = 1 << 20;
-/// The maximum size of a text that is not cut, or of one of its spans. The library needs 150 times this size in
-/// memory.
-pub(super) const MAX_WHOLE_BYTES: usize = 192 << 10;
+/// The bytes of a text between two that are measured.
+const MEASURED_BYTES: usize = 1 << 10;
 
 /// A way to encode a text that is not cut.
 type Encode = fn(&Classic, &str) -> Result<Tokens, TokenizerError>;
 
 pub(super) struct Classic {
     pub(super) encoder: tokenizers::Tokenizer,
+    /// True if a word ends at each space between two letters. Otherwise a word may be as long as the text.
+    ends_words: bool,
     /// The ids of a line break, encoded alone.
     newline: Vec<u32>,
 }
@@ -36,23 +37,25 @@ impl Classic {
     pub(super) fn new(mut encoder: tokenizers::Tokenizer) -> Result<Self, TokenizerError> {
         without_cache(&mut encoder);
         let newline = guarded(|| encoder.encode_fast("\n", false))?.get_ids().to_vec();
-        Ok(Self { encoder, newline })
+        let ends_words = encoder.get_pre_tokenizer().is_some_and(ends_words_at_spaces);
+        Ok(Self { encoder, ends_words, newline })
     }
 
     /// Encodes the pieces of a text, in order.
     pub(super) fn ids(&self, pieces: &[Piece<'_>], forbidden: &Forbidden) -> Result<Vec<u32>, TokenizerError> {
-        let _turn = turn(pieces.iter().map(|piece| piece.text.len()).sum())?;
         match pieces {
-            [piece] if piece.is_first && piece.text.len() <= PART_SIZES.part => {
+            [piece] if piece.is_first && piece.text.len() <= MEASURED_BYTES => {
                 Ok(guarded(|| self.encoder.encode_fast(piece.text, false))?.get_ids().to_vec())
             }
-            _ => Ok(self.tokens_of(pieces, forbidden)?.ids),
+            _ => Ok(self.tokens(pieces, forbidden)?.ids),
         }
     }
 
     /// Encodes the pieces of a text, with the byte range of each id.
     pub(super) fn tokens(&self, pieces: &[Piece<'_>], forbidden: &Forbidden) -> Result<Tokens, TokenizerError> {
-        let _turn = turn(pieces.iter().map(|piece| piece.text.len()).sum())?;
+        let bytes = pieces.iter().map(|piece| piece.text.len()).sum();
+        check(bytes, MAX_BYTES)?;
+        let _turn = Turn::of(bytes.min(PART_SIZES.part))?;
         self.tokens_of(pieces, forbidden)
     }
 
@@ -62,9 +65,9 @@ impl Classic {
             cancel::check()?;
             let tokens = match piece {
                 Piece { is_literal: true, .. } => {
-                    forbidden.avoid(piece.text, &|text: &str| self.long_inside(text, Self::without_added))?
+                    forbidden.avoid(piece.text, &|text: &str| self.long_inside(text, Self::span))?
                 }
-                Piece { is_first: true, .. } => self.long(piece.text, PART_SIZES)?,
+                Piece { is_first: true, .. } => self.long_start(piece.text, Self::with_added)?,
                 _ => self.long_inside(piece.text, Self::with_added)?,
             };
             all.append(tokens, piece.start);
@@ -72,36 +75,53 @@ impl Classic {
         Ok(all)
     }
 
-    /// Encodes the start of a text, in parts if it is long.
-    fn long(&self, text: &str, sizes: PartSizes) -> Result<Tokens, TokenizerError> {
-        let later = |text: &str| self.inside(text, Self::with_added);
-        match self.parts(text, sizes, |text| self.with_added(text), later)? {
-            Some(tokens) => Ok(tokens),
-            None => check(text.len(), MAX_WHOLE_BYTES).and_then(|()| self.with_added(text)),
-        }
+    /// Encodes a span as if it was a whole text, in parts if it is long.
+    fn long_start(&self, text: &str, encode: Encode) -> Result<Tokens, TokenizerError> {
+        self.long(text, self.sizes(text), |text| encode(self, text), |text| self.inside(text, encode))
     }
 
     /// As [`inside`](Self::inside), in parts if the span is long.
     fn long_inside(&self, text: &str, encode: Encode) -> Result<Tokens, TokenizerError> {
         let inside = |text: &str| self.inside(text, encode);
-        match self.parts(text, PART_SIZES, inside, inside)? {
-            Some(tokens) => Ok(tokens),
-            None => check(text.len(), MAX_WHOLE_BYTES).and_then(|()| inside(text)),
-        }
+        self.long(text, self.sizes(text), inside, inside)
     }
 
-    /// Returns None if the text is short, or must be encoded at once.
-    fn parts(
+    /// Encodes a text with `first` if it is short, else in parts, of which `later` encodes all but the first.
+    fn long(
         &self,
         text: &str,
         sizes: PartSizes,
-        first: impl FnOnce(&str) -> Result<Tokens, TokenizerError>,
+        first: impl Fn(&str) -> Result<Tokens, TokenizerError>,
         later: impl Fn(&str) -> Result<Tokens, TokenizerError>,
-    ) -> Result<Option<Tokens>, TokenizerError> {
-        if text.len() <= sizes.part || !self.encoder.get_pre_tokenizer().is_some_and(ends_words_at_spaces) {
-            return Ok(None);
+    ) -> Result<Tokens, TokenizerError> {
+        if text.len() <= sizes.part {
+            return first(text);
         }
-        Parts { text, sizes }.encode(first, later)
+        let parts = if self.ends_words { Parts { text, sizes }.encode(&first, later)? } else { None };
+        parts.ok_or(TokenizerError::TooLong { bytes: text.len(), limit: sizes.part })
+    }
+
+    /// Returns the sizes of parts that the normalizer makes at most as long as those of an unchanged text.
+    fn sizes(&self, text: &str) -> PartSizes {
+        let PartSizes { part, context } = PART_SIZES;
+        PartSizes { part: part / self.expansion(text), context }
+    }
+
+    /// Returns how many times as long the normalizer makes a part of the text. Some characters become 11 times
+    /// as long in Unicode's normal forms.
+    fn expansion(&self, text: &str) -> usize {
+        let Some(normalizer) = self.encoder.get_normalizer() else { return 1 };
+        let mut most = 1;
+        let mut rest = text;
+        while !rest.is_empty() {
+            let (part, after) = rest.split_at(rest.ceil_char_boundary(MEASURED_BYTES.min(rest.len())));
+            let mut normalized = NormalizedString::from(part);
+            if normalizer.normalize(&mut normalized).is_ok() {
+                most = most.max(normalized.len().div_ceil(part.len()));
+            }
+            rest = after;
+        }
+        most
     }
 
     /// Encodes a span that is not the start of the whole text. A line break is added before the
@@ -121,7 +141,12 @@ impl Classic {
 
     /// Encodes a whole text without recognizing added tokens.
     pub(super) fn without_added(&self, text: &str) -> Result<Tokens, TokenizerError> {
-        check(text.len(), MAX_WHOLE_BYTES)?;
+        let _turn = Turn::of(text.len().min(PART_SIZES.part))?;
+        self.long_start(text, Self::span)
+    }
+
+    /// Encodes a span without recognizing added tokens.
+    fn span(&self, text: &str) -> Result<Tokens, TokenizerError> {
         Ok(tokens(text, &guarded(|| self.encode_without_added(text))?))
     }
 
@@ -181,12 +206,6 @@ fn without_cache(encoder: &mut tokenizers::Tokenizer) {
 
 fn check(bytes: usize, limit: usize) -> Result<(), TokenizerError> {
     if bytes > limit { Err(TokenizerError::TooLong { bytes, limit }) } else { Ok(()) }
-}
-
-/// Waits for the turn of a text of this size.
-fn turn(bytes: usize) -> Result<Turn, TokenizerError> {
-    check(bytes, MAX_BYTES)?;
-    Turn::of(bytes)
 }
 
 /// Turns a panic of the library into an error. Its regex engine panics on long searches, such as in
@@ -287,8 +306,8 @@ mod tests {
             for _ in 0..300 {
                 let text = text(&mut state);
                 let later = |text: &str| encoder.inside(text, Classic::with_added);
-                let parts = encoder.parts(&text, SMALL, |text| encoder.with_added(text), later).expect("tokens");
-                let Some(parts) = parts else { continue };
+                let parts = encoder.long(&text, SMALL, |text| encoder.with_added(text), later);
+                let Ok(parts) = parts else { continue };
                 let whole = encoder.with_added(&text).expect("tokens");
                 assert_eq!((parts.ids, parts.offsets), (whole.ids, whole.offsets), "encoder {i}: {text:?}");
                 cut += 1;
@@ -297,14 +316,28 @@ mod tests {
             assert!(cut > 30 || i == 0, "encoder {i}: only {cut} texts were cut");
         }
     }
+    fn encode(encoder: &Classic, text: &str) -> Result<Tokens, TokenizerError> {
+        encoder.long_start(text, Classic::with_added)
+    }
+
     #[test]
     fn a_long_text_that_cannot_be_cut_is_refused() {
         let unigram = &encoders()[1];
-        let text = "a".repeat(MAX_WHOLE_BYTES);
-        unigram.long(&text, PART_SIZES).expect("tokens");
-        let refused = unigram.long(&(text + "b"), PART_SIZES);
-        assert!(matches!(refused, Err(TokenizerError::TooLong { limit: MAX_WHOLE_BYTES, .. })));
-        let words = "ab ".repeat(MAX_WHOLE_BYTES);
-        unigram.long(&words, PART_SIZES).expect("tokens");
+        let text = "a".repeat(PART_SIZES.part);
+        encode(unigram, &text).expect("tokens");
+        let refused = encode(unigram, &(text + "b"));
+        assert!(matches!(refused, Err(TokenizerError::TooLong { limit, .. }) if limit == PART_SIZES.part));
+        encode(unigram, &"ab ".repeat(PART_SIZES.part)).expect("tokens");
+    }
+
+    #[test]
+    fn a_text_that_becomes_longer_is_encoded_in_smaller_parts() {
+        let nfkc = &encoders()[0];
+        assert_eq!((nfkc.expansion("ab \u{fb01}"), nfkc.expansion(&"\u{fdfa}".repeat(10))), (1, 11));
+        let longest = |letters: usize| "\u{fdfa}".repeat(letters);
+        encode(nfkc, &longest(PART_SIZES.part / 11 / 3)).expect("tokens");
+        assert!(matches!(encode(nfkc, &longest(PART_SIZES.part / 3)), Err(TokenizerError::TooLong { .. })));
+        // The text around it has the same limit.
+        assert!(encode(nfkc, &("a".repeat(PART_SIZES.part / 2) + &longest(1000))).is_err());
     }
 }

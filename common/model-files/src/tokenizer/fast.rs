@@ -16,7 +16,7 @@ use super::added::{Part, Splitters};
 use super::bytes::alphabet;
 use super::cache::{Cache, Manner};
 use super::cancel;
-use super::classic::{Classic, MAX_WHOLE_BYTES};
+use super::classic::Classic;
 use super::error::{TokenizerError, encode_error};
 use super::literal::{Forbidden, Piece, Tokens};
 use super::long::{self, LONG_BYTES};
@@ -30,8 +30,8 @@ const PROBE: &str = "The QUICK brown fox's 1234567 jumps,  over   THE lazy dog!\
 
 /// The maximum size of a text.
 const MAX_BYTES: usize = 10 << 20;
-/// The maximum size of a text whose doubtful characters get the classic encoder.
-const MAX_DOUBTFUL_BYTES: usize = MAX_WHOLE_BYTES;
+/// The maximum size of a text whose doubtful characters get the classic encoder, which is slow.
+const MAX_DOUBTFUL_BYTES: usize = 192 << 10;
 
 pub(super) struct Fast {
     encoder: Counted,

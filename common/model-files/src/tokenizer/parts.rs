@@ -1,4 +1,4 @@
-//! Long texts in the classic encoder, part by part. The library needs 150 times the size of the text
+//! Long texts in the classic encoder, part by part. The library needs up to 430 times the size of the text
 //! that it encodes at one time.
 //!
 //! A text is cut at spaces that end a word. The text around a cut is also encoded alone: if its tokens are those of
@@ -36,6 +36,9 @@ impl Parts<'_> {
         F: FnOnce(&str) -> Result<Tokens, TokenizerError>,
         L: Fn(&str) -> Result<Tokens, TokenizerError>,
     {
+        if self.sizes.part < 2 * self.sizes.context {
+            return Ok(None);
+        }
         let Some(mut end) = self.end(0) else { return Ok(None) };
         let mut all = first(&self.text[..end])?;
         while end < self.text.len() {

@@ -1,5 +1,5 @@
-//! Turns for long texts in the classic encoder, which needs 150 times the size of a text in memory.
-//! However many cores and callers there are, the texts that are encoded at one time are bounded.
+//! Turns for long texts in the classic encoder, which needs up to 430 times the size of a part in memory.
+//! However many cores and callers there are, the parts that are encoded at one time are bounded.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,9 +8,9 @@ use super::cancel;
 use super::error::TokenizerError;
 
 /// The size from which a text waits for its turn.
-const LONG_BYTES: usize = 64 << 10;
-/// The bytes of long texts that are encoded at one time. They take about 300 MiB.
-const MAX_BYTES: usize = 2 << 20;
+const LONG_BYTES: usize = 8 << 10;
+/// The bytes of parts that are encoded at one time. They take up to 220 MiB.
+const MAX_BYTES: usize = 512 << 10;
 /// The time between two checks of cancellation.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
