@@ -174,7 +174,8 @@ impl Tokenizer {
     ///
     /// Fails as `encode_with`.
     pub fn encode_classic(&self, text: &str, options: &EncodeOptions<'_>) -> Result<Encoding, TokenizerError> {
-        let encoding = self.inner.by_classic(&pieces(text, options.literal)?)?;
+        let tokens = self.inner.classic.reference(&pieces(text, options.literal)?, &self.inner.forbidden)?;
+        let encoding = Encoding { ids: tokens.ids, offsets: Some(tokens.offsets) };
         Ok(self.inner.affixes.applied_to(encoding, options.affixes))
     }
 

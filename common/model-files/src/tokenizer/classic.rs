@@ -24,6 +24,8 @@ const MEASURED_BYTES: usize = 1 << 10;
 
 /// A way to encode a text that is not cut.
 type Encode = fn(&Classic, &str) -> Result<Tokens, TokenizerError>;
+/// Returns the sizes of the parts of a text.
+type Sizes<'a> = &'a dyn Fn(&str) -> PartSizes;
 
 pub(super) struct Classic {
     pub(super) encoder: tokenizers::Tokenizer,
@@ -55,20 +57,30 @@ impl Classic {
     pub(super) fn tokens(&self, pieces: &[Piece<'_>], forbidden: &Forbidden) -> Result<Tokens, TokenizerError> {
         let bytes = pieces.iter().map(|piece| piece.text.len()).sum();
         check(bytes, MAX_BYTES)?;
-        let _turn = Turn::of(bytes.min(PART_SIZES.part))?;
-        self.tokens_of(pieces, forbidden)
+        let _turn = Turn::of(bytes.min(PART_SIZES.whole()))?;
+        self.tokens_of(pieces, forbidden, &|text| self.sizes(text))
     }
 
-    fn tokens_of(&self, pieces: &[Piece<'_>], forbidden: &Forbidden) -> Result<Tokens, TokenizerError> {
+    /// As [`tokens`](Self::tokens), but each piece at once, whatever memory it takes.
+    pub(super) fn reference(&self, pieces: &[Piece<'_>], forbidden: &Forbidden) -> Result<Tokens, TokenizerError> {
+        self.tokens_of(pieces, forbidden, &|text| PartSizes { part: text.len(), ..PART_SIZES })
+    }
+
+    fn tokens_of(
+        &self,
+        pieces: &[Piece<'_>],
+        forbidden: &Forbidden,
+        sizes: Sizes<'_>,
+    ) -> Result<Tokens, TokenizerError> {
         let mut all = Tokens::default();
         for piece in pieces {
             cancel::check()?;
             let tokens = match piece {
                 Piece { is_literal: true, .. } => {
-                    forbidden.avoid(piece.text, &|text: &str| self.long_inside(text, Self::span))?
+                    forbidden.avoid(piece.text, &|text: &str| self.long_inside(text, Self::span, sizes))?
                 }
-                Piece { is_first: true, .. } => self.long_start(piece.text, Self::with_added)?,
-                _ => self.long_inside(piece.text, Self::with_added)?,
+                Piece { is_first: true, .. } => self.long_start(piece.text, Self::with_added, sizes)?,
+                _ => self.long_inside(piece.text, Self::with_added, sizes)?,
             };
             all.append(tokens, piece.start);
         }
@@ -76,17 +88,17 @@ impl Classic {
     }
 
     /// Encodes a span as if it was a whole text, in parts if it is long.
-    fn long_start(&self, text: &str, encode: Encode) -> Result<Tokens, TokenizerError> {
-        self.long(text, self.sizes(text), |text| encode(self, text), |text| self.inside(text, encode))
+    fn long_start(&self, text: &str, encode: Encode, sizes: Sizes<'_>) -> Result<Tokens, TokenizerError> {
+        self.long(text, sizes(text), |text| encode(self, text), |text| self.inside(text, encode))
     }
 
     /// As [`inside`](Self::inside), in parts if the span is long.
-    fn long_inside(&self, text: &str, encode: Encode) -> Result<Tokens, TokenizerError> {
+    fn long_inside(&self, text: &str, encode: Encode, sizes: Sizes<'_>) -> Result<Tokens, TokenizerError> {
         let inside = |text: &str| self.inside(text, encode);
-        self.long(text, self.sizes(text), inside, inside)
+        self.long(text, sizes(text), inside, inside)
     }
 
-    /// Encodes a text with `first` if it is short, else in parts, of which `later` encodes all but the first.
+    /// Encodes a text in parts if it is long and can be cut. `later` encodes all but the first part.
     fn long(
         &self,
         text: &str,
@@ -98,7 +110,10 @@ impl Classic {
             return first(text);
         }
         let parts = if self.ends_words { Parts { text, sizes }.encode(&first, later)? } else { None };
-        parts.ok_or(TokenizerError::TooLong { bytes: text.len(), limit: sizes.part })
+        match parts {
+            Some(tokens) => Ok(tokens),
+            None => check(text.len(), sizes.whole()).and_then(|()| first(text)),
+        }
     }
 
     /// Returns the sizes of parts that the normalizer makes at most as long as those of an unchanged text.
@@ -141,8 +156,8 @@ impl Classic {
 
     /// Encodes a whole text without recognizing added tokens.
     pub(super) fn without_added(&self, text: &str) -> Result<Tokens, TokenizerError> {
-        let _turn = Turn::of(text.len().min(PART_SIZES.part))?;
-        self.long_start(text, Self::span)
+        let _turn = Turn::of(text.len().min(PART_SIZES.whole()))?;
+        self.long_start(text, Self::span, &|text| self.sizes(text))
     }
 
     /// Encodes a span without recognizing added tokens.
@@ -308,25 +323,26 @@ mod tests {
                 let later = |text: &str| encoder.inside(text, Classic::with_added);
                 let parts = encoder.long(&text, SMALL, |text| encoder.with_added(text), later);
                 let Ok(parts) = parts else { continue };
+                let is_cut = text.len() > SMALL.whole();
                 let whole = encoder.with_added(&text).expect("tokens");
                 assert_eq!((parts.ids, parts.offsets), (whole.ids, whole.offsets), "encoder {i}: {text:?}");
-                cut += 1;
+                cut += usize::from(is_cut);
             }
             // The first encoder strips the space before a part, so that the word after it has other offsets.
             assert!(cut > 30 || i == 0, "encoder {i}: only {cut} texts were cut");
         }
     }
     fn encode(encoder: &Classic, text: &str) -> Result<Tokens, TokenizerError> {
-        encoder.long_start(text, Classic::with_added)
+        encoder.long_start(text, Classic::with_added, &|text| encoder.sizes(text))
     }
 
     #[test]
     fn a_long_text_that_cannot_be_cut_is_refused() {
         let unigram = &encoders()[1];
-        let text = "a".repeat(PART_SIZES.part);
+        let text = "a".repeat(PART_SIZES.whole());
         encode(unigram, &text).expect("tokens");
         let refused = encode(unigram, &(text + "b"));
-        assert!(matches!(refused, Err(TokenizerError::TooLong { limit, .. }) if limit == PART_SIZES.part));
+        assert!(matches!(refused, Err(TokenizerError::TooLong { limit, .. }) if limit == PART_SIZES.whole()));
         encode(unigram, &"ab ".repeat(PART_SIZES.part)).expect("tokens");
     }
 
@@ -338,6 +354,6 @@ mod tests {
         encode(nfkc, &longest(PART_SIZES.part / 11 / 3)).expect("tokens");
         assert!(matches!(encode(nfkc, &longest(PART_SIZES.part / 3)), Err(TokenizerError::TooLong { .. })));
         // The text around it has the same limit.
-        assert!(encode(nfkc, &("a".repeat(PART_SIZES.part / 2) + &longest(1000))).is_err());
+        assert!(encode(nfkc, &("a".repeat(PART_SIZES.part) + &longest(1000))).is_err());
     }
 }

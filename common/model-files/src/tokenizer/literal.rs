@@ -28,6 +28,10 @@ pub(super) struct Tokens {
 impl Tokens {
     /// Appends the tokens of a span that begins at `start`.
     pub(super) fn append(&mut self, other: Self, start: usize) {
+        if start == 0 && self.ids.capacity() == 0 {
+            *self = other;
+            return;
+        }
         self.ids.extend(other.ids);
         self.offsets.extend(other.offsets.into_iter().map(|range| range.start + start..range.end + start));
     }

@@ -19,8 +19,15 @@ pub(super) struct PartSizes {
     pub(super) context: usize,
 }
 
+impl PartSizes {
+    /// Returns the most bytes of a text that cannot be cut.
+    pub(super) fn whole(self) -> usize {
+        2 * self.part
+    }
+}
+
 /// Those of all texts.
-pub(super) const PART_SIZES: PartSizes = PartSizes { part: 64 << 10, context: 2 << 10 };
+pub(super) const PART_SIZES: PartSizes = PartSizes { part: 32 << 10, context: 2 << 10 };
 
 /// A text that is encoded in parts.
 pub(super) struct Parts<'a> {
@@ -40,7 +47,10 @@ impl Parts<'_> {
             return Ok(None);
         }
         let Some(mut end) = self.end(0) else { return Ok(None) };
-        let mut all = first(&self.text[..end])?;
+        // Memory that is not written costs nothing. Growth in steps would hold two copies.
+        let most = self.text.len() + 1;
+        let mut all = Tokens { ids: Vec::with_capacity(most), offsets: Vec::with_capacity(most) };
+        all.append(first(&self.text[..end])?, 0);
         while end < self.text.len() {
             cancel::check()?;
             let start = end;
