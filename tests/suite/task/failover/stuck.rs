@@ -2,6 +2,7 @@
 //! other task is sent there.
 
 mod figures;
+mod progress;
 pub(super) mod proxy;
 
 use std::collections::HashMap;
@@ -179,6 +180,9 @@ fn lies() -> Vec<(Result<Vec<Generated>, Status>, &'static str)> {
         (Err(Status::deadline_exceeded("late")), "DEADLINE_EXCEEDED before the deadline"),
         (after(vec![delta("x".repeat(65 << 20), 0)]), "cannot be read"),
         (after(vec![progress(60)]), "last step"),
+        (after(vec![Generated::Progress(generate::Progress::default())]), "without the age of the engine's last step"),
+        (after(vec![progress(0); 2000]), "`progress` events within"),
+        (Ok(vec![progress(0); 2000]), "`progress` events within"),
         (after(vec![part("bad", &[8; 8])]), "sent 9 tokens, requested at most 8"),
         (after(vec![delta("x".repeat(20_000), 0)]), "bytes of text for 2 tokens"),
         (after(vec![Generated::Delta(generate::Delta::default()); 65]), "65 deltas without output in a row"),
