@@ -12,7 +12,9 @@ use tonic::{Request, Streaming};
 
 use super::convert;
 use super::event_order::EventOrder;
-use super::failure::{deadline_exceeded, failure, faulty, is_late, stuck, truncated, unavailable};
+use super::failure::{
+    deadline_exceeded, failure, failure_after_acceptance, faulty, is_late, stuck, truncated, unavailable,
+};
 use super::output_check::OutputCheck;
 use super::patience::in_time;
 use super::pool::{Availability, Config, Pool};
@@ -87,6 +89,7 @@ impl GenerationClient {
                 Some(Err(status)) => failure(status, deadline),
                 None => silent(),
             };
+            let failed = if left.has_accepted { failure_after_acceptance(failed) } else { failed };
             report(&lease, &failed);
             let GenerationError { class, error } = failed;
             if class == FailureClass::Permanent {
@@ -135,6 +138,7 @@ impl Generator for GenerationClient {
     ) -> Result<GenerationCall, Error> {
         let (id, mut left) = (failed.lease.replica().id(), failed.left.clone());
         left.add(id, class);
+        left.has_accepted = failed.is_accepted();
         let mut tried = left.excluded.clone();
         if class == FailureClass::RetryElsewhere {
             tried.insert(id);
@@ -169,6 +173,8 @@ struct LeftReplicas {
     excluded: HashSet<u64>,
     /// They get a further call only if no other replica accepts it.
     avoided: HashSet<u64>,
+    /// True if one of them accepted the task.
+    has_accepted: bool,
 }
 
 impl LeftReplicas {
@@ -222,6 +228,11 @@ impl GenerationCall {
             is_read_slowly: false,
             last_known: Instant::now(),
         }
+    }
+
+    /// Returns true if this replica, or one that the task has left, accepted the task.
+    fn is_accepted(&self) -> bool {
+        self.left.has_accepted || self.order != EventOrder::Empty
     }
 
     /// Returns the next message. The replica ends the call before the deadline. If it does not,
@@ -295,6 +306,7 @@ impl GenerationStream for GenerationCall {
         match self.event().await {
             Ok(event) => Ok(convert::event(event)),
             Err(failed) => {
+                let failed = if self.is_accepted() { failure_after_acceptance(failed) } else { failed };
                 report(&self.lease, &failed);
                 Err(failed)
             }

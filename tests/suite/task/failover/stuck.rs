@@ -384,6 +384,25 @@ async fn a_task_that_waits_for_a_replica_sends_empty_progress() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_accepted_task_that_another_replica_rejects_is_not_the_callers_fault() {
+    let mut details = ErrorDetails::with_error_info("INVALID_REQUEST", "tandem", HashMap::new());
+    details.add_bad_request_violation("resume.generated_tokens", "must be fewer");
+    let rejects = Fake::new(Err(Status::with_error_details(Code::InvalidArgument, "must be fewer", details)));
+    let dies = Fake::of(vec![accepted(), part("good", &[7])]);
+    let addresses = [dies.serve().await, rejects.serve().await];
+    let (_service, client) = front_of(default_catalog(), &addresses.each_ref().map(String::as_str)).await;
+    for number in 0..500 {
+        let status = ask(client.clone(), salted(number), watch::Sender::new(0)).await.expect_err("no answer");
+        if dies.calls() > 0 {
+            assert!(status.message().contains("GENERATION_UNAVAILABLE"), "{status}");
+            return;
+        }
+        assert_eq!(status.code(), Code::InvalidArgument, "no replica has accepted it");
+    }
+    panic!("the replica gets no task");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_slow_upload_is_not_the_replicas_fault() {
     let details = ErrorDetails::with_error_info("REQUEST_TOO_SLOW", "tandem", HashMap::new());
     let slow = Status::with_error_details(Code::DeadlineExceeded, "the message did not arrive", details);
