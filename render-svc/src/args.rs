@@ -122,6 +122,10 @@ pub struct Serve {
 
 /// The default of `--generate-patience-seconds`.
 const DEFAULT_PATIENCE_SECONDS: u64 = 5;
+/// The default of `--generate-stall-seconds`. An honest replica may report no advance for minutes: on a
+/// CPU, the tower of one image takes up to 40 s, and images of several tasks are computed in turns. A
+/// preempted output has no place in the queue, and waits until outputs before it end.
+const DEFAULT_STALL_SECONDS: u64 = 600;
 
 /// The generation service that tasks use.
 #[derive(Debug, Clone, clap::Args)]
@@ -142,6 +146,17 @@ pub struct GenerationArgs {
     /// Maximum wait of a task for a healthy replica, in seconds.
     #[arg(long, env = "TANDEM_GENERATE_PATIENCE_SECONDS", default_value_t = DEFAULT_PATIENCE_SECONDS, value_name = "SECONDS")]
     pub generate_patience_seconds: u64,
+
+    /// Maximum time of an output outside of the queue without an advance, in seconds. Then the replica is
+    /// stuck, although it sends events, and the answer resumes on another one.
+    #[arg(
+        long,
+        env = "TANDEM_GENERATE_STALL_SECONDS",
+        default_value_t = DEFAULT_STALL_SECONDS,
+        value_name = "SECONDS",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    pub generate_stall_seconds: u64,
 
     /// Be ready only while a healthy replica serves one of the models: `/readyz` and the health of the
     /// process then follow the replicas. The health of RenderService does not.
@@ -172,6 +187,7 @@ impl Default for GenerationArgs {
         Self {
             generate: Vec::new(),
             generate_patience_seconds: DEFAULT_PATIENCE_SECONDS,
+            generate_stall_seconds: DEFAULT_STALL_SECONDS,
             ready_with_replica: false,
             generate_ca: None,
             generate_cert: None,
@@ -188,6 +204,7 @@ impl GenerationArgs {
         let Self {
             generate,
             generate_patience_seconds,
+            generate_stall_seconds,
             ready_with_replica: _,
             generate_ca,
             generate_cert,
@@ -198,6 +215,7 @@ impl GenerationArgs {
         let config = generation::Config {
             targets: generate,
             patience: Duration::from_secs(generate_patience_seconds),
+            max_stall: Duration::from_secs(generate_stall_seconds),
             credentials: Credentials { ca: generate_ca, identity, token_file: generate_token_file },
         };
         (!config.targets.is_empty()).then_some(config)

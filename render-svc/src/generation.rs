@@ -20,6 +20,7 @@ mod metrics;
 mod output_check;
 mod patience;
 mod pool;
+mod progress_check;
 mod replica;
 mod replicas;
 mod routing;

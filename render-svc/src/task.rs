@@ -155,6 +155,12 @@ impl<G: Generator> TaskRun<G> {
                 resumed => return resumed,
             }
         }
+        // Only a replica can complete an output with all of its tokens: text may be held back, and the reason of
+        // its end is not known.
+        let max_tokens = self.request.options.stop.as_ref().and_then(|stop| stop.max_new_tokens);
+        if max_tokens.is_some_and(|max_tokens| self.output.tokens() >= max_tokens as usize) {
+            return Err(error());
+        }
         self.output.keep_last_token();
         self.resume(FailureClass::Interrupted, error()).await
     }

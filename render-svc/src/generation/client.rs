@@ -11,11 +11,14 @@ use tokio::time::Instant;
 use tonic::{Request, Streaming};
 
 use super::convert;
-use super::event_order::{EventOrder, step_age};
-use super::failure::{deadline_exceeded, failure, faulty, is_late, stuck, truncated, unavailable};
+use super::event_order::EventOrder;
+use super::failure::{
+    deadline_exceeded, failure, failure_after_acceptance, faulty, is_late, stuck, truncated, unavailable,
+};
 use super::output_check::OutputCheck;
 use super::patience::in_time;
 use super::pool::{Availability, Config, Pool};
+use super::progress_check::ProgressCheck;
 use super::replica::Lease;
 use super::replicas::HealthCounts;
 use super::routing::PrefixKey;
@@ -33,15 +36,13 @@ const MAX_SILENCE: Duration = Duration::from_millis(2500);
 const MAX_UNKNOWN: Duration = Duration::from_secs(30);
 /// Time between an event and the request for the next one from which the caller of the task reads slowly.
 const SLOW_READ: Duration = Duration::from_secs(10);
-/// Age of the engine's last step from which the replica is stuck, although its server answers. As
-/// for gen-svc's health: the slowest step of a usable configuration takes a few seconds.
-const MAX_STEP_AGE: Duration = Duration::from_secs(30);
 
 /// Client of the generation service and its replicas.
 #[derive(Debug)]
 pub struct GenerationClient {
     pool: Pool,
     token: Option<BearerToken>,
+    max_stall: Duration,
 }
 
 impl GenerationClient {
@@ -51,7 +52,7 @@ impl GenerationClient {
     /// The credentials cannot be used.
     pub fn connect(config: &Config) -> Result<Self, CredentialsError> {
         let token = config.credentials.token()?;
-        Ok(Self { pool: Pool::connect(config, token.clone())?, token })
+        Ok(Self { pool: Pool::connect(config, token.clone())?, token, max_stall: config.max_stall })
     }
 
     /// Returns the number of replicas in each state of health.
@@ -82,11 +83,13 @@ impl GenerationClient {
             let failed = match in_time(MAX_SILENCE, lease.client().generate(call)).await {
                 Some(Ok(response)) => {
                     let output = OutputCheck::new(request, generated.len(), lease.model());
-                    return Ok(GenerationCall::new(lease, response.into_inner(), output, deadline, left));
+                    let progress = ProgressCheck::new(self.max_stall);
+                    return Ok(GenerationCall::new(lease, response.into_inner(), output, progress, deadline, left));
                 }
                 Some(Err(status)) => failure(status, deadline),
                 None => silent(),
             };
+            let failed = if left.has_accepted { failure_after_acceptance(failed) } else { failed };
             report(&lease, &failed);
             let GenerationError { class, error } = failed;
             if class == FailureClass::Permanent {
@@ -135,6 +138,7 @@ impl Generator for GenerationClient {
     ) -> Result<GenerationCall, Error> {
         let (id, mut left) = (failed.lease.replica().id(), failed.left.clone());
         left.add(id, class);
+        left.has_accepted = failed.is_accepted();
         let mut tried = left.excluded.clone();
         if class == FailureClass::RetryElsewhere {
             tried.insert(id);
@@ -169,6 +173,8 @@ struct LeftReplicas {
     excluded: HashSet<u64>,
     /// They get a further call only if no other replica accepts it.
     avoided: HashSet<u64>,
+    /// True if one of them accepted the task.
+    has_accepted: bool,
 }
 
 impl LeftReplicas {
@@ -193,6 +199,7 @@ pub struct GenerationCall {
     deadline: Option<Instant>,
     order: EventOrder,
     output: OutputCheck,
+    progress: ProgressCheck,
     left: LeftReplicas,
     has_ended_early: bool,
     is_read_slowly: bool,
@@ -205,6 +212,7 @@ impl GenerationCall {
         lease: Lease,
         stream: Streaming<GenerateResponse>,
         output: OutputCheck,
+        progress: ProgressCheck,
         deadline: Option<Instant>,
         left: LeftReplicas,
     ) -> Self {
@@ -214,6 +222,7 @@ impl GenerationCall {
             deadline,
             order: EventOrder::default(),
             output,
+            progress,
             left,
             has_ended_early: false,
             is_read_slowly: false,
@@ -221,9 +230,15 @@ impl GenerationCall {
         }
     }
 
+    /// Returns true if this replica, or one that the task has left, accepted the task.
+    fn is_accepted(&self) -> bool {
+        self.left.has_accepted || self.order != EventOrder::Empty
+    }
+
     /// Returns the next message. The replica ends the call before the deadline. If it does not,
     /// this side ends it at the deadline, which is earlier than the caller's own.
     async fn message(&mut self) -> Result<GenerateResponse, GenerationError> {
+        let start = Instant::now();
         let message = in_time(MAX_SILENCE, self.stream.message());
         let message = match self.deadline {
             None => message.await,
@@ -232,6 +247,8 @@ impl GenerationCall {
                 Err(_) => return Err(deadline_exceeded()),
             },
         };
+        // It takes longer if the caller reads slowly, or if this process does not run.
+        self.progress.add_wait(start.elapsed().min(MAX_SILENCE));
         let message = message.ok_or_else(silent)?;
         message.map_err(|status| failure(status, self.deadline))?.ok_or_else(truncated)
     }
@@ -240,10 +257,8 @@ impl GenerationCall {
     async fn check(&mut self, event: &Event) -> Result<(), GenerationError> {
         let checked = self.order.add(event, is_late(self.deadline)).and_then(|()| self.output.add(event));
         checked.map_err(|problem| faulty(&problem))?;
+        self.progress.add(event)?;
         match event {
-            Event::Progress(progress) if step_age(progress) > MAX_STEP_AGE => {
-                return Err(stuck(&format!("its engine's last step ended {:?} ago", step_age(progress))));
-            }
             Event::Summary(_) => {
                 // So the call is not recorded as cancelled.
                 let end = tokio::time::timeout(CLOSE_TIMEOUT, self.stream.message()).await;
@@ -262,6 +277,8 @@ impl GenerationCall {
                     self.lease.record_early_end(&unavailable(&format!("the replica ended outputs with {reason}")));
                 }
             }
+            // A replica without work to show has not recovered.
+            _ if self.progress.is_stalled() => {}
             _ => self.lease.record_event(),
         }
         Ok(())
@@ -289,6 +306,7 @@ impl GenerationStream for GenerationCall {
         match self.event().await {
             Ok(event) => Ok(convert::event(event)),
             Err(failed) => {
+                let failed = if self.is_accepted() { failure_after_acceptance(failed) } else { failed };
                 report(&self.lease, &failed);
                 Err(failed)
             }

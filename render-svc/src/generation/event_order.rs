@@ -1,10 +1,8 @@
 //! Checks that the events of a replica have the order and values that the contract states for one
 //! output.
 
-use std::time::Duration;
-
+use tandem_common::pb::generate::v1::FinishReason;
 use tandem_common::pb::generate::v1::generate_response::Event;
-use tandem_common::pb::generate::v1::{FinishReason, Progress};
 
 /// The part of the stream that was received.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -49,12 +47,6 @@ impl EventOrder {
         };
         Ok(())
     }
-}
-
-/// Returns the time since the engine's last step, according to the replica.
-pub(super) fn step_age(progress: &Progress) -> Duration {
-    let age = progress.last_step_age.map(Duration::try_from);
-    age.and_then(Result::ok).unwrap_or_default()
 }
 
 fn name(event: &Event) -> &'static str {

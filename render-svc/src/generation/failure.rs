@@ -61,6 +61,20 @@ pub(super) fn failure(status: Status, deadline: Option<Instant>) -> GenerationEr
     GenerationError { class: failure_class(reason), error }
 }
 
+/// Returns the failure of a call for a task that a replica has accepted. So the request is valid, and a
+/// rejection is not the caller's fault: the replica, or an earlier one whose output it continues, is.
+pub(super) fn failure_after_acceptance(failed: GenerationError) -> GenerationError {
+    match failed {
+        GenerationError { class: FailureClass::Permanent, error: Error::Generation(failure) }
+            if !matches!(failure.code(), Code::DeadlineExceeded | Code::Internal) =>
+        {
+            let message = format!("a replica rejected a task that was accepted before: {}", failure.message());
+            GenerationError { class: FailureClass::RetryElsewhere, error: unavailable(&message) }
+        }
+        failed => failed,
+    }
+}
+
 /// Returns the failure of a task for a status. A field that only a generation request has is the
 /// task's conversation, from which it was made. Fields of images are kept: the task has the paths of
 /// their blocks.

@@ -29,6 +29,8 @@ pub struct Config {
     pub targets: Vec<Uri>,
     /// How long a call waits for a replica while none is healthy.
     pub patience: Duration,
+    /// Longest time in which a running output may have no advance.
+    pub max_stall: Duration,
     /// TLS and bearer token.
     pub credentials: Credentials,
 }
@@ -47,7 +49,7 @@ impl Pool {
     /// # Errors
     /// The credentials cannot be used.
     pub(super) fn connect(config: &Config, token: Option<BearerToken>) -> Result<Self, CredentialsError> {
-        let Config { targets, patience, credentials } = config;
+        let Config { targets, patience, max_stall: _, credentials } = config;
         for uri in targets {
             credentials.endpoint(uri, ANY_ADDRESS)?;
         }

@@ -153,7 +153,12 @@ async fn a_generate_id_that_no_replica_has_is_reported() {
     let mut fleet = Fleet::new();
     fleet.add("alpha").await;
     let targets = fleet.addresses.iter().map(|address| address.parse().expect("an address")).collect();
-    let config = Config { targets, patience: Duration::from_secs(1), credentials: Credentials::default() };
+    let config = Config {
+        targets,
+        patience: Duration::from_secs(1),
+        max_stall: Duration::from_secs(60),
+        credentials: Credentials::default(),
+    };
     let client = GenerationClient::connect(&config).expect("no credentials");
     let names = |id: &str| ModelNames {
         id: "mine".to_owned(),

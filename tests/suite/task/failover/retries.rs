@@ -198,6 +198,23 @@ async fn an_output_that_no_replica_repeats_continues_after_the_delivered_tokens(
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_output_with_all_of_its_tokens_that_no_replica_repeats_is_unavailable() {
+    let first = || (0..8).map(token).chain([fails(FailureClass::ReplicaDown)]).collect();
+    let differs = || vec![token(99)];
+    // Another replica differs too, or there is none.
+    for second in [differs(), Vec::new()] {
+        let (answer, resumed) = run(vec![first(), differs(), second]).await;
+        let status = answer.expect_err("incomplete");
+        assert!(status.message().contains("did not repeat the end"), "{status}");
+        let ids: Vec<u32> = (0..7).collect();
+        assert_eq!(
+            resumed,
+            [FailureClass::ReplicaDown, FailureClass::RetryElsewhere].map(|class| (ids.clone(), class))
+        );
+    }
+}
+
 /// Returns an attempt that ends because the model failed.
 fn fails_after<const N: usize>(events: [Result<GenerationEvent, GenerationError>; N]) -> Attempt {
     let failed = GenerationEvent::Finished(finished(FinishReason::Error));

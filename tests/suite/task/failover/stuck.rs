@@ -2,6 +2,7 @@
 //! other task is sent there.
 
 mod figures;
+mod progress;
 pub(super) mod proxy;
 
 use std::collections::HashMap;
@@ -179,6 +180,9 @@ fn lies() -> Vec<(Result<Vec<Generated>, Status>, &'static str)> {
         (Err(Status::deadline_exceeded("late")), "DEADLINE_EXCEEDED before the deadline"),
         (after(vec![delta("x".repeat(65 << 20), 0)]), "cannot be read"),
         (after(vec![progress(60)]), "last step"),
+        (after(vec![Generated::Progress(generate::Progress::default())]), "without the age of the engine's last step"),
+        (after(vec![progress(0); 2000]), "`progress` events within"),
+        (Ok(vec![progress(0); 2000]), "`progress` events within"),
         (after(vec![part("bad", &[8; 8])]), "sent 9 tokens, requested at most 8"),
         (after(vec![delta("x".repeat(20_000), 0)]), "bytes of text for 2 tokens"),
         (after(vec![Generated::Delta(generate::Delta::default()); 65]), "65 deltas without output in a row"),
@@ -377,6 +381,25 @@ async fn a_task_that_waits_for_a_replica_sends_empty_progress() {
             matches!(response.event, Some(Event::Progress(progress)) if progress == generate::Progress::default());
     }
     assert!(is_alive);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_accepted_task_that_another_replica_rejects_is_not_the_callers_fault() {
+    let mut details = ErrorDetails::with_error_info("INVALID_REQUEST", "tandem", HashMap::new());
+    details.add_bad_request_violation("resume.generated_tokens", "must be fewer");
+    let rejects = Fake::new(Err(Status::with_error_details(Code::InvalidArgument, "must be fewer", details)));
+    let dies = Fake::of(vec![accepted(), part("good", &[7])]);
+    let addresses = [dies.serve().await, rejects.serve().await];
+    let (_service, client) = front_of(default_catalog(), &addresses.each_ref().map(String::as_str)).await;
+    for number in 0..500 {
+        let status = ask(client.clone(), salted(number), watch::Sender::new(0)).await.expect_err("no answer");
+        if dies.calls() > 0 {
+            assert!(status.message().contains("GENERATION_UNAVAILABLE"), "{status}");
+            return;
+        }
+        assert_eq!(status.code(), Code::InvalidArgument, "no replica has accepted it");
+    }
+    panic!("the replica gets no task");
 }
 
 #[tokio::test(flavor = "multi_thread")]
