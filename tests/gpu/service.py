@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -26,9 +27,12 @@ ENDS_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.ex
 
 
 def libraries():
-    """Returns the folders of the kit's libtorch and of NVIDIA's libraries in the Python packages."""
-    packages = [pathlib.Path(folder) for folder in site.getsitepackages()]
-    nvidia = [folder for package in packages for folder in package.glob("nvidia/**/lib")]
+    """Returns the folders of the kit's libtorch and of NVIDIA's libraries in the Python packages. Those beside torch
+    come first: it may be in the user's folder, or in one of PYTHONPATH."""
+    torch = importlib.util.find_spec("torch")
+    beside = [pathlib.Path(torch.origin).parents[1]] if torch and torch.origin else []
+    packages = [*beside, *(pathlib.Path(folder) for folder in [*sys.path, *site.getsitepackages()] if folder)]
+    nvidia = [folder for package in dict.fromkeys(packages) for folder in package.glob("nvidia/**/lib")]
     return [folder for folder in [HERE / "lib", *nvidia] if folder.is_dir()]
 
 
