@@ -29,6 +29,7 @@ class Checks:
         self.scale = max(minutes / USUAL_MINUTES, 1)
         self.end = start + self.whole
         self.current, self.until = None, self.end
+        self.is_shortened = False
         self.postponed = []
         self.on_failure = self.on_stop = lambda: None
         signal.signal(signal.SIGALRM, self._interrupt)
@@ -54,8 +55,12 @@ class Checks:
             return
         start = time.monotonic()
         self.current, self.until = name, min(start + seconds, self.end)
+        self.is_shortened = self.end < start + seconds
         result = self._result(work)
-        self.keep(name, {**result, "seconds": round(time.monotonic() - start, 1)})
+        if not result["ok"] and self._is_cut():
+            self.postponed.append(name)
+        else:
+            self.keep(name, {**result, "seconds": round(time.monotonic() - start, 1)})
         self.current, self.until = None, self.end
 
     def keep(self, name, result):
@@ -86,11 +91,17 @@ class Checks:
         self.on_failure()
         return failure
 
+    def _is_cut(self):
+        """Returns true if the end of the run came before that of the current check's budget."""
+        return self.is_shortened and time.monotonic() > self.end - 1
+
     def _interrupt(self, *_):
         raise OutOfTime("the budget of the check is spent")
 
     def _stop(self):
-        if self.current:
+        if self.current and self._is_cut():
+            self.postponed.append(self.current)
+        elif self.current:
             self.keep(self.current, {"ok": False, "error": "it did not end by itself", "seconds": round(self.whole)})
         print("stopped at the end of its minutes")
         self.on_stop()

@@ -22,6 +22,14 @@ def _excess(row, other):
     return max(abs(value - other[id]) if id in other else max(value - least, 0.0) for id, value in row.items())
 
 
+def shared(one, other):
+    """Returns the pairs of tokens of two outputs, up to the first pair that differs."""
+    for a, b in zip(one, other):
+        yield a, b
+        if a.id != b.id:
+            return
+
+
 def places(ids, prompt, exact, own):
     """Returns the pairs of a position and an id that are compared, for the prompt and for the output: each token
     of the prompt, and the exact computation's likeliest tokens in the output."""

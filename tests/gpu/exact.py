@@ -6,6 +6,11 @@ import compare
 import reference
 from service import likeliest, request
 
+# Sampled requests, and those whose draw may choose another token than on a CPU, because the random number falls
+# between a boundary of one computation and that of the other.
+DRAWS, OTHER_DRAWS = 32, 3
+SAMPLED_TOKENS = 24
+
 # The largest difference of log probabilities between two correct computations in f32. Tokens may differ where
 # the gap between the reference's two likeliest is smaller.
 TOLERANCE = 3e-4
@@ -157,6 +162,53 @@ def divided(proof, name, messages):
     return proof.service(name, "--dtype", "f32", "--device", proof.two_devices()).answers(messages, 0.01), True, {}
 
 
+def drawn_request(proof, name, i):
+    """Returns a sampled request. The last one has a grammar."""
+    sampling = {
+        "seed": i,
+        "temperature": [0.3, 0.6, 1.0][i % 3],
+        "top_k": [0, 40, 5, 2000][i % 4],
+        "top_p": [1.0, 0.9, 0.5][i // 2 % 3],
+        "min_p": [0.0, 0.02][i // 3 % 2],
+        "repetition_penalty": [1.0, 1.2][i // 4 % 2],
+        "presence_penalty": [0.0, 0.5][i // 5 % 2],
+        "frequency_penalty": [0.0, 0.3][i // 7 % 2],
+        "logit_bias": {i: 4.0, i + 40: -4.0} if i % 2 else {},
+    }
+    grammar = {"regex": f"[a-f]{{{SAMPLED_TOKENS}}}"} if i == DRAWS - 1 else None
+    ids = proof.prompts(name, [7, 33, 64, 16], 17, DRAWS)[i]
+    return request(ids, SAMPLED_TOKENS, logprobs=TOP, sampling=sampling, grammar=grammar)
+
+
+def drawn_distance(own, theirs):
+    """Returns the largest difference of a position's log probabilities: of the likeliest tokens, and of the chosen
+    one if both chose it."""
+    rows = [{top.id: top.logprob for top in token.top_logprobs} for token in (own, theirs)]
+    chosen = abs(own.logprob - theirs.logprob) if own.id == theirs.id else 0.0
+    return max(compare.distance(*rows), chosen)
+
+
+def sampled(proof, name):
+    """Compares sampled outputs with those of gen-svc's kernels on the CPU, whose rows the host samples."""
+    messages = [drawn_request(proof, name, i) for i in range(DRAWS)]
+    own = proof.service(name, "--dtype", "f32").answers(messages)
+    theirs = proof.service(name, "--dtype", "f32", "--device", "cpu", "--runtime", "auto").answers(messages)
+    pairs = [list(compare.shared(a.tokens, b.tokens)) for a, b in zip(own, theirs)]
+    others = sum(a.id != b.id for output in pairs for a, b in output[-1:])
+    largest = max(drawn_distance(a, b) for output in pairs for a, b in output)
+    is_whole = all(len(answer.tokens) == SAMPLED_TOKENS for answer in [*own, *theirs])
+    # The id of a byte is the byte.
+    obeys = set(own[-1].ids) <= set(b"abcdef")
+    return {
+        "ok": is_whole and obeys and others <= OTHER_DRAWS and largest < TOLERANCE,
+        "outputs": len(own),
+        "positions": sum(map(len, pairs)),
+        "other draws": others,
+        "largest difference": f"{largest:.1e}",
+        "output of the grammar": bytes(own[-1].ids).decode() if obeys else own[-1].ids,
+    }
+
+
 def phase(proof):
     """Tokens and log probabilities in f32."""
     for name in MODELS:
@@ -166,3 +218,5 @@ def phase(proof):
         runs = [alone, together, prefixed, chunked, preempted, *([divided] if proof.two_devices() else [])]
         for run in runs:
             proof.check(f"2 {name} {run.__name__}", 120, outputs, name, run)
+        if name == "qwen3-1.7b":
+            proof.check(f"2 {name} sampled", 150, sampled, name)

@@ -8,6 +8,8 @@ from service import request
 # How many times as large as the error of buckets the error of flash attention in bf16 may be.
 FACTOR = 1.5
 NEW_TOKENS = 16
+# The default of --gpu-memory.
+GPU_MEMORY = 0.9
 
 
 def one_token(proof):
@@ -21,6 +23,27 @@ def one_token(proof):
         "tokens": answer.ids,
         "gpu": gpu and str(gpu).replace("\n", "; "),
         "bytes used and free by /metrics": used,
+    }
+
+
+def memory(proof):
+    """Fills the default service with as many long prompts as it runs at once. The GPU's used memory, that of other
+    processes included, must stay within the share that the service may use."""
+    if proof.device == "cpu":
+        return {"skipped": "a CPU has no memory of a GPU"}
+    service = proof.service("qwen3-1.7b")
+    prompts = proof.prompts("qwen3-1.7b", [1000], 19, 128)
+    # The log probabilities of prompts need many steps, so that few requests have them.
+    of_prompts = [20] * 4 + [None] * 124
+    pairs = zip(prompts, of_prompts, strict=True)
+    answers = service.answers([request(ids, NEW_TOKENS, logprobs=20, prompt_logprobs=top) for ids, top in pairs])
+    used, total = service.metric("tandem_engine_gpu_memory", 'state="used"'), service.gpu().memory_bytes
+    return {
+        "ok": all(len(answer.ids) == NEW_TOKENS for answer in answers) and used <= GPU_MEMORY * total,
+        "outputs": len(answers),
+        "used bytes": used,
+        "share of the card": round(used / total, 3),
+        "preemptions": service.metric("tandem_engine_preemptions"),
     }
 
 
@@ -85,6 +108,7 @@ def phase(proof):
     """Loads, one token, both implementations of attention."""
     proof.check_model("1 model qwen3-1.7b", 90, "qwen3-1.7b")
     proof.check("1 one token", 90, one_token)
+    proof.check("1 memory", 90, memory)
     proof.check("1 attention", 90, chosen)
     for name in ("heads-128", "heads-256"):
         proof.check(f"1 {name}", 120, implementations, name)

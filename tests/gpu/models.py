@@ -66,6 +66,22 @@ SHAPES = {
     "heads-128-bound": {**HEADS, "head_dim": 128, "query_pre_attn_scalar": 128, "attn_logit_softcapping": BOUND},
     "heads-256": {**HEADS, "head_dim": 256, "query_pre_attn_scalar": 256, "attn_logit_softcapping": None},
     "heads-256-bound": {**HEADS, "head_dim": 256, "query_pre_attn_scalar": 256, "attn_logit_softcapping": BOUND},
+    # A mixture that a CPU computes in little time, also without fast products of f16.
+    "experts": {
+        "model_type": "qwen3_moe",
+        "hidden_size": 1024,
+        "intermediate_size": 2048,
+        "moe_intermediate_size": 512,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 128,
+        "num_experts": 16,
+        "num_experts_per_tok": 4,
+        "norm_topk_prob": True,
+        "vocab_size": 32768,
+        "tie_word_embeddings": False,
+    },
     "mixture": {
         "model_type": "qwen3_moe",
         "hidden_size": 2048,

@@ -81,9 +81,10 @@ class Proof:
         return service.enqueued_steps(self.program, folder, options, sequences, positions, steps, left)
 
     def on_device(self, *options):
-        """Returns options of gen-svc, with the device unless they name one."""
+        """Returns options of gen-svc, with the device unless they name one. A proof on a CPU needs libtorch there,
+        unless they name a runtime."""
         device = [] if "--device" in options else ["--device", self.device]
-        runtime = ["--runtime", "torch"] if self.device == "cpu" else []
+        runtime = ["--runtime", "torch"] if self.device == "cpu" and "--runtime" not in options else []
         return [*device, *runtime, *options, *self.options]
 
     def two_devices(self):

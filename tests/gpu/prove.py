@@ -75,7 +75,7 @@ def report(checks):
         print(aims.speeds(checks.results))
         print(aims.aims(checks.results))
     if checks.postponed:
-        print(f"out of time, the same command continues: {', '.join(checks.postponed)}")
+        print(f"out of time, the same command continues, maybe with more --minutes: {', '.join(checks.postponed)}")
     failed = [name for name, result in checks.results.items() if not result["ok"]]
     print(f"{len(checks.results)} checks, {len(failed)} failed{': ' if failed else ''}{', '.join(failed)}")
     return 1 if failed else 0

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -20,15 +21,19 @@ from contract import message, method
 HERE = pathlib.Path(__file__).resolve().parent
 MESSAGE_SIZES = [("grpc.max_receive_message_length", 1 << 30), ("grpc.max_send_message_length", 1 << 30)]
 END_SECONDS = 5
+GREEDY = {"temperature": 0.0, "repetition_penalty": 1.0}
 # Becomes another program, which the kernel ends with this one: no service keeps the GPU's memory. Option 1 of prctl
 # is PR_SET_PDEATHSIG. A function of Python cannot do this between fork and exec, because gRPC's threads break there.
 ENDS_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.execv(sys.argv[1], sys.argv[1:])"
 
 
 def libraries():
-    """Returns the folders of the kit's libtorch and of NVIDIA's libraries in the Python packages."""
-    packages = [pathlib.Path(folder) for folder in site.getsitepackages()]
-    nvidia = [folder for package in packages for folder in package.glob("nvidia/**/lib")]
+    """Returns the folders of the kit's libtorch and of NVIDIA's libraries in the Python packages. Those beside torch
+    come first: it may be in the user's folder, or in one of PYTHONPATH."""
+    torch = importlib.util.find_spec("torch")
+    beside = [pathlib.Path(torch.origin).parents[1]] if torch and torch.origin else []
+    packages = [*beside, *(pathlib.Path(folder) for folder in [*sys.path, *site.getsitepackages()] if folder)]
+    nvidia = [folder for package in dict.fromkeys(packages) for folder in package.glob("nvidia/**/lib")]
     return [folder for folder in [HERE / "lib", *nvidia] if folder.is_dir()]
 
 
@@ -107,11 +112,11 @@ class Service:
             model = loaded_model(channel)
         return model.gpu if model.HasField("gpu") else None
 
-    def metric(self, name):
-        """Returns the sum of a metric's values, or None if the service has no such metric."""
+    def metric(self, name, attribute=""):
+        """Returns the sum of a metric's values, of those with an attribute if it is given. None if there are none."""
         with urllib.request.urlopen(f"http://{self.metrics}/metrics", timeout=10) as page:
             lines = page.read().decode().splitlines()
-        values = [float(text.rsplit(" ", 1)[1]) for text in lines if text.startswith(name)]
+        values = [float(text.rsplit(" ", 1)[1]) for text in lines if text.startswith(name) and attribute in text]
         return sum(values) if values else None
 
     def settled(self, name):
@@ -181,13 +186,17 @@ def loaded_model(channel):
     return method(channel, "GetLoadedModel")(message("GetLoadedModelRequest")(), timeout=5).model
 
 
-def request(ids, tokens, *, logprobs=None, prompt_logprobs=None, priority=0, salt=""):
-    """Returns a greedy request that ignores the end of text."""
+def request(
+    ids, tokens, *, logprobs=None, prompt_logprobs=None, priority=0, salt="", sampling=GREEDY, grammar=None
+):
+    """Returns a request, which is greedy unless its sampling is given. It ignores the end of text, unless a grammar
+    ends it."""
     returns = {"token_ids": True, "logprobs": logprobs, "prompt_logprobs": prompt_logprobs}
     return message("GenerateRequest")(
         token_ids={"ids": ids},
-        sampling={"temperature": 0.0, "repetition_penalty": 1.0},
-        stop={"max_new_tokens": tokens, "ignore_eos": True},
+        sampling=sampling,
+        stop={"max_new_tokens": tokens, "ignore_eos": grammar is None},
+        grammar=grammar,
         return_options={key: value for key, value in returns.items() if value is not None},
         priority=priority,
         cache_salt=salt,

@@ -42,7 +42,10 @@ def machine(proof):
 
 def rates(proof):
     """Returns the measured rates."""
-    return proof.checks.results["4 machine"]
+    found = proof.checks.results.get("4 machine", {"error": "it has no result"})
+    if "error" in found:
+        raise RuntimeError(f"no floor, because the check 4 machine failed: {found['error']}")
+    return found
 
 
 def service(proof, name, kind):
@@ -62,18 +65,23 @@ def load(proof, name, kind):
 
 def decode(proof, name, kind, sequences):
     """Measures decode of some sequences. Their prompts are cached, so that each step ends in tokens and one wait."""
+    bandwidth, preemptions = rates(proof)["bytes per second"], "tandem_engine_preemptions"
     (positions, tokens), running = sizes(proof), service(proof, name, kind)
     prompts = proof.prompts(name, [positions], sequences, sequences)
     running.answers([request(ids, 2) for ids in prompts])
     steps, (waits, waited) = running.settled("tandem_engine_steps"), running.waits()
+    preempted = [running.metric(preemptions)]
     started = time.monotonic()
     answers = running.answers([request(ids, tokens) for ids in prompts])
     elapsed = time.monotonic() - started
     steps, (all_waits, all_waited) = running.settled("tandem_engine_steps") - steps, running.waits()
+    preempted.append(running.metric(preemptions))
     seconds, weight_bytes = step_seconds(answers, tokens), KINDS[kind][1]
     read = floors.decode_bytes(proof.config(name), sequences, positions + tokens / 2, weight_bytes)
-    floor = read / rates(proof)["bytes per second"]
+    floor, counts_waits = read / bandwidth, proof.device == "cpu" or all_waits > waits
     return {
+        "ok": counts_waits,
+        **({} if counts_waits else {"error": "libwaits.so counted no wait for the GPU"}),
         "tokens/s": round(sequences / seconds, 1),
         "step ms": round(1000 * seconds, 3),
         "floor ms": round(1000 * floor, 3),
@@ -82,6 +90,7 @@ def decode(proof, name, kind, sequences):
         "waits": all_waits - waits,
         "waits per step": round((all_waits - waits) / steps, 4),
         "share of time in waits": round((all_waited - waited) / elapsed, 3),
+        "preemptions before, after": preempted,
     }
 
 
@@ -107,11 +116,11 @@ def launches(proof, positions):
 
 def prefill(proof, name, length):
     """Measures prompts of one length, none of them cached."""
-    running = service(proof, name, "bf16")
+    rate, running = rates(proof)["operations per second"], service(proof, name, "bf16")
     messages = [request(ids, 1, salt=f"{time.monotonic()}") for ids in proof.prompts(name, [length], length, 4)]
     answers = running.answers_in_turn(messages)
     seconds = min(answer.summary.timings.prefill_ms / 1000 for answer in answers)
-    floor = floors.prefill_operations(proof.config(name), length) / rates(proof)["operations per second"]
+    floor = floors.prefill_operations(proof.config(name), length) / rate
     return {
         "ms": round(1000 * seconds, 2),
         "floor ms": round(1000 * floor, 2),
@@ -146,7 +155,7 @@ def own(proof, name, kind, numbers):
 def peer(proof, name):
     """The checks of transformers with one model."""
     proof.check(f"4 {name} transformers load", 90, peer_load, name)
-    for sequences in proof.size([1, 32], [1, 4]):
+    for sequences in counts(proof):
         proof.check(f"4 {name} transformers {sequences} sequences", 60, peer_decode, name, sequences)
     for length in lengths(proof):
         proof.check(f"4 {name} transformers {length} tokens", 60, peer_prefill, name, length)
