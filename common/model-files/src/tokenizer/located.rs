@@ -30,7 +30,7 @@ impl Locator {
     }
 
     /// Returns the byte range of each id in `text`, widened to whole characters. Returns None if the
-    /// bytes of the tokens are not the text.
+    /// bytes of the tokens are not the text. A space before them may be the tokenizer's.
     pub(super) fn locate(
         self,
         text: &str,
@@ -38,15 +38,32 @@ impl Locator {
         table: &ByteTable,
         classic: &Classic,
     ) -> Option<Vec<Range<usize>>> {
+        let ranges = |prefix| self.ranges(text, ids, (table, classic), prefix);
+        ranges(b"").or_else(|| ranges(b" "))
+    }
+
+    /// Returns the byte range of each id, of which the first one has a prefix.
+    fn ranges(
+        self,
+        text: &str,
+        ids: &[u32],
+        (table, classic): (&ByteTable, &Classic),
+        mut prefix: &[u8],
+    ) -> Option<Vec<Range<usize>>> {
         let mut end = 0;
         let ranges = ids.iter().map(|&id| {
             let start = end;
             let bytes = table.get(id).filter(|bytes| !bytes.is_empty())?;
+            let bytes = bytes.strip_prefix(std::mem::take(&mut prefix))?;
             end += text.as_bytes()[start..].starts_with(bytes).then_some(bytes.len())?;
             let range = if self.trims { trimmed(start..end, &classic.encoder.id_to_token(id)?) } else { start..end };
             Some(text.floor_char_boundary(range.start)..text.ceil_char_boundary(range.end))
         });
-        let ranges: Vec<_> = ranges.collect::<Option<_>>()?;
+        let mut ranges: Vec<_> = ranges.collect::<Option<_>>()?;
+        // The library gives a token of the prefix alone the place of the first character.
+        if let Some(first) = ranges.first_mut().filter(|first| first.is_empty()) {
+            first.end = text.ceil_char_boundary(1);
+        }
         (end == text.len()).then_some(ranges)
     }
 }
