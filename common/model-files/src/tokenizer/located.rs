@@ -61,7 +61,7 @@ impl Locator {
         });
         let mut ranges: Vec<_> = ranges.collect::<Option<_>>()?;
         // The library gives a token of the prefix alone the place of the first character.
-        if let Some(first) = ranges.first_mut().filter(|first| first.is_empty()) {
+        if let Some(first) = ranges.first_mut().filter(|first| first.start == first.end) {
             first.end = text.ceil_char_boundary(1);
         }
         (end == text.len()).then_some(ranges)
