@@ -24,9 +24,8 @@ const ANSWER_BYTES: usize = 3_000_000;
 /// The bytes that the client reads before it stops: settings and headers.
 const READ_BYTES: u64 = 4096;
 
-async fn start(max_calls: usize, max_connections: usize) -> (ModelFolder, Running) {
+async fn start(args: ServeArgs) -> (ModelFolder, Running) {
     let model = ModelFolder::new("tiny").with_template(&format!("{{{{ 'x' * {ANSWER_BYTES} }}}}"));
-    let args = ServeArgs { max_calls, max_connections, answer_patience_seconds: 1, ..ServeArgs::default() };
     let service = render_service_with_args(&[model.path()], args).await;
     (model, service)
 }
@@ -84,7 +83,7 @@ async fn eventually(what: &str, mut check: impl AsyncFnMut() -> bool) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_reads_no_byte_keeps_no_call() {
-    let (_model, service) = start(8, 100).await;
+    let (_model, service) = start(ServeArgs { max_calls: 8, answer_patience_seconds: 5, ..ServeArgs::default() }).await;
     for sends_ping in [false, true] {
         let (sender, mut pings) = unread(service.address).await;
         let mut calls = Vec::new();
@@ -121,7 +120,8 @@ async fn is_served(stream: &mut TcpStream) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_is_gone_keeps_no_connection_although_it_sent_another_byte() {
-    let (_model, service) = start(40, 16).await;
+    let args = ServeArgs { max_connections: 16, answer_patience_seconds: 1, ..ServeArgs::default() };
+    let (_model, service) = start(args).await;
     let check = async || is_served(&mut health(service.address, "Check", b"").await).await;
     for _ in 0..2 {
         let mut watch = health(service.address, "Watch", b"P").await;

@@ -202,12 +202,12 @@ async fn read_others(sender: &SendRequest<Bytes>, time: Duration) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unread_answer_beside_others_is_abandoned_alone() {
-    let args = ServeArgs { max_calls: 2, answer_patience_seconds: 1, ..ServeArgs::default() };
+    let args = ServeArgs { max_calls: 2, answer_patience_seconds: 3, ..ServeArgs::default() };
     let (_model, service) = start(args).await;
     let (sender, _closed) = connect(&service, WINDOW).await;
     let unread = render(&sender).await;
     let mut places = 1;
-    for _ in 0..20 {
+    for _ in 0..60 {
         read_others(&sender, Duration::from_millis(500)).await;
         let (first, second) = (render(&sender).await, render(&sender).await);
         let answered = [first, second].into_iter().filter(|answer| error(answer).is_none());
