@@ -71,7 +71,7 @@ pub struct EncodeOptions<'a> {
     /// separately, so that its id does not appear.
     pub literal: &'a [Range<usize>],
     /// Also return the byte range of each id. Then the text may have at most 1 MiB. If the model's
-    /// tokenizer changes the text, encoding is 10 to 100 times slower, and the text may have at most 512 KiB,
+    /// tokenizer changes the text, encoding is 10 to 100 times slower, and the text may have at most 256 KiB,
     /// or 64 KiB if it cannot be split at spaces.
     pub offsets: bool,
 }

@@ -18,7 +18,7 @@ use super::pre;
 use super::turn::Turn;
 
 /// The maximum size of a text.
-const MAX_BYTES: usize = 512 << 10;
+const MAX_BYTES: usize = 256 << 10;
 /// The bytes of a text between two that are measured.
 const MEASURED_BYTES: usize = 1 << 10;
 

@@ -22,12 +22,12 @@ pub(super) struct PartSizes {
 impl PartSizes {
     /// Returns the most bytes of a text that cannot be cut.
     pub(super) fn whole(self) -> usize {
-        2 * self.part
+        4 * self.part
     }
 }
 
 /// Those of all texts.
-pub(super) const PART_SIZES: PartSizes = PartSizes { part: 32 << 10, context: 2 << 10 };
+pub(super) const PART_SIZES: PartSizes = PartSizes { part: 16 << 10, context: 2 << 10 };
 
 /// A text that is encoded in parts.
 pub(super) struct Parts<'a> {
