@@ -19,7 +19,7 @@ use super::turn::Turn;
 
 /// The maximum size of a text.
 const MAX_BYTES: usize = 256 << 10;
-/// The bytes of a text between two that are measured.
+/// The size of the pieces in which a text is measured.
 const MEASURED_BYTES: usize = 1 << 10;
 
 /// A way to encode a text that is not cut.
