@@ -21,6 +21,7 @@ pub mod metrics;
 pub mod model;
 pub mod output_spec;
 pub mod prepare;
+pub mod probes;
 pub mod render;
 pub mod resolve;
 pub mod serve;

@@ -106,12 +106,12 @@ impl Model {
     ) -> Result<(Self, Option<LoadError>), LoadError> {
         let artifacts = Artifacts::load(path)?;
         let failed = |(name, source)| LoadError::Template { path: path.to_owned(), name, source };
-        let (templates, template_error) = match Templates::compile(&artifacts) {
+        let named = artifacts.special_tokens.named.iter();
+        let special_tokens: Object = named.map(|(name, text)| (name.clone(), text.clone().into())).collect();
+        let (templates, template_error) = match Templates::compile(&artifacts, &special_tokens) {
             Ok(templates) => (templates, None),
             Err(error) => (Templates::default(), Some(failed(error))),
         };
-        let named = artifacts.special_tokens.named.iter();
-        let special_tokens = named.map(|(name, text)| (name.clone(), text.clone().into())).collect();
         let inferred = || inferred_capabilities(&artifacts, &templates, &special_tokens);
         let model = Self {
             generation_ids: ids.generation_ids(path),
