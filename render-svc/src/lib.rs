@@ -12,6 +12,7 @@ pub mod control_tokens;
 pub mod conversation;
 pub mod error;
 pub mod executor;
+pub mod fact;
 pub mod field_paths;
 pub mod generation;
 pub mod grpc;
