@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use self::normalize::{Change, Normalized, Rewrite};
 use self::origins::{Origins, ToolOrigin};
-use crate::adapter::{Dialect, Kind};
+use crate::adapter::Kind;
 use crate::capabilities::Capabilities;
 use crate::catalog::ResolvedAdapter;
 use crate::conversation::media::{self, MediaKind};
@@ -44,6 +44,7 @@ pub fn for_prompt(
 ) -> Result<Prepared, Error> {
     let adapter = resolved.adapter();
     let mut warnings: Vec<_> = guess_warning(&resolved.adapter).into_iter().collect();
+    warnings.extend(difference_warning(&resolved.adapter));
     warnings.extend(image_warning(&resolved.adapter, &conversation));
     warnings.extend(warning::without_content(&conversation.messages));
     let mut prepared = rewritten(conversation, options, resolved, Blocks::Joined)?;
@@ -84,8 +85,8 @@ enum Blocks {
     Kept,
 }
 
-/// Rewrites the conversation as the policy requires. Encoders of families and the policy NONE get
-/// messages as they are.
+/// Rewrites the conversation as the policy requires. Under NONE, messages stay as they are. Adapters
+/// of families convert messages themselves, apart from the type of arguments.
 fn rewritten(
     mut conversation: Conversation,
     options: &RenderOptions,
@@ -105,7 +106,7 @@ fn rewritten(
         }
         None => Vec::new(),
     };
-    if is_family && options.dialect == Dialect::Contract && lists == Blocks::Joined {
+    if is_family && is_normalized && lists == Blocks::Joined {
         calls::convert_arguments(&mut conversation.messages, adapter.arguments);
     }
     if is_family || !is_normalized {
@@ -171,6 +172,16 @@ fn guess_warning(choice: &ResolvedAdapter) -> Option<Warning> {
         path: "model".to_owned(),
         text: format!("{}: rendered as {}; pin an adapter to confirm", choice.resolution.reason, choice.adapter().name),
     })
+}
+
+/// Warns of a chat template of the model that differs from the prompts of its family's encoder.
+fn difference_warning(choice: &ResolvedAdapter) -> Option<Warning> {
+    let difference = choice.difference.as_deref()?;
+    let text = format!(
+        "{difference}: rendered by {}; pin tokenizer-template for the template, or this adapter to confirm",
+        choice.adapter().name
+    );
+    Some(Warning { code: WarningCode::TemplateDiffers, path: "model".to_owned(), text })
 }
 
 /// Warns of images whose data a pinned adapter does not put into the prompt. Families reject or

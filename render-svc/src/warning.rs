@@ -50,6 +50,8 @@ pub enum WarningCode {
     NoContent,
     /// The conversation has images, and the model takes none.
     ImagesNotSupported,
+    /// The family's encoder rendered, and the model's chat template renders differently.
+    TemplateDiffers,
 }
 
 impl WarningCode {
@@ -72,6 +74,7 @@ impl WarningCode {
             Self::ToolResultUnpaired => "TOOL_RESULT_UNPAIRED",
             Self::NoContent => "NO_CONTENT",
             Self::ImagesNotSupported => "IMAGES_NOT_SUPPORTED",
+            Self::TemplateDiffers => "TEMPLATE_DIFFERS",
         }
     }
 }

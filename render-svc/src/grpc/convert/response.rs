@@ -158,6 +158,7 @@ pub(super) fn warning(warning: &Warning) -> pb::Warning {
         WarningCode::ToolResultUnpaired => pb::WarningCode::ToolResultUnpaired,
         WarningCode::NoContent => pb::WarningCode::NoContent,
         WarningCode::ImagesNotSupported => pb::WarningCode::ImagesNotSupported,
+        WarningCode::TemplateDiffers => pb::WarningCode::TemplateDiffers,
     };
     pb::Warning { code: code.into(), path: warning.path.clone(), text: warning.text.clone() }
 }
