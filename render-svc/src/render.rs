@@ -109,7 +109,7 @@ pub fn render(models: &ModelTable, job: RenderJob, limits: &Limits) -> Result<Re
     let resolved = ResolvedRender::new(served, &job)?;
     match resolved.form {
         OutputForm::Prompt(_) => render_prompt(&resolved, job, limits, start),
-        OutputForm::HfMessages => render_hf_messages(&resolved, job, start),
+        OutputForm::HfMessages => render_hf_messages(&resolved, job, limits, start),
     }
 }
 
@@ -120,8 +120,8 @@ fn render_prompt(
     start: Instant,
 ) -> Result<Rendered, Error> {
     let RenderJob { conversation, options, token_ids, return_offsets, omit_media, .. } = job;
-    let prepared = prepare::for_prompt(conversation, &options, resolved)?;
-    let Prepared { conversation, mut warnings, origins } = prepared;
+    let prepared = prepare::for_prompt(conversation, &options, resolved, limits)?;
+    let Prepared { conversation, mut warnings, origins, without_content } = prepared;
     CancelScope::check()?;
     let input = Input {
         conversation: &conversation,
@@ -133,7 +133,8 @@ fn render_prompt(
         limits: *limits,
         taint: None,
     };
-    let output = run_adapter(resolved, &input).map_err(|error| origins.error(error).with_empty_messages(&warnings))?;
+    let located = |error: Error| origins.error(error).with_empty_messages(without_content);
+    let output = run_adapter(resolved, &input).map_err(located)?;
     let AdapterOutput { prompt: text, attachments, warnings: more } = output;
     let mut attachments: Vec<_> = attachments.into_iter().map(|attachment| origins.attachment(attachment)).collect();
     if omit_media {
@@ -209,11 +210,16 @@ fn tokenize(
     Span::current().part("tokenize", || []).in_scope(encode)
 }
 
-fn render_hf_messages(resolved: &ResolvedRender<'_>, job: RenderJob, start: Instant) -> Result<Rendered, Error> {
+fn render_hf_messages(
+    resolved: &ResolvedRender<'_>,
+    job: RenderJob,
+    limits: &Limits,
+    start: Instant,
+) -> Result<Rendered, Error> {
     let ignored = hf_warnings(&job);
     let RenderOptions { continue_final_message, now, control_tokens, .. } = job.options;
-    let prepared = prepare::for_hf(job.conversation, &job.options, resolved)?;
-    let Prepared { conversation, mut warnings, origins } = prepared;
+    let prepared = prepare::for_hf(job.conversation, &job.options, resolved, limits)?;
+    let Prepared { conversation, mut warnings, origins, without_content: _ } = prepared;
     warnings.extend(ignored);
     CancelScope::check()?;
     let mut messages = hf_messages::hf_messages(&conversation).map_err(|invalid| origins.invalid(invalid))?;

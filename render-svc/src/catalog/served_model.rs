@@ -76,7 +76,7 @@ impl ServedModel {
     /// Its files cannot be read, no adapter renders for it, or its adapter needs a chat template
     /// that does not compile.
     pub fn load_with(path: &Path, settings: &Settings, registry: &Registry) -> Result<Self, CatalogError> {
-        let (model, template_error) = Model::load_as(path, settings.ids.clone(), settings.capabilities)?;
+        let (model, template_error) = Model::load_as(path, settings.ids.clone(), settings.overrides.clone())?;
         let failed = |source| CatalogError::Adapter { path: path.to_owned(), source: Box::new(source) };
         let served = Self::new(model, settings.adapter.as_deref(), registry).map_err(failed)?;
         match template_error {
