@@ -17,7 +17,7 @@ use crate::adapter::{AdapterOutput, Attachment, Input, Kind};
 use crate::catalog::{ModelTable, Resolution};
 use crate::conversation::{Conversation, Object};
 use crate::error::Error;
-use crate::job::{ControlTokenPolicy, RenderJob, RenderOptions, ReturnTokenIds};
+use crate::job::{ControlTokenPolicy, Normalization, RenderJob, RenderOptions, ReturnTokenIds};
 use crate::limits::Limits;
 use crate::model::Model;
 use crate::output_spec::OutputSpec;
@@ -140,7 +140,7 @@ fn render_prompt(
         add_generation_prompt: resolved.add_generation_prompt,
         continue_final_message: options.continue_final_message,
         template: resolved.template(),
-        dialect: options.dialect,
+        is_normalized: options.normalization == Normalization::Capability,
         now: options.now,
         limits: *limits,
         taint: None,

@@ -164,6 +164,7 @@ pub(super) fn warning(warning: &Warning) -> pb::Warning {
         WarningCode::MessageIgnored => pb::WarningCode::MessageIgnored,
         WarningCode::ToolCallsIgnored => pb::WarningCode::ToolCallsIgnored,
         WarningCode::ReasoningIgnored => pb::WarningCode::ReasoningIgnored,
+        WarningCode::TemplateDiffers => pb::WarningCode::TemplateDiffers,
     };
     pb::Warning { code: code.into(), path: warning.path.clone(), text: warning.text.clone() }
 }
