@@ -88,7 +88,8 @@ impl ServedModel {
 
     fn new(model: Model, pinned: Option<&str>, registry: &Registry) -> Result<Self, Error> {
         let model = Arc::new(model);
-        let output = Arc::new(OutputSpec::infer(&model));
+        let output = OutputSpec::infer(&model).with_eos_override(Some(&model.configured_eos));
+        let output = Arc::new(output);
         let format = |adapter: &_| Arc::new(PromptFormat::new(*adapter, Arc::clone(&model), Arc::clone(&output)));
         let formats: Vec<_> = registry.adapters().iter().map(format).collect();
         let adapter = match pinned {
