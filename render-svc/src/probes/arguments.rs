@@ -1,8 +1,11 @@
 //! The template's own arguments: the values that change a prompt, and the defaults.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::conversation::{ASSISTANT, REASONING, SECOND_USER, SYSTEM, USER};
+use super::reasoning;
 use super::renderer::{Outcome, Probe, Renderer};
 use super::tools::ToolFacts;
 use crate::conversation::Object;
@@ -10,16 +13,31 @@ use crate::conversation::Object;
 /// The most arguments of a template that are tried. Known templates have at most 15.
 const MAX_ARGUMENTS: usize = 24;
 
-/// Names that a conversation sets itself.
-const OF_CONVERSATIONS: &[&str] = &["messages", "tools", "documents", "add_generation_prompt"];
+/// Names that a conversation sets itself, or that a request cannot set.
+const OF_CONVERSATIONS: &[&str] = &[
+    "messages",
+    "tools",
+    "documents",
+    "add_generation_prompt",
+    "continue_final_message",
+    "chat_template",
+    "tokenize",
+    "reasoning_content",
+];
 
 /// Words that templates compare arguments with, in ascending order of effort.
 const WORDS: &[&str] = &[
-    "off", "on", "none", "no_think", "minimal", "low", "medium", "high", "xhigh", "max", "enabled", "disabled", "auto",
+    "off", "on", "none", "no_think", "minimal", "low", "medium", "high", "xhigh", "max", "enabled", "adaptive",
+    "disabled", "auto",
 ];
 
 /// Texts that no template compares an argument with.
 const ANY_TEXTS: [&str; 2] = ["qzargtext", "qzargother"];
+
+/// Numbers for an argument that is one, such as a budget: a usual mark of no limit, none, and the one
+/// that shows that the argument is a number.
+const NUMBERS: [i64; 3] = [-1, 0, A_NUMBER];
+const A_NUMBER: i64 = 1024;
 
 /// An argument that changes the prompt.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,9 +45,10 @@ pub struct ArgumentFact {
     /// The name.
     pub name: String,
     /// The values that give different prompts. If any text changes the prompt, texts are not listed.
+    /// Empty if the argument is neither a text, a boolean nor a number, such as a list of tools.
     pub values: Vec<Value>,
-    /// The value with which the prompt is the same as without the argument. None if there is none
-    /// among those that were tried.
+    /// The value with which the prompt is the same as without the argument. None if no tried value
+    /// is.
     pub default: Option<Value>,
     /// True if each text gives another prompt, such as a date that the prompt contains.
     pub is_any_text: bool,
@@ -48,8 +67,13 @@ impl ArgumentFact {
 pub(super) fn of(renderer: &Renderer<'_>, tools: &ToolFacts) -> Vec<ArgumentFact> {
     let own = |name: &&str| !OF_CONVERSATIONS.contains(name) && !renderer.is_special_token(name) && !is_token(name);
     let names: Vec<&str> = renderer.template.variables().filter(own).take(MAX_ARGUMENTS).collect();
+    if names.is_empty() {
+        return Vec::new();
+    }
     let bases = bases(renderer, tools);
-    names.into_iter().filter_map(|name| fact(renderer, &bases, name)).collect()
+    let unset = bases.iter().map(|base| renderer.render(base)).collect();
+    let trial = Trial { renderer, bases, unset, words: words(renderer) };
+    names.into_iter().filter_map(|name| trial.fact(name)).collect()
 }
 
 /// Returns true for the name of a special token, which a model's tokenizer sets.
@@ -57,53 +81,161 @@ fn is_token(name: &str) -> bool {
     name.ends_with("_token")
 }
 
-/// The conversations in which arguments are tried: a question to a system, a question after an
-/// answer with reasoning, and the result of a call.
+/// Returns the words that the template can compare an argument with.
+fn words(renderer: &Renderer<'_>) -> Vec<&'static str> {
+    let texts: HashSet<&str> = renderer.template.literal_text().split('\0').collect();
+    WORDS.iter().copied().filter(|word| texts.contains(word)).collect()
+}
+
+/// The conversations in which arguments are tried: a question, and one of every kind of message; if a
+/// template refuses the second one, its parts.
 fn bases(renderer: &Renderer<'_>, tools: &ToolFacts) -> Vec<Probe> {
     let said = |role: &str, text: &str| renderer.message(role, text);
+    let section = reasoning::section(ASSISTANT);
+    let asked = || vec![said("user", USER), said("assistant", &section)];
     let mut thought = said("assistant", ASSISTANT);
     thought["reasoning_content"] = REASONING.into();
+    let answered = tools.shape.map(|shape| {
+        let mut answered = shape.answered(renderer, json!("result"));
+        answered.messages[1]["reasoning_content"] = REASONING.into();
+        answered
+    });
+    let of = |messages: Vec<Value>| Probe { messages, ..Probe::default() };
+    let whole = Probe {
+        messages: match &answered {
+            Some(answered) => [vec![said("system", SYSTEM)], asked(), answered.messages.clone()].concat(),
+            None => [
+                vec![said("system", SYSTEM)],
+                asked(),
+                vec![said("user", SECOND_USER), thought.clone(), said("user", USER)],
+            ]
+            .concat(),
+        },
+        tools: answered.as_ref().and_then(|answered| answered.tools.clone()),
+        ..Probe::default()
+    };
+    let is_rendered = |probe: &Probe| renderer.render(probe).text().is_some();
+    let question = of(vec![said("user", USER)]);
+    if is_rendered(&whole) {
+        return vec![question, whole];
+    }
     let mut bases = vec![
-        Probe::of([said("system", SYSTEM), said("user", USER)]),
-        Probe::of([said("user", USER)]),
-        Probe::of([said("user", USER), thought, said("user", SECOND_USER)]),
+        question,
+        of(vec![said("system", SYSTEM), said("user", USER)]),
+        of(vec![said("user", USER), thought, said("user", SECOND_USER)]),
     ];
-    bases.extend(tools.shape.map(|shape| shape.answered(renderer, json!("result"))));
-    bases.retain(|probe| renderer.render(probe).text().is_some());
+    bases.extend(answered);
+    bases.retain(is_rendered);
     bases
 }
 
 /// The prompts of all bases with one value of an argument.
 type Prompts = Vec<Outcome>;
 
-fn fact(renderer: &Renderer<'_>, bases: &[Probe], name: &str) -> Option<ArgumentFact> {
-    let render = |value: Option<&Value>| -> Prompts {
-        let args: Object = value.map(|value| (name.to_owned(), value.clone())).into_iter().collect();
+/// A value that was tried, and its prompts.
+type Tried = (Value, Prompts);
+
+/// A template with the conversations in which its arguments are tried.
+struct Trial<'r, 'a> {
+    renderer: &'r Renderer<'a>,
+    bases: Vec<Probe>,
+    /// The prompts without any argument.
+    unset: Prompts,
+    words: Vec<&'static str>,
+}
+
+impl Trial<'_, '_> {
+    /// Returns the prompts with a value. None if the budget is used up.
+    fn render(&self, name: &str, value: &Value) -> Option<Prompts> {
+        let args: Object = [(name.to_owned(), value.clone())].into_iter().collect();
         let with = |base: &Probe| Probe {
             messages: base.messages.clone(),
             tools: base.tools.clone(),
             args: args.clone(),
             ..Probe::default()
         };
-        bases.iter().map(|base| renderer.render(&with(base))).collect()
-    };
-    let unset = render(None);
-    let is_rendered = |prompts: &Prompts| prompts.iter().any(|prompt| prompt.text().is_some());
-    let [any_text, other_text] = ANY_TEXTS.map(|text| render(Some(&text.into())));
-    let is_any_text = any_text != other_text;
-    let tried = [Value::Bool(false), Value::Bool(true)].into_iter().chain(WORDS.iter().map(|word| (*word).into()));
-    let mut found: Vec<(Value, Prompts)> = Vec::new();
-    for value in tried {
-        let prompts = render(Some(&value));
-        // A word that has no effect of its own is as any other text.
-        let is_plain_text = value.is_string() && prompts == any_text;
-        if is_rendered(&prompts) && !is_plain_text && !found.iter().any(|(_, known)| *known == prompts) {
+        let prompts: Prompts = self.bases.iter().map(|base| self.renderer.render(&with(base))).collect();
+        (!prompts.contains(&Outcome::Exceeded)).then_some(prompts)
+    }
+
+    fn tried(&self, name: &str, values: impl IntoIterator<Item = Value>) -> Option<Vec<Tried>> {
+        values.into_iter().map(|value| self.render(name, &value).map(|prompts| (value, prompts))).collect()
+    }
+
+    fn fact(&self, name: &str) -> Option<ArgumentFact> {
+        let text = self.render(name, &ANY_TEXTS[0].into())?;
+        let differs = text != self.unset && text != self.render(name, &ANY_TEXTS[1].into())?;
+        // A template that walks a text as a list of tools writes its letters one by one.
+        let is_any_text = differs && shows(&text, ANY_TEXTS[0]);
+        let found = match self.is_number(name, &text)? {
+            true => self.tried(name, NUMBERS.map(Value::from))?,
+            false if differs => self.of_any_text(name, is_any_text)?,
+            false => self.of_booleans_and_words(name, &text)?,
+        };
+        let found = distinct(found);
+        let default = found.iter().find(|(_, prompts)| *prompts == self.unset).map(|(value, _)| value.clone());
+        let changes = differs || found.iter().any(|(_, prompts)| *prompts != self.unset);
+        let listed = found.into_iter().map(|(value, _)| value).filter(|value| !is_any_text || !value.is_string());
+        changes.then(|| ArgumentFact { name: name.to_owned(), values: listed.collect(), default, is_any_text })
+    }
+
+    /// Returns true if an argument is a number: the template takes one, and no text; or it writes the
+    /// number, and no text.
+    fn is_number(&self, name: &str, text: &Prompts) -> Option<bool> {
+        if shows(text, ANY_TEXTS[0]) {
+            return Some(false);
+        }
+        let (number, digits) = (self.render(name, &A_NUMBER.into())?, A_NUMBER.to_string());
+        let is_written = shows(&number, &digits) && !shows(&self.unset, &digits);
+        Some(is_rendered(&number) && (!is_rendered(text) || is_written))
+    }
+
+    /// Returns the values of an argument that is written. A word matters as the default only, and a
+    /// boolean only if the template does not write it.
+    fn of_any_text(&self, name: &str, is_any_text: bool) -> Option<Vec<Tried>> {
+        let mut found = self.tried(name, [false, true].map(Value::from))?;
+        found.retain(|(value, prompts)| {
+            let written = if *value == Value::Bool(true) { "True" } else { "False" };
+            shows(&self.unset, written) || !shows(prompts, written)
+        });
+        if is_any_text {
+            let words = self.tried(name, self.words.iter().map(|word| Value::from(*word)))?;
+            found.extend(words.into_iter().filter(|(_, prompts)| *prompts == self.unset));
+        }
+        Some(found)
+    }
+
+    /// Returns booleans, and the words that differ from any other text. If booleans do not, the
+    /// argument is a level, and each of its words matters.
+    fn of_booleans_and_words(&self, name: &str, text: &Prompts) -> Option<Vec<Tried>> {
+        let booleans = self.tried(name, [false, true].map(Value::from))?;
+        let mut words = self.tried(name, self.words.iter().map(|word| Value::from(*word)))?;
+        let is_as_any = |(_, prompts): &Tried| prompts == text || !is_rendered(prompts);
+        if words.iter().all(is_as_any) || !booleans.iter().all(is_as_any) {
+            words.retain(|tried| !is_as_any(tried));
+            return Some([booleans, words].concat());
+        }
+        let has_default = words.iter().any(|(_, prompts)| *prompts == self.unset);
+        let default = booleans.into_iter().find(|(_, prompts)| *prompts == self.unset && !has_default);
+        Some(default.into_iter().chain(words).collect())
+    }
+}
+
+/// Returns the values that render, each with other prompts than those before it.
+fn distinct(tried: Vec<Tried>) -> Vec<Tried> {
+    let mut found: Vec<Tried> = Vec::new();
+    for (value, prompts) in tried {
+        if is_rendered(&prompts) && !found.iter().any(|(_, known)| *known == prompts) {
             found.push((value, prompts));
         }
     }
-    let default = found.iter().find(|(_, prompts)| *prompts == unset).map(|(value, _)| value.clone());
-    let changes = is_any_text || found.iter().any(|(_, prompts)| *prompts != unset);
-    let values = |(value, _): (Value, _)| (!is_any_text || !value.is_string()).then_some(value);
-    let values = found.into_iter().filter_map(values).collect();
-    changes.then(|| ArgumentFact { name: name.to_owned(), values, default, is_any_text })
+    found
+}
+
+fn is_rendered(prompts: &Prompts) -> bool {
+    prompts.iter().any(|prompt| prompt.text().is_some())
+}
+
+fn shows(prompts: &Prompts, text: &str) -> bool {
+    prompts.iter().any(|prompt| prompt.shows(&[text]))
 }

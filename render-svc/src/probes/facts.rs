@@ -57,7 +57,10 @@ impl TemplateFacts {
     /// Returns true if a probe shows that the model may reason before it answers.
     #[must_use]
     pub fn reasons(&self) -> bool {
-        let opens = self.generation_prompt.as_deref().is_some_and(|text| text.contains(reasoning::START));
+        let opens = self
+            .generation_prompt
+            .as_deref()
+            .is_some_and(|text| text.contains(reasoning::START) || text.contains(reasoning::END));
         self.reasoning.is_read() || opens || self.arguments.iter().any(ArgumentFact::is_thinking)
     }
 }

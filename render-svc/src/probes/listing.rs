@@ -36,6 +36,7 @@ impl TemplateFacts {
             ("reasoning.last", reasoning.last.name()),
             ("reasoning.earlier", reasoning.earlier.name()),
             ("reasoning.beside_call", reasoning.beside_call.name()),
+            ("reasoning.in_blocks", reasoning.in_blocks.name()),
             ("reasoning.cut_from_text", yes_no(reasoning.is_cut_from_text)),
             ("documents", self.documents.name()),
         ];

@@ -149,5 +149,13 @@ pub(super) fn generation_prompt(renderer: &Renderer<'_>) -> Option<String> {
     let (with, without) = (renderer.render(&asked()), renderer.render(&asked().ended()));
     let (with, without) = (with.text()?, without.text()?);
     let shared = with.char_indices().zip(without.chars()).find(|((_, a), b)| a != b).map(|((at, _), _)| at);
-    Some(with[shared.unwrap_or(without.len().min(with.len()))..].to_owned())
+    let start = shared.map_or(without.len().min(with.len()), |at| before_open_mark(with, at));
+    Some(with[start..].to_owned())
+}
+
+/// Returns the start of the mark that is open at `end`, else `end`. Without a generation prompt, some
+/// templates write an end whose mark begins with the same letters.
+fn before_open_mark(prompt: &str, end: usize) -> usize {
+    let open = prompt[..end].rfind(['<', '[']);
+    open.filter(|open| !prompt[*open..end].contains(['>', ']', ' ', '\n'])).unwrap_or(end)
 }

@@ -2,15 +2,17 @@
 
 use serde_json::{Value, json};
 
-use super::conversation::{ASSISTANT, REASONING, SECOND_USER, USER};
+use super::conversation::{ASSISTANT, REASONING, SECOND_ASSISTANT, SECOND_USER, USER};
 use super::finding::Finding;
-use super::renderer::{Probe, Renderer};
+use super::renderer::{Outcome, Probe, Renderer};
 use super::tools::ToolFacts;
 
 /// The usual start of reasoning in a text.
 pub(super) const START: &str = "<think>";
+/// The usual end. A template that writes it opens reasoning, or opens an answer without any.
+pub(super) const END: &str = "</think>";
 
-/// What a template does with reasoning.
+/// The facts about reasoning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReasoningFacts {
     /// `reasoning_content` of the last message.
@@ -19,8 +21,14 @@ pub struct ReasoningFacts {
     pub earlier: Finding,
     /// `reasoning_content` of a message with a call whose result follows.
     pub beside_call: Finding,
+    /// A block of the type `thinking` before the text of the last message. Unknown if the template
+    /// prints it as it prints any object.
+    pub in_blocks: Finding,
     /// True if a `<think>` section in the text of an earlier message is left out.
     pub is_cut_from_text: bool,
+    /// True if the template writes a `<think>` section for an answer without reasoning, or describes
+    /// one in its system message.
+    is_written: bool,
 }
 
 impl ReasoningFacts {
@@ -34,9 +42,11 @@ impl ReasoningFacts {
         let answer = || renderer.message("assistant", ASSISTANT);
         let last = Probe::of([user(), thought(answer())]).ended();
         let earlier = Probe::of([user(), thought(answer()), again()]);
-        let section = format!("{START}\n{REASONING}\n</think>\n\n{ASSISTANT}");
-        let cut = Probe::of([user(), renderer.message("assistant", &section), again()]);
+        let section = renderer.message("assistant", &section(ASSISTANT));
+        // Some templates cut reasoning only from answers before the last one.
+        let cut = Probe::of([user(), section, again(), renderer.message("assistant", SECOND_ASSISTANT), user()]);
         let cut = renderer.render(&cut);
+        let plain = renderer.render(&Probe::of([user(), answer(), again()]));
         Self {
             last: renderer.finding(&last, REASONING, &Probe::of([user(), answer()]).ended()),
             earlier: renderer.finding(&earlier, REASONING, &Probe::of([user(), answer(), again()])),
@@ -46,13 +56,40 @@ impl ReasoningFacts {
                 with.messages[1] = thought(with.messages[1].take());
                 renderer.finding(&with, REASONING, &without)
             }),
+            in_blocks: in_blocks(renderer),
             is_cut_from_text: cut.shows(&[ASSISTANT]) && !cut.shows(&[REASONING]),
+            is_written: plain.shows(&[END]),
         }
     }
 
     /// Returns true if the template writes reasoning, or removes it from a text.
     #[must_use]
     pub fn is_read(self) -> bool {
-        self.is_cut_from_text || [self.last, self.earlier, self.beside_call].contains(&Finding::Shown)
+        self.is_cut_from_text
+            || self.is_written
+            || [self.last, self.earlier, self.beside_call, self.in_blocks].contains(&Finding::Shown)
+    }
+}
+
+/// Returns an answer's text after a section of reasoning.
+pub(super) fn section(text: &str) -> String {
+    format!("{START}\n{REASONING}\n{END}\n\n{text}")
+}
+
+/// Returns what becomes of a block of the type `thinking`.
+fn in_blocks(renderer: &Renderer<'_>) -> Finding {
+    let text = json!({"type": "text", "text": ASSISTANT});
+    let answered = |blocks: Vec<Value>| {
+        Probe::of([renderer.message("user", USER), json!({"role": "assistant", "content": blocks})]).ended()
+    };
+    let with = answered(vec![json!({"type": "thinking", "thinking": REASONING}), text.clone()]);
+    // Python and JSON print a quotation mark before a text.
+    let is_printed = |prompt: &str| {
+        let before = prompt.split_once(REASONING).map(|(before, _)| before);
+        before.is_some_and(|before| before.ends_with(['"', '\'']))
+    };
+    match renderer.render(&with) {
+        Outcome::Text(prompt) if is_printed(&prompt) => Finding::Unknown,
+        _ => renderer.finding(&with, REASONING, &answered(vec![text])),
     }
 }

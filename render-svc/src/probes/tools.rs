@@ -6,7 +6,7 @@ use super::conversation::{ARGUMENT, ASSISTANT, RESULT, SECOND_RESULT, SYSTEM, TO
 use super::finding::Finding;
 use super::renderer::{Outcome, Probe, Renderer};
 
-/// What a template does with tools.
+/// The facts about tools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ToolFacts {
     /// Tools, without a system message.
@@ -195,5 +195,9 @@ pub(super) fn lone_result(renderer: &Renderer<'_>, content: Value) -> Probe {
 /// Returns what becomes of a result after a message without calls.
 fn lost_result(renderer: &Renderer<'_>) -> Finding {
     let without = Probe::of([renderer.message("user", USER), renderer.message("assistant", ASSISTANT)]);
-    renderer.finding(&lone_result(renderer, RESULT.into()), RESULT, &without)
+    let result = |content| renderer.finding(&lone_result(renderer, content), RESULT, &without);
+    result(RESULT.into()).or(|| match result(json!([{"type": "text", "text": RESULT}])) {
+        Finding::Shown => Finding::Shown,
+        _ => Finding::Unknown,
+    })
 }
