@@ -10,6 +10,7 @@ mod control_tokens;
 mod conversations;
 mod corpus;
 mod deepseek;
+mod facts;
 mod formats;
 mod gemma4;
 mod golden;

@@ -17,6 +17,9 @@ const REQUEST: &str = "json";
 const PROMPT: &str = "txt";
 const ATTACHMENTS: &str = "attachments.json";
 
+/// Folders without goldens of prompts.
+const OTHER_FOLDERS: [&str; 2] = ["facts", "__pycache__"];
+
 /// The files of a case, by ending.
 type Files = BTreeMap<String, PathBuf>;
 
@@ -33,7 +36,8 @@ struct Case {
 fn families() -> Vec<PathBuf> {
     let entries = fs::read_dir(repository().join("tests/golden")).expect("a folder");
     let paths = entries.map(|entry| entry.expect("an entry").path());
-    let mut families: Vec<_> = paths.filter(|path| path.is_dir() && !path.ends_with("__pycache__")).collect();
+    let others = |path: &PathBuf| OTHER_FOLDERS.iter().any(|other| path.ends_with(other));
+    let mut families: Vec<_> = paths.filter(|path| path.is_dir() && !others(path)).collect();
     families.sort();
     families
 }
