@@ -31,6 +31,10 @@ const WORDS: &[&str] = &[
     "disabled", "auto",
 ];
 
+/// Words for reasoning that is on. They can be the default of a level although the template treats them
+/// as any other text.
+const ON: &[&str] = &["on", "medium", "high", "xhigh", "max", "enabled", "adaptive", "auto"];
+
 /// Texts that no template compares an argument with.
 const ANY_TEXTS: [&str; 2] = ["qzargtext", "qzargother"];
 
@@ -58,9 +62,13 @@ impl ArgumentFact {
     /// Returns true if the argument's name is about reasoning.
     #[must_use]
     pub fn is_thinking(&self) -> bool {
-        let name = self.name.to_lowercase();
-        ["think", "reason"].iter().any(|part| name.contains(part))
+        is_thinking(&self.name)
     }
+}
+
+fn is_thinking(name: &str) -> bool {
+    let name = name.to_lowercase();
+    ["think", "reason"].iter().any(|part| name.contains(part))
 }
 
 /// Returns every argument that changes a prompt, by name.
@@ -206,18 +214,20 @@ impl Trial<'_, '_> {
     }
 
     /// Returns booleans, and the words that differ from any other text. If booleans do not, the
-    /// argument is a level, and each of its words matters.
+    /// argument is a level, whose default is a word if there is one.
     fn of_booleans_and_words(&self, name: &str, text: &Prompts) -> Option<Vec<Tried>> {
-        let booleans = self.tried(name, [false, true].map(Value::from))?;
-        let mut words = self.tried(name, self.words.iter().map(|word| Value::from(*word)))?;
+        let mut booleans = self.tried(name, [false, true].map(Value::from))?;
+        let words = self.tried(name, self.words.iter().map(|word| Value::from(*word)))?;
         let is_as_any = |(_, prompts): &Tried| prompts == text || !is_rendered(prompts);
-        if words.iter().all(is_as_any) || !booleans.iter().all(is_as_any) {
-            words.retain(|tried| !is_as_any(tried));
-            return Some([booleans, words].concat());
+        let is_on = |value: &Value| is_thinking(name) && ON.iter().any(|word| value == word);
+        let is_level = booleans.iter().all(is_as_any) && !words.iter().all(is_as_any);
+        let is_kept = |tried: &Tried| !is_as_any(tried) || (is_level && is_on(&tried.0));
+        let words: Vec<Tried> = words.into_iter().filter(is_kept).collect();
+        if is_level {
+            let has_default = words.iter().any(|(_, prompts)| *prompts == self.unset);
+            booleans.retain(|(_, prompts)| *prompts == self.unset && !has_default);
         }
-        let has_default = words.iter().any(|(_, prompts)| *prompts == self.unset);
-        let default = booleans.into_iter().find(|(_, prompts)| *prompts == self.unset && !has_default);
-        Some(default.into_iter().chain(words).collect())
+        Some([booleans, words].concat())
     }
 }
 

@@ -246,12 +246,13 @@ impl Check<'_> {
 
     fn repeats(&self) -> Vec<String> {
         let ask = || self.said("user", QUESTION);
-        let thrice = |role: &str| WORDS.map(|words| self.said(role, words));
-        let users = thrice("user").to_vec();
-        let answers = [vec![ask()], thrice("assistant").to_vec(), vec![ask()]].concat();
-        let systems = [thrice("system").to_vec(), vec![ask()]].concat();
+        let all = |role: &str| WORDS.map(|words| self.said(role, words)).to_vec();
+        let users = all("user");
+        let answers = [vec![ask()], all("assistant"), vec![ask()]].concat();
+        let systems = [&all("system")[..2], &[ask()]].concat();
         let cases = [("repeated.user", users), ("repeated.assistant", answers), ("repeated.system", systems)];
-        cases.into_iter().filter_map(|(name, messages)| self.compare(name, &messages, &WORDS)).collect()
+        let words = |name| if name == "repeated.system" { &WORDS[..2] } else { &WORDS[..] };
+        cases.into_iter().filter_map(|(name, messages)| self.compare(name, &messages, words(name))).collect()
     }
 
     fn contents(&self) -> Vec<String> {
@@ -261,7 +262,7 @@ impl Check<'_> {
         };
         let ask = || self.said("user", QUESTION);
         let cases = [
-            ("content.user.blocks", vec![list("user"), self.said("assistant", ANSWER), ask()]),
+            ("content.user.blocks", vec![list("user")]),
             ("content.system.blocks", vec![list("system"), ask()]),
             ("content.assistant.blocks", vec![ask(), list("assistant"), ask()]),
         ];
@@ -279,8 +280,8 @@ impl Check<'_> {
     }
 
     fn tools(&self) -> Vec<String> {
-        let messages = [self.said("user", QUESTION), self.said("assistant", ANSWER), self.said("user", WORDS[0])];
-        let shows = self.prompt(&messages, Some(&tools())).map(|prompt| prompt.contains("find_wyverns"));
+        let shows =
+            self.prompt(&[self.said("user", QUESTION)], Some(&tools())).map(|prompt| prompt.contains("find_wyverns"));
         let is_right = match self.fact("tools.declared") {
             "shown" => shows == Some(true),
             "left out" => shows == Some(false),
