@@ -105,7 +105,7 @@ struct Inner {
     bytes: ByteTable,
     added: Vec<AddedToken>,
     forbidden: Forbidden,
-    special: HashSet<u32>,
+    special: Special,
     affixes: Affixes,
     min_tokens: Option<MinTokens>,
     sha256: String,
@@ -152,8 +152,8 @@ impl Tokenizer {
     }
 
     fn assemble(encoder: tokenizers::Tokenizer, affixes: Affixes, sha256: String) -> Result<Self, TokenizerError> {
-        let (bytes, special) = (ByteTable::new(&encoder)?, special(&encoder));
-        let added = added_tokens(&encoder, &special);
+        let (bytes, special) = (ByteTable::new(&encoder)?, Special::of(&encoder));
+        let added = added_tokens(&encoder, &special.all);
         let forbidden = Forbidden::new(&added);
         let min_tokens = MinTokens::new(&encoder);
         let (decoder, locator) = (Decoder::of(&encoder)?, Locator::of(&encoder));
@@ -214,7 +214,7 @@ impl Tokenizer {
         if let Some(&id) = ids.iter().find(|&&id| self.token_bytes(id).is_none()) {
             return Err(TokenizerError::UnknownId { id, size: self.vocab_size() });
         }
-        let kept = ids.iter().copied().filter(|&id| !(skip_special_tokens && self.is_special(id)));
+        let kept = ids.iter().copied().filter(|id| !(skip_special_tokens && self.inner.special.skipped.contains(id)));
         self.inner.decoder.decode(kept, &self.inner.bytes, &self.inner.classic)
     }
 
@@ -235,12 +235,12 @@ impl Tokenizer {
 
     /// Returns true if `id` is a control token, such as the end of a turn, and not text.
     pub fn is_special(&self, id: u32) -> bool {
-        self.inner.special.contains(&id)
+        self.inner.special.all.contains(&id)
     }
 
     /// Returns the ids of all special tokens, ascending.
     pub fn special_ids(&self) -> Vec<u32> {
-        let mut ids: Vec<u32> = self.inner.special.iter().copied().collect();
+        let mut ids: Vec<u32> = self.inner.special.all.iter().copied().collect();
         ids.sort_unstable();
         ids
     }
@@ -354,11 +354,24 @@ fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, TokenizerError> {
     }
 }
 
-/// Returns the ids of the added tokens that decoding skips.
-fn special(encoder: &tokenizers::Tokenizer) -> HashSet<u32> {
-    let added = encoder.get_added_vocabulary();
-    let tokens = added.get_added_tokens_decoder().iter();
-    tokens.filter(|(_, token)| added.is_special_token(&token.content)).map(|(&id, _)| id).collect()
+/// The ids of special tokens.
+struct Special {
+    all: HashSet<u32>,
+    /// Those that decoding skips. The library decodes a special token whose spelling is another one in
+    /// decoding, as that of a normalized token is.
+    skipped: HashSet<u32>,
+}
+
+impl Special {
+    /// A token is special if its flag says so, or if decoding skips it.
+    fn of(encoder: &tokenizers::Tokenizer) -> Self {
+        let added = encoder.get_added_vocabulary();
+        let tokens = added.get_added_tokens_decoder();
+        let is_skipped = |id: &u32| added.simple_id_to_token(*id).is_some_and(|token| added.is_special_token(&token));
+        let skipped: HashSet<u32> = tokens.keys().copied().filter(is_skipped).collect();
+        let flagged = tokens.iter().filter(|(_, token)| token.special).map(|(&id, _)| id);
+        Self { all: flagged.chain(skipped.iter().copied()).collect(), skipped }
+    }
 }
 
 fn added_tokens(encoder: &tokenizers::Tokenizer, special: &HashSet<u32>) -> Vec<AddedToken> {

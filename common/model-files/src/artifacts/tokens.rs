@@ -65,6 +65,8 @@ struct Settings {
     /// The texts of the config under keys of the model's own, and [`EXTRA`] as an object. They
     /// precede the map's values.
     by_name: Object,
+    /// The texts of the map's tokens with flags.
+    flagged: Vec<String>,
 }
 
 impl Settings {
@@ -76,7 +78,7 @@ impl Settings {
             false => extra,
         };
         let (own, values) = values.into_iter().partition(|(key, value)| is_own(key) && value.is_string());
-        let mut settings = Self { values, extra: None, by_name: own };
+        let mut settings = Self { values, extra: None, by_name: own, flagged: Vec::new() };
         settings.set_extra(extra);
         settings
     }
@@ -98,11 +100,15 @@ impl Settings {
         for (key, mut value) in map {
             if key != EXTRA {
                 if let Value::Object(token) = &mut value {
+                    let text = token.get("content").and_then(Value::as_str).filter(|_| NAMED.contains(&key.as_str()));
+                    self.flagged.extend(text.map(str::to_owned));
                     token.insert("__type".to_owned(), "AddedToken".into());
                     token.insert("special".to_owned(), true.into());
                 }
                 self.values.insert(key, value);
             } else if let Value::Array(tokens) = value {
+                let contents = tokens.iter().filter_map(|token| token.get("content")?.as_str());
+                self.flagged.extend(contents.map(str::to_owned));
                 let known = self.extra.get_or_insert_default();
                 let new: Vec<_> = tokens.into_iter().filter(|token| !known.contains(token)).collect();
                 known.extend(new);
@@ -112,11 +118,12 @@ impl Settings {
         }
     }
 
-    /// Returns the texts that make a token of `added_tokens.json` special.
+    /// Returns the texts that make a token of `added_tokens.json` special. A token of the config that
+    /// has flags makes none special: transformers has not read its text at this time.
     fn special_texts(&self) -> HashSet<String> {
         let named = NAMED.iter().filter_map(|name| self.values.get(*name));
-        let tokens = named.chain(self.extra.iter().flatten()).filter_map(|value| token(value, true));
-        tokens.map(|token| token.text().to_owned()).collect()
+        let texts = named.chain(self.extra.iter().flatten()).filter_map(Value::as_str).map(str::to_owned);
+        texts.chain(self.flagged.iter().cloned()).collect()
     }
 
     fn tokens(mut self, listed: ListedTokens) -> FolderTokens {

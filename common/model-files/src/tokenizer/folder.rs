@@ -19,8 +19,8 @@ const MAX_TOKENS: usize = 1 << 18;
 /// The most bytes of the texts of these tokens.
 const MAX_TEXT_BYTES: usize = 4 << 20;
 
-/// The names before which transformers has `pad_token`.
-const AFTER_PADDING: [&str; 2] = ["cls_token", "mask_token"];
+/// The names after which transformers has `pad_token`.
+const BEFORE_PADDING: [&str; 4] = ["bos_token", "eos_token", "unk_token", "sep_token"];
 
 /// The tokens in the files beside a `tokenizer.json`.
 #[derive(Debug, Clone, Default)]
@@ -55,7 +55,7 @@ pub struct NamedToken {
     pub name: String,
     /// The token.
     pub token: FolderToken,
-    /// True for a name that all tokenizers know.
+    /// True if the token has the flags of the listed token with its text.
     pub is_standard: bool,
 }
 
@@ -150,7 +150,7 @@ impl FolderTokens {
     fn named_with(&self, padding: Option<String>) -> Vec<NamedToken> {
         let mut named = self.named.clone();
         if let Some(text) = padding {
-            let is_after = |named: &NamedToken| !named.is_standard || AFTER_PADDING.contains(&named.name.as_str());
+            let is_after = |named: &NamedToken| !BEFORE_PADDING.contains(&named.name.as_str());
             let place = named.iter().position(is_after).unwrap_or(named.len());
             let (name, token) = ("pad_token".to_owned(), FolderToken::Text(text));
             named.insert(place, NamedToken { name, token, is_standard: true });
