@@ -13,11 +13,11 @@ use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions, Enc
 use tandem_template::LocalTime;
 use tandem_template::taint::TaintScope;
 
-use crate::adapter::{AdapterOutput, Attachment, Input};
+use crate::adapter::{AdapterOutput, Attachment, Input, Kind};
 use crate::catalog::{ModelTable, Resolution};
 use crate::conversation::{Conversation, Object};
 use crate::error::Error;
-use crate::job::{ControlTokenPolicy, RenderJob, RenderOptions, ReturnTokenIds};
+use crate::job::{ControlTokenPolicy, Normalization, RenderJob, RenderOptions, ReturnTokenIds};
 use crate::limits::Limits;
 use crate::model::Model;
 use crate::output_spec::OutputSpec;
@@ -107,10 +107,22 @@ pub fn render(models: &ModelTable, job: RenderJob, limits: &Limits) -> Result<Re
     limits.check_images(&job.conversation)?;
     let start = Instant::now();
     let resolved = ResolvedRender::new(served, &job)?;
+    let job = with_toggles(job, &resolved);
     match resolved.form {
         OutputForm::Prompt(_) => render_prompt(&resolved, job, limits, start),
-        OutputForm::HfMessages => render_hf_messages(&resolved, job, start),
+        OutputForm::HfMessages => render_hf_messages(&resolved, job, limits, start),
     }
+}
+
+/// Adds the configured arguments that the request does not set. A format reads none.
+fn with_toggles(mut job: RenderJob, resolved: &ResolvedRender<'_>) -> RenderJob {
+    let args = &mut job.conversation.template_args;
+    for (name, value) in resolved.model.toggles.iter().filter(|_| resolved.adapter().kind != Kind::Format) {
+        if !args.contains_key(name) {
+            args.insert(name.clone(), value.clone());
+        }
+    }
+    job
 }
 
 fn render_prompt(
@@ -120,20 +132,21 @@ fn render_prompt(
     start: Instant,
 ) -> Result<Rendered, Error> {
     let RenderJob { conversation, options, token_ids, return_offsets, omit_media, .. } = job;
-    let prepared = prepare::for_prompt(conversation, &options, resolved)?;
-    let Prepared { conversation, mut warnings, origins } = prepared;
+    let prepared = prepare::for_prompt(conversation, &options, resolved, limits)?;
+    let Prepared { conversation, mut warnings, origins, without_content } = prepared;
     CancelScope::check()?;
     let input = Input {
         conversation: &conversation,
         add_generation_prompt: resolved.add_generation_prompt,
         continue_final_message: options.continue_final_message,
         template: resolved.template(),
-        dialect: options.dialect,
+        is_normalized: options.normalization == Normalization::Capability,
         now: options.now,
         limits: *limits,
         taint: None,
     };
-    let output = run_adapter(resolved, &input).map_err(|error| origins.error(error).with_empty_messages(&warnings))?;
+    let located = |error: Error| origins.error(error).with_empty_messages(without_content);
+    let output = run_adapter(resolved, &input).map_err(located)?;
     let AdapterOutput { prompt: text, attachments, warnings: more } = output;
     let mut attachments: Vec<_> = attachments.into_iter().map(|attachment| origins.attachment(attachment)).collect();
     if omit_media {
@@ -209,11 +222,16 @@ fn tokenize(
     Span::current().part("tokenize", || []).in_scope(encode)
 }
 
-fn render_hf_messages(resolved: &ResolvedRender<'_>, job: RenderJob, start: Instant) -> Result<Rendered, Error> {
+fn render_hf_messages(
+    resolved: &ResolvedRender<'_>,
+    job: RenderJob,
+    limits: &Limits,
+    start: Instant,
+) -> Result<Rendered, Error> {
     let ignored = hf_warnings(&job);
     let RenderOptions { continue_final_message, now, control_tokens, .. } = job.options;
-    let prepared = prepare::for_hf(job.conversation, &job.options, resolved)?;
-    let Prepared { conversation, mut warnings, origins } = prepared;
+    let prepared = prepare::for_hf(job.conversation, &job.options, resolved, limits)?;
+    let Prepared { conversation, mut warnings, origins, without_content: _ } = prepared;
     warnings.extend(ignored);
     CancelScope::check()?;
     let mut messages = hf_messages::hf_messages(&conversation).map_err(|invalid| origins.invalid(invalid))?;
