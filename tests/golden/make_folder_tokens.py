@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes folder_tokens.json: what transformers makes of the added tokens in a folder's files.
+"""Writes folder_tokens.json: the tokenizers of transformers for folders with added tokens in several files.
 
     pip install transformers==5.23.0 tokenizers==0.23.3
     python make_folder_tokens.py [FOLDERS] [SEED]
@@ -193,7 +193,7 @@ def expected(spec, path):
         return {"error": type(error).__name__}
     tokens = tokenizer.added_tokens_decoder
     flags = lambda found: sum(getattr(found, name) << bit for bit, name in enumerate(FLAGS))
-    # The library decodes a special token with another normal form although it is to be skipped.
+    # The library decodes a special token with another normal form instead of skipping it.
     skipped = [i for i in tokens if tokens[i].special or tokenizer.decode([i], skip_special_tokens=True) == ""]
     texts = [text.replace("the end", random.choice(list(map(str, tokens.values())) or [""]) + "s") for text in TEXTS]
     return {

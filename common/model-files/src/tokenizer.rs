@@ -357,8 +357,8 @@ fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, TokenizerError> {
 /// The ids of special tokens.
 struct Special {
     all: HashSet<u32>,
-    /// Those that decoding skips. The library decodes a special token whose spelling is another one in
-    /// decoding, as that of a normalized token is.
+    /// The special tokens that decoding skips. The library decodes a normalized token whose normal form
+    /// differs, although it is special.
     skipped: HashSet<u32>,
 }
 

@@ -9,7 +9,7 @@ use tandem_tests::repository;
 fn formatted(template: &ChatTemplate, now: LocalTime, format: &str) -> Option<String> {
     let args: Map<_, _> = [("format".to_owned(), json!(format))].into_iter().collect();
     let input = Input {
-        messages: &[],
+        messages: &[json!({"role": "user", "content": "Hi"})],
         tools: None,
         documents: None,
         args: &args,

@@ -60,7 +60,7 @@ pub struct NamedToken {
 }
 
 /// A token in one of the files.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum FolderToken {
     /// Only the text.
     Text(String),
@@ -129,16 +129,18 @@ impl FolderTokens {
         let names: HashSet<&str> = named.iter().map(|named| named.token.text()).collect();
         let added = encoder.get_added_vocabulary().get_vocab();
         let texts: HashSet<&str> = listed.values().map(|token| token.content.as_str()).collect();
-        let is_unknown = |token: &AddedToken| {
-            let text = token.content.as_str();
-            !added.contains_key(text) && !texts.contains(text)
-        };
+        let is_unknown = |text: &str| !added.contains_key(text) && !texts.contains(text);
         let named_tokens = named.iter().map(|named| {
             let flagged = by_text.get(named.token.text()).filter(|_| named.is_standard);
-            flagged.cloned().unwrap_or_else(|| named.token.to_added())
+            flagged.map_or_else(|| named.token.clone(), |token| FolderToken::Flagged(token.clone()))
         });
-        let extra = self.extra.iter().map(FolderToken::to_added);
-        let unknown: Vec<AddedToken> = named_tokens.chain(extra).filter(is_unknown).collect();
+        // A later token with the same text and other flags replaces an earlier one.
+        let mut seen = HashSet::new();
+        let mut unknown = Vec::new();
+        for token in named_tokens.chain(self.extra.iter().cloned()).filter(|token| is_unknown(token.text())) {
+            let added = token.to_added();
+            unknown.extend(seen.insert(token).then_some(added));
+        }
         let special = |token: AddedToken| {
             let is_special = token.special || (!token.content.is_empty() && names.contains(token.content.as_str()));
             token.special(is_special)
@@ -153,7 +155,7 @@ impl FolderTokens {
             let is_after = |named: &NamedToken| !BEFORE_PADDING.contains(&named.name.as_str());
             let place = named.iter().position(is_after).unwrap_or(named.len());
             let (name, token) = ("pad_token".to_owned(), FolderToken::Text(text));
-            named.insert(place, NamedToken { name, token, is_standard: true });
+            named.insert(place, NamedToken { name, token, is_standard: false });
         }
         named
     }

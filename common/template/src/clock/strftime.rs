@@ -38,7 +38,7 @@ pub(super) fn format(now: &LocalTime, format: &str) -> Fallible<String> {
     }
 }
 
-/// Replaces the directives that `datetime` formats itself. It knows neither flags nor widths.
+/// Replaces the directives that `datetime` formats itself. These have no flags and no widths.
 fn of_datetime<'a>(now: &LocalTime, format: &'a str) -> Cow<'a, str> {
     if !["%f", "%z", "%Z"].iter().any(|directive| format.contains(directive)) {
         return Cow::Borrowed(format);
@@ -133,7 +133,7 @@ impl<'a> Directive<'a> {
         directive
     }
 
-    /// Returns true if glibc knows the directive with its modifier.
+    /// Returns true if the directive with its modifier exists in glibc.
     fn is_known(&self, code: char) -> bool {
         match self.modifier {
             None => true,
@@ -207,7 +207,7 @@ impl Out {
         }
     }
 
-    /// Adds a directive that glibc does not know, from its last percent sign.
+    /// Adds the text of a directive that does not exist in glibc, from its last percent sign.
     fn unknown(&mut self, directive: &Directive<'_>) -> Result<(), Stop> {
         let text = if directive.code == Some('%') { "%" } else { directive.text };
         self.add(text, directive.width, directive.padding, directive.case())
@@ -236,7 +236,7 @@ fn half_of_day(now: &LocalTime) -> &'static str {
     if now.hour < 12 { "AM" } else { "PM" }
 }
 
-/// Returns the format that a directive stands for.
+/// Returns the format that a directive abbreviates.
 fn format_of(code: char) -> Option<&'static str> {
     Some(match code {
         'c' => "%a %b %e %H:%M:%S %Y",
