@@ -57,20 +57,17 @@ impl Iterator for Extras<'_> {
         while let Some(&byte) = self.text.get(self.at) {
             let start = self.at;
             self.at += 1;
-            match byte {
-                b'"' => self.is_string = !self.is_string,
-                b'\\' if self.is_string => {
-                    if self.skip_escape(start) {
-                        return Some((start..self.at, REPLACEMENT));
-                    }
+            let found = match byte {
+                b'"' => {
+                    self.is_string = !self.is_string;
+                    None
                 }
-                b'N' | b'I' | b'-' if !self.is_string => {
-                    if let Some((length, replacement)) = number(self.text, start) {
-                        self.at = start + length;
-                        return Some((start..self.at, replacement));
-                    }
-                }
-                _ => {}
+                b'\\' if self.is_string => self.skip_escape(start).then_some(REPLACEMENT),
+                b'N' | b'I' | b'-' if !self.is_string => self.skip_number(start),
+                _ => None,
+            };
+            if let Some(replacement) = found {
+                return Some((start..self.at, replacement));
             }
         }
         None
@@ -78,6 +75,13 @@ impl Iterator for Extras<'_> {
 }
 
 impl Extras<'_> {
+    /// Moves behind a number that only Python reads. Returns its replacement.
+    fn skip_number(&mut self, start: usize) -> Option<&'static [u8]> {
+        let (length, replacement) = number(self.text, start)?;
+        self.at = start + length;
+        Some(replacement)
+    }
+
     /// Moves behind the escape at `start`. Returns true if it is a surrogate without its other half.
     fn skip_escape(&mut self, start: usize) -> bool {
         let unit = escaped_unit(self.text, start);
