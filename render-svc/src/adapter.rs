@@ -35,13 +35,16 @@ pub struct Adapter {
     pub turn_ends: &'static [&'static str],
     /// The texts around reasoning, if the adapter writes a pair.
     pub reasoning: Option<(&'static str, &'static str)>,
-    /// The JSON type that tool call arguments must have. Other types are converted if the adapter is
-    /// a family's or the request has the contract's dialect.
+    /// The JSON type that tool call arguments must have. Under CAPABILITY, a family's adapter gets
+    /// other types converted.
     pub arguments: ArgumentsShape,
     /// True if the adapter does not write the bos token. The tokenizer then adds it.
     pub leaves_bos_to_tokenizer: bool,
     /// The names in a conversation that the adapter's code compares with.
     pub known_names: KnownNames,
+    /// Returns how the model's own chat template differs from the adapter's prompts; None if it
+    /// does not, or if the model ships none. Called once per load, for an adapter that is selected.
+    pub differs: fn(&Model) -> Option<String>,
 }
 
 impl Adapter {
@@ -67,6 +70,7 @@ impl Adapter {
             arguments: ArgumentsShape::Either,
             leaves_bos_to_tokenizer: false,
             known_names: KnownNames::CONVERSATION,
+            differs: |_| None,
         }
     }
 }
@@ -74,8 +78,8 @@ impl Adapter {
 /// Kinds of adapters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// The native encoder of a model family. Its input is the conversation as the caller sent it;
-    /// other kinds get a normalized conversation.
+    /// The native encoder of a model family. It gets the messages of the caller, and under CAPABILITY
+    /// converts what its encoder cannot read; other kinds get a normalized conversation.
     Family,
     /// The model's own chat template.
     Template,
@@ -90,6 +94,9 @@ pub enum Match {
     Selected(String),
     /// No adapter is known to match the model's format. This adapter is the best guess.
     Guessed(String),
+    /// The adapter is the maker's encoder for the model's family, and the model ships a chat
+    /// template of another behaviour. An adapter after it renders, and its reason includes this one.
+    Yields(String),
     /// The adapter does not match the model, but can render if a request pins it.
     NotSelected(String),
     /// The adapter cannot render for the model.
@@ -132,18 +139,6 @@ impl KnownNames {
     }
 }
 
-/// The JSON shape of the request's conversation.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Dialect {
-    /// The contract's typed messages, the same for every model. Tool call arguments are converted
-    /// to the type that a family's encoder reads.
-    Contract,
-    /// JSON as Hugging Face's libraries read it. A family's encoder treats it as the official
-    /// encoder does.
-    #[default]
-    HuggingFace,
-}
-
 /// The input of an adapter.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
@@ -157,8 +152,9 @@ pub struct Input<'a> {
     /// without one; `tokenizer-template` then renders with the model's default for the
     /// conversation.
     pub template: Option<&'a NamedTemplate>,
-    /// The JSON shape of the request's conversation.
-    pub dialect: Dialect,
+    /// True if the policy is CAPABILITY: a family's adapter converts what its encoder cannot read.
+    /// Otherwise it reads the conversation as the official encoder does, errors included.
+    pub is_normalized: bool,
     /// The current time in templates.
     pub now: LocalTime,
     /// Limits of the rendering.

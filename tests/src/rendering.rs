@@ -1,6 +1,6 @@
 //! Rendering without a server: an adapter's input, and the answer of the command line.
 
-use render_svc::adapter::{Dialect, Input};
+use render_svc::adapter::Input;
 use render_svc::catalog::ModelTable;
 use render_svc::cli;
 use render_svc::conversation::Conversation;
@@ -16,11 +16,13 @@ pub struct AdapterRequest {
     conversation: Conversation,
     add_generation_prompt: bool,
     continue_final_message: bool,
+    is_normalized: bool,
 }
 
 impl AdapterRequest {
     /// Reads a request from JSON. The keys `continue_final_message` and `add_generation_prompt`,
-    /// with any value, continue the last message and omit the generation prompt.
+    /// with any value, continue the last message and omit the generation prompt. The policy is
+    /// CAPABILITY, unless `normalization` is "none".
     ///
     /// # Panics
     /// If there are no messages.
@@ -36,6 +38,7 @@ impl AdapterRequest {
             },
             add_generation_prompt: !continue_final_message && request.get("add_generation_prompt").is_none(),
             continue_final_message,
+            is_normalized: request.get("normalization").is_none_or(|policy| policy != "none"),
         }
     }
 
@@ -47,7 +50,7 @@ impl AdapterRequest {
             add_generation_prompt: self.add_generation_prompt,
             continue_final_message: self.continue_final_message,
             template: None,
-            dialect: Dialect::HuggingFace,
+            is_normalized: self.is_normalized,
             now: LocalTime::EPOCH,
             limits: Limits::default(),
             taint: None,

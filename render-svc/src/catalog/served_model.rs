@@ -36,6 +36,9 @@ pub struct ResolvedAdapter {
     pub is_pinned: bool,
     /// True if no adapter is known to match the model's format. The best guess was then selected.
     pub is_guess: bool,
+    /// How the model's chat template differs from the adapter's prompts, if it does and the adapter
+    /// is not pinned.
+    pub difference: Option<Arc<str>>,
 }
 
 /// The outcome of an adapter choice, with reasons as text.
@@ -73,7 +76,7 @@ impl ServedModel {
     /// Its files cannot be read, no adapter renders for it, or its adapter needs a chat template
     /// that does not compile.
     pub fn load_with(path: &Path, settings: &Settings, registry: &Registry) -> Result<Self, CatalogError> {
-        let (model, template_error) = Model::load_as(path, settings.ids.clone(), settings.capabilities)?;
+        let (model, template_error) = Model::load_as(path, settings.ids.clone(), settings.overrides.clone())?;
         let failed = |source| CatalogError::Adapter { path: path.to_owned(), source: Box::new(source) };
         let served = Self::new(model, settings.adapter.as_deref(), registry).map_err(failed)?;
         match template_error {
@@ -109,19 +112,27 @@ impl ServedModel {
 
 /// Returns the first adapter that matches the model.
 fn select(formats: &[Arc<PromptFormat>], model: &Model) -> Result<ResolvedAdapter, Error> {
-    let mut rejected = Vec::new();
+    let (mut rejected, mut yielded) = (Vec::new(), Vec::new());
     for format in formats {
         let name = format.adapter.name;
         let (reason, is_guess) = match (format.adapter.matches)(model) {
             Match::Selected(reason) => (reason, false),
             Match::Guessed(reason) => (reason, true),
+            Match::Yields(reason) => {
+                yielded.push(format!("adapter {name} is its maker's encoder: {reason}"));
+                rejected.push((name, reason));
+                continue;
+            }
             Match::NotSelected(reason) | Match::Incompatible(reason) => {
                 rejected.push((name, reason));
                 continue;
             }
         };
-        let resolution = Arc::new(Resolution { adapter: Some(name), reason, rejected });
-        return Ok(ResolvedAdapter { format: Arc::clone(format), resolution, is_pinned: false, is_guess });
+        let difference = (format.adapter.differs)(model);
+        let reasons: Vec<_> = [reason].into_iter().chain(difference.clone()).chain(yielded).collect();
+        let resolution = Arc::new(Resolution { adapter: Some(name), reason: reasons.join("; "), rejected });
+        let difference = difference.map(Arc::from);
+        return Ok(ResolvedAdapter { format: Arc::clone(format), resolution, is_pinned: false, is_guess, difference });
     }
     Err(not_found("any", formats))
 }
@@ -136,7 +147,8 @@ fn pin(formats: &[Arc<PromptFormat>], name: &str, model: &Model, by: &str) -> Re
     }
     let reason = format!("pinned by {by}");
     let resolution = Arc::new(Resolution { adapter: Some(adapter.name), reason, rejected: Vec::new() });
-    Ok(ResolvedAdapter { format: Arc::clone(format), resolution, is_pinned: true, is_guess: false })
+    let format = Arc::clone(format);
+    Ok(ResolvedAdapter { format, resolution, is_pinned: true, is_guess: false, difference: None })
 }
 
 fn not_found(name: &str, formats: &[Arc<PromptFormat>]) -> Error {

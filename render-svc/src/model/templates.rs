@@ -6,7 +6,9 @@ use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::digest::hex_sha256;
 use tandem_template::{ChatTemplate, CompileError};
 
+use crate::conversation::Object;
 use crate::error::Error;
+use crate::probes::{self, TemplateFacts};
 
 /// A model's chat templates by name; most models have one, named `default`.
 #[derive(Debug, Default)]
@@ -21,23 +23,30 @@ pub struct NamedTemplate {
     pub template: ChatTemplate,
     /// SHA-256 of the source, in lower-case hex.
     pub sha256: Arc<str>,
+    /// What the template does, learned by rendering.
+    pub facts: Arc<TemplateFacts>,
+    /// SHA-256 of the source without parts that most templates ignore: leading comments, white space
+    /// around the rest, and carriage returns.
+    pub core_sha256: Arc<str>,
 }
 
 /// The name and problem of a template that does not compile.
 pub(super) type TemplateError = (String, CompileError);
 
 impl Templates {
-    /// Compiles every template of the model.
+    /// Compiles every template of the model, and learns what it does with these special tokens.
     ///
     /// # Errors
     /// The first template that does not compile.
-    pub(super) fn compile(artifacts: &Artifacts) -> Result<Self, TemplateError> {
+    pub(super) fn compile(artifacts: &Artifacts, special_tokens: &Object) -> Result<Self, TemplateError> {
         let mut compiled = Vec::new();
         for name in artifacts.templates.names() {
             let source = artifacts.templates.get(name).unwrap_or_default();
             let template = ChatTemplate::compile(source).map_err(|error| (name.to_owned(), error))?;
             let sha256 = hex_sha256(source.as_bytes()).into();
-            compiled.push(NamedTemplate { name: name.to_owned(), template, sha256 });
+            let core_sha256 = hex_sha256(core(source).as_bytes()).into();
+            let facts = probes::facts_of(&template, &sha256, special_tokens);
+            compiled.push(NamedTemplate { name: name.to_owned(), template, sha256, core_sha256, facts });
         }
         Ok(Self(compiled))
     }
@@ -82,4 +91,16 @@ impl Templates {
             known: self.iter().map(|template| template.name.clone()).collect(),
         })
     }
+}
+
+/// Returns a source without leading comments, white space around the rest, and carriage returns. A
+/// source whose rest begins and ends with a tag that removes white space renders like its core: such
+/// a tag, a comment and the reader of line ends leave nothing of these parts.
+fn core(source: &str) -> String {
+    let source = source.replace("\r\n", "\n");
+    let mut rest = source.trim();
+    while let Some((_, after)) = rest.strip_prefix("{#").and_then(|comment| comment.split_once("#}")) {
+        rest = after.trim_start();
+    }
+    rest.to_owned()
 }
