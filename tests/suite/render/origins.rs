@@ -4,13 +4,13 @@
 
 use std::ops::Range;
 
-use render_svc::capabilities::Capabilities;
 use render_svc::catalog::ModelTable;
 use render_svc::error::Error;
 use render_svc::field_paths::RequestPaths;
 use render_svc::job::RenderJob;
 use render_svc::limits::Limits;
 use render_svc::prepare::forms::{ContentForm, Forms};
+use render_svc::prepare::normalize::Turns;
 use render_svc::prepare::policy::{Policy, Rewritten};
 use render_svc::prepare::typed_blocks::Conversion;
 use render_svc::render::{Output, Rendered, render};
@@ -317,10 +317,10 @@ fn check_policy(seed: u64) {
             arguments: ArgumentsShape::Either,
         }),
         forms: Forms { system: form(random), assistant: form(random), tool: form(random), user: form(random) },
-        capabilities: Some(Capabilities {
-            requires_strict_turns: random.below(2) == 0,
-            rejects_system_role: random.below(2) == 0,
-            ..Capabilities::default()
+        turns: Some(Turns {
+            system_to_user: random.below(2) == 0,
+            merges_users: random.below(2) == 0,
+            merges_assistants: random.below(2) == 0,
         }),
         null_content_fails: random.below(2) == 0,
     };
