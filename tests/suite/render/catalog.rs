@@ -322,3 +322,35 @@ async fn named_template_choice_matches_transformers() {
     let unknown = rendered(Some("x"), false).await;
     is_failed("catalog/template-not-found", unknown, Code::NotFound, "TEMPLATE_NOT_FOUND", Some("options.template"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn configured_facts_replace_those_that_the_files_show() {
+    let folder = folder();
+    let template = "{% for m in messages %}{{ m.content }}{% endfor %}{{ '<on>' if thinks is not defined or thinks else '<off>' }}";
+    write(folder.path(), "a", template);
+    let config =
+        "[[models]]\npath = 'a'\ncapabilities = []\neos_token_ids = [7, 5]\ntoggles = { thinks = false, extra = 'x' }";
+    let service = serve_catalog(open(configured(&folder, config)).into(), None).await;
+    let mut registry = RegistryServiceClient::new(service.channel().await);
+    let info = registry.get_model(pb::GetModelRequest::default()).await.expect("describes").into_inner();
+    let info = info.model.expect("a model");
+    assert!(info.capabilities.is_empty(), "an empty list means unknown");
+    let configured = pb::FactSource::Configuration;
+    let ends = info.facts.iter().filter(|fact| fact.name == "end_of_turn");
+    let ends: Vec<_> = ends.map(|fact| (fact.value.as_str(), fact.source())).collect();
+    assert_eq!(ends, [("7", configured), ("5", configured)]);
+    let arguments = info.template_arguments.iter();
+    let arguments: Vec<_> = arguments.map(|a| (a.name.as_str(), a.default_json.as_str(), a.source())).collect();
+    assert_eq!(arguments, [("extra", "\"x\"", configured), ("thinks", "false", configured)]);
+
+    let mut client = RenderServiceClient::new(service.channel().await);
+    let mut rendered = async |args: &str| {
+        let mut said = conversation(vec![text("system", "S"), text("user", "U")]);
+        args.clone_into(&mut said.template_args_json);
+        client.render(request(said)).await.expect("renders").into_inner()
+    };
+    let response = rendered("").await;
+    assert_eq!(response.output_spec.clone().expect("a spec").eos_token_ids, [5, 7]);
+    assert_eq!(prompt(response), "SU<off>", "the configured argument counts where the request sets none");
+    assert_eq!(prompt(rendered(r#"{"thinks": true}"#).await), "SU<on>");
+}
