@@ -10,6 +10,9 @@ use crate::limits::Limits;
 use crate::model::{Model, NamedTemplate};
 use crate::warning::Warning;
 
+/// The field of a message that a request continues unless it names another one.
+pub const CONTENT: &str = "content";
+
 /// A way to turn conversations into prompts. An adapter never reads a model's output.
 #[derive(Debug, Clone, Copy)]
 pub struct Adapter {
@@ -42,6 +45,12 @@ pub struct Adapter {
     pub leaves_bos_to_tokenizer: bool,
     /// The names in a conversation that the adapter's code compares with.
     pub known_names: KnownNames,
+    /// The fields of the final message that the prompt can end within. None if this depends on the
+    /// model's template.
+    pub continued_fields: Option<&'static [&'static str]>,
+    /// True if template_args that the adapter does not define have no effect, also those that
+    /// transformers takes as parameters of `apply_chat_template`.
+    pub drops_unknown_args: bool,
 }
 
 impl Adapter {
@@ -67,6 +76,8 @@ impl Adapter {
             arguments: ArgumentsShape::Either,
             leaves_bos_to_tokenizer: false,
             known_names: KnownNames::CONVERSATION,
+            continued_fields: Some(&[CONTENT]),
+            drops_unknown_args: false,
         }
     }
 }
@@ -151,8 +162,8 @@ pub struct Input<'a> {
     pub conversation: &'a Conversation,
     /// True if the prompt ends with the start of the assistant's turn.
     pub add_generation_prompt: bool,
-    /// True if the last message has no end of turn, so that the model continues it.
-    pub continue_final_message: bool,
+    /// The field of the last message that the model continues: the prompt ends within it.
+    pub continue_final_message: Option<&'a str>,
     /// The chat template to render with, chosen once per request. None for an adapter that renders
     /// without one; `tokenizer-template` then renders with the model's default for the
     /// conversation.

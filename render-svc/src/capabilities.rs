@@ -156,7 +156,7 @@ pub fn leading_system(template: &ChatTemplate, special_tokens: &Object) -> Leadi
             args: &Object::new(),
             special_tokens,
             add_generation_prompt: true,
-            continue_final_message: false,
+            continue_final_message: None,
             now: LocalTime::EPOCH,
             taint: None,
         };

@@ -76,7 +76,7 @@ pub struct HfMessages {
     pub template_args: Object,
     /// True if the prompt ends with the start of the assistant's turn.
     pub add_generation_prompt: bool,
-    /// True if the prompt ends inside the last message.
+    /// True if the prompt ends inside the content of the last message.
     pub continue_final_message: bool,
     /// The time that the template sees.
     pub now: LocalTime,
@@ -101,12 +101,12 @@ impl Rendered {
 ///
 /// # Errors
 /// [`Error`]. There is no fallback to another adapter.
-pub fn render(models: &ModelTable, job: RenderJob, limits: &Limits) -> Result<Rendered, Error> {
-    let served = models.get(&job.model)?;
+pub fn render(models: &ModelTable, mut job: RenderJob, limits: &Limits) -> Result<Rendered, Error> {
+    let served = models.get_for(&job.model, job.options.adapter.as_deref())?;
     job.conversation.check()?;
     limits.check_images(&job.conversation)?;
     let start = Instant::now();
-    let resolved = ResolvedRender::new(served, &job)?;
+    let resolved = ResolvedRender::new(served, &mut job)?;
     match resolved.form {
         OutputForm::Prompt(_) => render_prompt(&resolved, job, limits, start),
         OutputForm::HfMessages => render_hf_messages(&resolved, job, start),
@@ -126,7 +126,7 @@ fn render_prompt(
     let input = Input {
         conversation: &conversation,
         add_generation_prompt: resolved.add_generation_prompt,
-        continue_final_message: options.continue_final_message,
+        continue_final_message: options.continued_field(),
         template: resolved.template(),
         dialect: options.dialect,
         now: options.now,
@@ -211,7 +211,8 @@ fn tokenize(
 
 fn render_hf_messages(resolved: &ResolvedRender<'_>, job: RenderJob, start: Instant) -> Result<Rendered, Error> {
     let ignored = hf_warnings(&job);
-    let RenderOptions { continue_final_message, now, control_tokens, .. } = job.options;
+    let RenderOptions { now, control_tokens, .. } = job.options;
+    let continue_final_message = job.options.continued_field().is_some();
     let prepared = prepare::for_hf(job.conversation, &job.options, resolved)?;
     let Prepared { conversation, mut warnings, origins } = prepared;
     warnings.extend(ignored);
@@ -244,11 +245,11 @@ fn render_hf_messages(resolved: &ResolvedRender<'_>, job: RenderJob, start: Inst
 
 /// Warns of every part of the request that has no place in HF messages.
 fn hf_warnings(job: &RenderJob) -> Vec<Warning> {
-    let RenderJob { options, token_ids, return_offsets, .. } = job;
+    let RenderJob { options, token_ids, return_offsets, is_task, .. } = job;
     let given = [
         ("template", options.template.is_some()),
-        ("return_token_ids", *token_ids == ReturnTokenIds::Yes),
-        ("return_offsets", *return_offsets),
+        ("return_token_ids", *token_ids == ReturnTokenIds::Yes && !is_task),
+        ("return_offsets", *return_offsets && !is_task),
     ];
     let options = given.into_iter().filter(|(_, is_given)| *is_given);
     options.map(|(option, _)| option_ignored(option, HF_REASON)).collect()

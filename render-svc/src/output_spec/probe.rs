@@ -65,7 +65,7 @@ fn render(model: &Model, messages: &[Value], add_generation_prompt: bool) -> Opt
         args: &Object::new(),
         special_tokens: &model.special_tokens,
         add_generation_prompt,
-        continue_final_message: false,
+        continue_final_message: None,
         now: LocalTime::EPOCH,
         taint: None,
     };
