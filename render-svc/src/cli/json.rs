@@ -206,8 +206,17 @@ enum Return {
 pub fn answer(result: Result<Rendered, Error>) -> Value {
     match result {
         Ok(rendered) => rendered_json(rendered),
-        Err(error) => json!({"error": Failure::from(&error).to_json()}),
+        Err(error) => json!({"error": failure_json(&error)}),
     }
+}
+
+/// Returns the failure of a request. The command line's caller may see the names of all models.
+fn failure_json(error: &Error) -> Value {
+    let mut failure = Failure::from(error).to_json();
+    if let Error::ModelNotFound { .. } | Error::ModelNotNamed { .. } = error {
+        failure["message"] = Failure::new(Reason::ModelNotFound, error.to_string()).message().into();
+    }
+    failure
 }
 
 fn rendered_json(rendered: Rendered) -> Value {
@@ -232,7 +241,7 @@ fn rendered_json(rendered: Rendered) -> Value {
         answer.insert("tokenizer_sha256".to_owned(), tokenizer.sha256().into());
     }
     let mut warnings: Vec<Value> = rendered.warnings.iter().map(warning_json).collect();
-    warnings.dedup(); // `return` is one key for two options of the contract
+    warnings.dedup(); // an option of the contract may have no key of its own
     answer.insert("warnings".to_owned(), warnings.into());
     Value::Object(answer)
 }
@@ -276,9 +285,13 @@ fn attachment_json(attachment: &Attachment) -> Value {
 }
 
 fn warning_json(warning: &Warning) -> Value {
-    let path = match warning.path.as_str() {
+    json!({"code": warning.code.name(), "path": key(&warning.path), "text": warning.text})
+}
+
+/// Returns the path in a JSON request. `return` is one key for two options of the contract.
+pub(super) fn key(path: &str) -> &str {
+    match path {
         "return_token_ids" | "return_offsets" => "return",
         path => path,
-    };
-    json!({"code": warning.code.name(), "path": path, "text": warning.text})
+    }
 }
