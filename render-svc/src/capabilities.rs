@@ -2,10 +2,8 @@
 
 use std::ops::BitOr;
 
-use serde_json::{Value, json};
-use tandem_template::{ChatTemplate, Input, Limits, LocalTime, RenderError};
-
-use crate::conversation::Object;
+use crate::fact::FactSource;
+use crate::probes::{ContentLists, Finding, Repeat, TemplateFacts};
 
 /// The features that a model's template supports. All false means unknown, not unsupported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -18,8 +16,10 @@ pub struct Capabilities {
     pub supports_tool_calls: bool,
     /// The model can reason before it answers.
     pub supports_reasoning: bool,
-    /// A conversation that begins with a system message fails. This is no flag of the contract, in
-    /// which no flags mean unknown.
+    /// The content of messages may be a list of text blocks.
+    pub supports_content_blocks: bool,
+    /// A system message before all others fails, or is not in the prompt. This is no flag of the
+    /// contract, in which no flags mean unknown.
     pub rejects_system_role: bool,
 }
 
@@ -27,11 +27,12 @@ pub struct Capabilities {
 type Flag = fn(&mut Capabilities) -> &mut bool;
 
 /// The flags by name.
-const FLAGS: [(&str, Flag); 4] = [
+const FLAGS: [(&str, Flag); 5] = [
     ("SUPPORTS_SYSTEM_ROLE", |all| &mut all.supports_system_role),
     ("REQUIRES_STRICT_TURNS", |all| &mut all.requires_strict_turns),
     ("SUPPORTS_TOOL_CALLS", |all| &mut all.supports_tool_calls),
     ("SUPPORTS_REASONING", |all| &mut all.supports_reasoning),
+    ("SUPPORTS_CONTENT_BLOCKS", |all| &mut all.supports_content_blocks),
 ];
 
 impl Capabilities {
@@ -42,7 +43,13 @@ impl Capabilities {
         FLAGS.iter().filter(|(_, flag)| *flag(&mut all)).map(|(name, _)| *name).collect()
     }
 
-    /// Returns the capabilities with exactly these flags. All others are not supported.
+    /// Returns the name and the value of each flag.
+    pub fn flags(self) -> impl Iterator<Item = (&'static str, bool)> {
+        FLAGS.iter().map(move |(name, flag)| (*name, *flag(&mut self.clone())))
+    }
+
+    /// Returns the capabilities with exactly these flags. All others are not supported. Without any,
+    /// the capabilities are unknown.
     ///
     /// # Errors
     /// The first unknown name, and the known ones.
@@ -55,7 +62,7 @@ impl Capabilities {
             };
             *flag(&mut all) = true;
         }
-        all.rejects_system_role = !all.supports_system_role;
+        all.rejects_system_role = !all.is_empty() && !all.supports_system_role;
         Ok(all)
     }
 
@@ -81,6 +88,7 @@ impl BitOr for Capabilities {
             requires_strict_turns: self.requires_strict_turns | other.requires_strict_turns,
             supports_tool_calls: self.supports_tool_calls | other.supports_tool_calls,
             supports_reasoning: self.supports_reasoning | other.supports_reasoning,
+            supports_content_blocks: self.supports_content_blocks | other.supports_content_blocks,
             rejects_system_role: self.rejects_system_role | other.rejects_system_role,
         }
     }
@@ -119,60 +127,101 @@ const REASONS: &[&str] = &[
     "reasoning_content",
 ];
 const TOOL_MODELS: &[&str] = &["hermes", "functionary", "firefunction", "gorilla"];
-const REASONING_MODELS: &[&str] = &["deepseek-r1", "qwq", "-r1-", "o1"];
+const REASONING_MODELS: &[&str] = &["deepseek-r1", "qwq", "-r1-"];
+/// A word of a name, not a part of one: `marco-o1`, but not `OLMo1`.
+const REASONING_WORD: &str = "o1";
+
+/// The capabilities of a model, and how each flag was found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Inferred {
+    /// The capabilities.
+    pub capabilities: Capabilities,
+    /// How each flag was found, in the order of the flags' names.
+    pub sources: Vec<(&'static str, FactSource)>,
+}
+
+impl Inferred {
+    /// Returns the capabilities of a configuration.
+    #[must_use]
+    pub fn configured(capabilities: Capabilities) -> Self {
+        let sources = FLAGS.iter().map(|(name, _)| (*name, FactSource::Configuration)).collect();
+        Self { capabilities, sources }
+    }
+}
+
+/// The facts of a model from which its capabilities follow.
+#[derive(Debug, Clone, Copy)]
+pub struct Evidence<'a> {
+    /// The facts about the default template. None without one.
+    pub facts: Option<&'a TemplateFacts>,
+    /// The facts about the template for conversations with tools, if it is another one.
+    pub tool_facts: Option<&'a TemplateFacts>,
+    /// The source of the default template.
+    pub template: Option<&'a str>,
+    /// The model's name.
+    pub name: &'a str,
+    /// The model's architecture.
+    pub architecture: Option<&'a str>,
+}
+
+impl Evidence<'_> {
+    /// Returns the capabilities: by probes; else by the template's text, and by the model's name where
+    /// the template says nothing; without a template, by name and architecture.
+    #[must_use]
+    pub fn capabilities(&self) -> Inferred {
+        let probed = self.probed();
+        let architecture = self.architecture.filter(|_| self.facts.is_none_or(|facts| !facts.is_known));
+        let by_text = self.template.map(of_template).unwrap_or_default();
+        let (by_name, by_architecture) = (of_name(self.name), of_architecture(architecture));
+        let mut inferred = Inferred::default();
+        for ((name, flag), probed) in FLAGS.iter().zip(probed) {
+            let is_set = |mut of: Capabilities| *flag(&mut of);
+            // A template without reasoning does not show that the model never reasons.
+            let is_decided = probed.filter(|is_set| *is_set || *name != "SUPPORTS_REASONING");
+            let (value, source) = match is_decided {
+                Some(value) => (value, FactSource::Probe),
+                None if is_set(by_text) && probed.is_none() => (true, FactSource::TemplateText),
+                None if is_set(by_name) => (true, FactSource::Name),
+                None if is_set(by_architecture) => (true, FactSource::Architecture),
+                None if probed.is_some() => (false, FactSource::Probe),
+                None if self.template.is_some() => (false, FactSource::TemplateText),
+                None => (false, FactSource::Default),
+            };
+            *flag(&mut inferred.capabilities) = value;
+            inferred.sources.push((name, source));
+        }
+        inferred.capabilities.rejects_system_role = probed[0] == Some(false);
+        inferred
+    }
+
+    /// Returns the probed value of each flag, in the order of [`FLAGS`].
+    fn probed(&self) -> [Option<bool>; 5] {
+        let Some(facts) = self.facts.filter(|facts| facts.is_known) else { return [None; 5] };
+        let system = match facts.instructions.system_first {
+            Finding::Shown => Some(true),
+            Finding::LeftOut | Finding::Refused => Some(false),
+            Finding::Unknown => None,
+        };
+        let turns = [facts.repeats.user, facts.repeats.assistant];
+        let is_known = turns.iter().any(|turn| *turn != Repeat::Unknown);
+        let strict = is_known.then(|| turns.iter().any(|turn| turn.needs_merging()));
+        let of_tools = [Some(facts), self.tool_facts].into_iter().flatten();
+        let tools = of_tools.clone().map(|facts| facts.tools);
+        let has_tools = tools.clone().any(|tools| tools.is_known()).then(|| tools.clone().any(|t| t.are_supported()));
+        let reasons = Some(of_tools.clone().any(TemplateFacts::reasons));
+        let lists = match facts.contents.user.lists {
+            ContentLists::Unknown => None,
+            lists => Some(lists == ContentLists::Walked),
+        };
+        [system, strict, has_tools, reasons, lists]
+    }
+}
 
 /// Infers capabilities from the template's text, the model's name and its architecture.
 #[must_use]
 pub fn infer(template: Option<&str>, model_name: &str, architecture: Option<&str>) -> Capabilities {
     let from_template = template.map(of_template).unwrap_or_default();
     from_template | of_name(model_name) | of_architecture(architecture)
-}
-
-/// How a template renders a conversation that begins with a system message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeadingSystem {
-    /// The prompt contains the message.
-    Shown,
-    /// The template raises an error, and renders the same conversation without the message.
-    Rejected,
-    /// Neither was observed.
-    Unknown,
-}
-
-/// The text of the probe's system message. A template may move it, but not change it.
-const PROBE: &str = "tandem-system-probe";
-
-/// Renders a conversation that begins with a system message, and returns how the message is
-/// rendered.
-#[must_use]
-pub fn leading_system(template: &ChatTemplate, special_tokens: &Object) -> LeadingSystem {
-    let [system, user] =
-        [("system", PROBE), ("user", "Hello")].map(|(role, text)| json!({"role": role, "content": text}));
-    let render = |messages: &[Value]| {
-        let input = Input {
-            messages,
-            tools: None,
-            documents: None,
-            args: &Object::new(),
-            special_tokens,
-            add_generation_prompt: true,
-            continue_final_message: None,
-            now: LocalTime::EPOCH,
-            taint: None,
-        };
-        template.apply(&input, &Limits::default())
-    };
-    match render(&[system, user.clone()]) {
-        Ok(applied) if applied.text.contains(PROBE) => LeadingSystem::Shown,
-        Err(RenderError::Raised { .. }) if render(&[user]).is_ok() => LeadingSystem::Rejected,
-        _ => LeadingSystem::Unknown,
-    }
-}
-
-/// Returns true if the template's text allows system messages, whatever else it rejects.
-#[must_use]
-pub fn says_it_takes_system(template: &str) -> bool {
-    holds(&template.to_lowercase(), TAKES_SYSTEM)
 }
 
 fn of_template(template: &str) -> Capabilities {
@@ -184,6 +233,7 @@ fn of_template(template: &str) -> Capabilities {
         requires_strict_turns: holds(&text, ALTERNATES),
         supports_tool_calls: holds(&text, CALLS_TOOLS),
         supports_reasoning: holds(&text, REASONS),
+        supports_content_blocks: false,
         rejects_system_role: false,
     }
 }
@@ -193,7 +243,8 @@ fn of_name(name: &str) -> Capabilities {
     let name = name.to_lowercase();
     Capabilities {
         supports_tool_calls: holds(&name, TOOL_MODELS),
-        supports_reasoning: holds(&name, REASONING_MODELS),
+        supports_reasoning: holds(&name, REASONING_MODELS)
+            || name.split(|c: char| !c.is_alphanumeric()).any(|word| word == REASONING_WORD),
         ..Capabilities::default()
     }
 }

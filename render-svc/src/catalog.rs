@@ -3,6 +3,7 @@
 
 mod config;
 mod error;
+pub mod facts;
 mod prompt_format;
 mod served_model;
 mod sources;

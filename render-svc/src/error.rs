@@ -11,10 +11,6 @@ use tandem_template::{Limit, RenderError};
 use tonic::Status;
 
 use crate::conversation::Invalid;
-use crate::warning::{Warning, WarningCode};
-
-/// The most messages without content that the error of a template names.
-const MAX_EMPTY_MESSAGES: usize = 8;
 
 /// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -308,7 +304,11 @@ fn template_failure(cause: &RenderError, empty: &[String]) -> Failure {
     };
     let mut message = cause.to_string();
     if !empty.is_empty() {
-        let _ = write!(message, "; messages without content: {}", empty.join(", "));
+        let _ = write!(
+            message,
+            "; messages without content: {}; set their content, \"\" if there is none",
+            empty.join(", ")
+        );
     }
     let failure = Failure::new(reason, message).with_context(field);
     match cause {
@@ -331,12 +331,9 @@ fn fault<'a>(cause: &RenderError, empty: &'a [String]) -> &'a str {
 }
 
 impl Error {
-    /// Adds the messages without content to the error of a template. `warnings` name them.
+    /// Adds the paths of messages without content to the error of a template.
     #[must_use]
-    pub fn with_empty_messages(self, warnings: &[Warning]) -> Self {
-        let empty = warnings.iter().filter(|warning| warning.code == WarningCode::NoContent);
-        let path = |warning: &Warning| warning.path.trim_end_matches(".content").to_owned();
-        let messages: Vec<_> = empty.take(MAX_EMPTY_MESSAGES).map(path).collect();
+    pub fn with_empty_messages(self, messages: Vec<String>) -> Self {
         match self {
             Self::Template(source @ RenderError::Runtime { .. }) if !messages.is_empty() => {
                 Self::TemplateWithoutContent { source, messages }

@@ -14,9 +14,11 @@ use tandem_template::CompileError;
 
 pub use templates::{NamedTemplate, Templates};
 
-use crate::capabilities::{self, Capabilities, LeadingSystem};
+use crate::capabilities::{Capabilities, Evidence, Inferred};
 use crate::conversation::Object;
 use crate::error::Error;
+use crate::fact::FactSource;
+use crate::probes::TemplateFacts;
 
 /// A model without its weights.
 #[derive(Debug)]
@@ -37,6 +39,12 @@ pub struct Model {
     pub tokenizer: Result<Tokenizer, Arc<TokenizerError>>,
     /// The features that its template supports.
     pub capabilities: Capabilities,
+    /// How each capability was found, by name.
+    pub capability_sources: Vec<(&'static str, FactSource)>,
+    /// Arguments for its template where a request sets none, by name.
+    pub toggles: Object,
+    /// The configured ids of the tokens that end its turn. Empty if they are not configured.
+    pub configured_eos: Vec<u32>,
     /// True if its files have an image processor, or a template that writes images.
     pub takes_images: bool,
     /// The last two parts of its path, as given and with links followed.
@@ -53,6 +61,17 @@ pub struct ModelIds {
     /// The id at the generation service. Default: any of the others, or the name of the file or
     /// folder.
     pub generate_id: Option<String>,
+}
+
+/// Configured facts of a model, in place of the facts that its files show.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// The capabilities of its template. None means those that are inferred.
+    pub capabilities: Option<Capabilities>,
+    /// The ids of the tokens that end its turn. Empty means those that are inferred.
+    pub eos_token_ids: Vec<u32>,
+    /// Arguments for its template where a request sets none, by name.
+    pub toggles: Object,
 }
 
 impl ModelIds {
@@ -90,34 +109,36 @@ impl Model {
     /// # Errors
     /// Its files cannot be read.
     pub fn load(path: &Path) -> Result<Self, LoadError> {
-        Self::load_as(path, ModelIds::default(), None).map(|(model, _)| model)
+        Self::load_as(path, ModelIds::default(), Overrides::default()).map(|(model, _)| model)
     }
 
-    /// Loads the model at `path` with the given id and capabilities. The default id is the file's
-    /// name without `.gguf`, or the folder's name. By default capabilities are inferred. Also
-    /// returns the error of a template that does not compile, since some adapters read none.
+    /// Loads the model at `path` with the given id and overrides. The default id is the file's
+    /// name without `.gguf`, or the folder's name. Also returns the error of a template that does not compile, since some adapters read none.
     ///
     /// # Errors
     /// Its files cannot be read.
-    pub fn load_as(
-        path: &Path,
-        ids: ModelIds,
-        capabilities: Option<Capabilities>,
-    ) -> Result<(Self, Option<LoadError>), LoadError> {
+    pub fn load_as(path: &Path, ids: ModelIds, overrides: Overrides) -> Result<(Self, Option<LoadError>), LoadError> {
         let artifacts = Artifacts::load(path)?;
         let failed = |(name, source)| LoadError::Template { path: path.to_owned(), name, source };
-        let (templates, template_error) = match Templates::compile(&artifacts) {
+        let named = artifacts.special_tokens.named.iter();
+        let special_tokens: Object = named.map(|(name, text)| (name.clone(), text.clone().into())).collect();
+        let (templates, template_error) = match Templates::compile(&artifacts, &special_tokens) {
             Ok(templates) => (templates, None),
             Err(error) => (Templates::default(), Some(failed(error))),
         };
-        let named = artifacts.special_tokens.named.iter();
-        let special_tokens = named.map(|(name, text)| (name.clone(), text.clone().into())).collect();
-        let inferred = || inferred_capabilities(&artifacts, &templates, &special_tokens);
+        let Overrides { capabilities, eos_token_ids, toggles } = overrides;
+        let Inferred { capabilities, sources } = match capabilities {
+            Some(capabilities) => Inferred::configured(capabilities),
+            None => inferred_capabilities(&artifacts, &templates),
+        };
         let model = Self {
             generation_ids: ids.generation_ids(path),
             has_generate_id: ids.generate_id.is_some(),
             id: ids.id.unwrap_or_else(|| default_id(path)),
-            capabilities: capabilities.unwrap_or_else(inferred),
+            capabilities,
+            capability_sources: sources,
+            toggles,
+            configured_eos: eos_token_ids,
             tokenizer: artifacts.tokenizer().map_err(Arc::new),
             repositories: repositories(&artifacts.path),
             takes_images: takes_images(&artifacts, &templates),
@@ -126,6 +147,12 @@ impl Model {
             special_tokens,
         };
         Ok((model, template_error))
+    }
+
+    /// Returns the facts about the default template. None without one.
+    #[must_use]
+    pub fn facts(&self) -> Option<&TemplateFacts> {
+        self.templates.choose(None, false).ok().map(|named| &*named.facts)
     }
 
     /// Returns the model's tokenizer.
@@ -158,27 +185,21 @@ impl Model {
     }
 }
 
-/// Returns the capabilities of the model's templates: the default one, and tools and reasoning of
-/// the others. The built-in formats, which render for models without templates, support system
-/// messages.
-fn inferred_capabilities(artifacts: &Artifacts, compiled: &Templates, special_tokens: &Object) -> Capabilities {
+/// Returns the capabilities of a model. The built-in formats, which render for models without
+/// templates, support system messages, except that an architecture may be known to lack them.
+fn inferred_capabilities(artifacts: &Artifacts, compiled: &Templates) -> Inferred {
     let Artifacts { templates, name, architecture, .. } = artifacts;
-    let mut inferred = capabilities::infer(templates.get("default"), name, architecture.as_deref());
-    for source in templates.names().filter_map(|name| templates.get(name)) {
-        let of_this = capabilities::infer(Some(source), "", None);
-        inferred.supports_tool_calls |= of_this.supports_tool_calls;
-        inferred.supports_reasoning |= of_this.supports_reasoning;
-    }
-    inferred.supports_system_role |= templates.is_empty() && !inferred.is_empty();
-    let default = compiled.choose(None, false).ok().map(|named| &named.template);
-    let undecided = default.filter(|template| !capabilities::says_it_takes_system(template.source()));
-    match undecided.map(|template| capabilities::leading_system(template, special_tokens)) {
-        Some(LeadingSystem::Shown) => inferred.supports_system_role = true,
-        Some(LeadingSystem::Rejected) => {
-            (inferred.supports_system_role, inferred.rejects_system_role) = (false, true);
-        }
-        Some(LeadingSystem::Unknown) | None => {}
-    }
+    let facts = |with_tools| compiled.choose(None, with_tools).ok().map(|named| &*named.facts);
+    let evidence = Evidence {
+        facts: facts(false),
+        tool_facts: facts(true),
+        template: templates.get("default"),
+        name,
+        architecture: architecture.as_deref(),
+    };
+    let mut inferred = evidence.capabilities();
+    let flags = &mut inferred.capabilities;
+    flags.supports_system_role |= templates.is_empty() && !flags.is_empty() && !flags.requires_strict_turns;
     inferred
 }
 

@@ -1,24 +1,39 @@
 //! The conversation as an adapter gets it: normalized to the capabilities of the model's template,
 //! and checked.
 
+mod block_types;
 mod calls;
+pub mod forms;
 pub mod hf_messages;
+pub mod merge;
 pub mod normalize;
+pub mod null_content;
 pub mod origins;
-mod tools;
+pub mod place;
+pub mod policy;
+pub mod rewrite;
+pub mod tools;
+pub mod traced;
+pub mod typed_blocks;
 
 use serde_json::Value;
+use tandem_template::ArgumentsShape;
 
-use self::normalize::{Change, Normalized, Rewrite};
-use self::origins::{Origins, ToolOrigin};
-use crate::adapter::{Dialect, Kind};
-use crate::capabilities::Capabilities;
+use self::block_types::Probe;
+use self::forms::{ContentForm, Forms};
+use self::origins::Origins;
+use self::place::Place;
+use self::policy::{Policy, Rewritten};
+use self::rewrite::{Change, Rewrite};
+use self::typed_blocks::{Conversion, TOOL_RESULT, TOOL_USE};
+use crate::adapter::{Dialect, Input, Kind};
 use crate::catalog::ResolvedAdapter;
 use crate::conversation::media::{self, MediaKind};
-use crate::conversation::{Content, Conversation, Invalid, blocks, blocks_to_text, content, kind, unknown_block};
+use crate::conversation::{Content, Conversation, blocks, content, kind};
 use crate::error::Error;
 use crate::job::{Normalization, RenderOptions};
-use crate::model::Model;
+use crate::limits::Limits;
+use crate::model::{Model, NamedTemplate};
 use crate::resolve::ResolvedRender;
 use crate::warning::{self, Warning, WarningCode, option_ignored};
 
@@ -31,6 +46,8 @@ pub struct Prepared {
     pub warnings: Vec<Warning>,
     /// The places in the request of rewritten parts.
     pub origins: Origins,
+    /// The paths in the request of the first messages without content, also of those with tool calls.
+    pub without_content: Vec<String>,
 }
 
 /// Prepares a conversation for the adapter that renders it as text.
@@ -41,17 +58,17 @@ pub fn for_prompt(
     conversation: Conversation,
     options: &RenderOptions,
     resolved: &ResolvedRender<'_>,
+    limits: &Limits,
 ) -> Result<Prepared, Error> {
     let adapter = resolved.adapter();
     let mut warnings: Vec<_> = guess_warning(&resolved.adapter).into_iter().collect();
     warnings.extend(image_warning(&resolved.adapter, &conversation));
     warnings.extend(warning::without_content(&conversation.messages));
-    let mut prepared = rewritten(conversation, options, resolved, Blocks::Joined)?;
-    if let Some(template) = resolved.template()
-        && options.normalization == Normalization::Capability
-    {
-        check_blocks(&prepared.conversation, template.template.literal_text())
-            .map_err(|invalid| prepared.origins.invalid(invalid))?;
+    let request = Request { options, resolved, limits, template: resolved.template(), form: ContentForm::Text };
+    let mut prepared = request.rewritten(conversation)?;
+    if request.template.is_some() && request.is_normalized() {
+        let checked = request.probe(&prepared.conversation).check();
+        checked.map_err(|invalid| prepared.origins.invalid(invalid))?;
     }
     if options.template.is_some() && adapter.kind != Kind::Template {
         let why = format!("the {} adapter has no templates to choose from", adapter.name);
@@ -69,91 +86,133 @@ pub fn for_hf(
     conversation: Conversation,
     options: &RenderOptions,
     resolved: &ResolvedRender<'_>,
+    limits: &Limits,
 ) -> Result<Prepared, Error> {
     let mut warnings: Vec<_> = text_only_warning(resolved.model, &conversation).into_iter().collect();
     warnings.extend(warning::without_content(&conversation.messages));
-    let mut prepared = rewritten(conversation, options, resolved, Blocks::Kept)?;
+    let template = match resolved.adapter().kind {
+        Kind::Template => resolved.model.templates.choose(None, conversation.tools.is_some()).ok(),
+        Kind::Family | Kind::Format => None,
+    };
+    let request = Request { options, resolved, limits, template, form: ContentForm::AsIs };
+    let mut prepared = request.rewritten(conversation)?;
     prepared.warnings.splice(..0, warnings);
     Ok(prepared)
 }
 
-/// The treatment of lists that contain only text blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Blocks {
-    Joined,
-    Kept,
+/// A request whose conversation is rewritten.
+#[derive(Debug, Clone, Copy)]
+struct Request<'a> {
+    options: &'a RenderOptions,
+    resolved: &'a ResolvedRender<'a>,
+    limits: &'a Limits,
+    /// The template that renders the messages, here or in the generation service.
+    template: Option<&'a NamedTemplate>,
+    /// The form of lists of text blocks: text in a prompt, as they are in HF messages.
+    form: ContentForm,
 }
 
-/// Rewrites the conversation as the policy requires. Encoders of families and the policy NONE get
-/// messages as they are.
-fn rewritten(
-    mut conversation: Conversation,
-    options: &RenderOptions,
-    resolved: &ResolvedRender<'_>,
-    lists: Blocks,
-) -> Result<Prepared, Error> {
-    let (model, adapter) = (resolved.model, resolved.adapter());
-    let is_normalized = options.normalization == Normalization::Capability;
-    let is_family = adapter.kind == Kind::Family;
-    let reads_input_schema = || adapter.kind == Kind::Template && model.templates.mention("input_schema");
-    let mut shadowed = Vec::new();
-    let tools = match conversation.tools.as_mut().filter(|_| (is_normalized || is_family) && !reads_input_schema()) {
-        Some(tools) => {
-            let origins = tools::rewrite(tools);
-            shadowed.extend(tools::warnings(tools));
-            origins
+impl Request<'_> {
+    fn is_normalized(&self) -> bool {
+        self.options.normalization == Normalization::Capability
+    }
+
+    fn is_prompt(&self) -> bool {
+        self.form == ContentForm::Text
+    }
+
+    /// Rewrites the conversation as the policy requires. Encoders of families and the policy NONE get
+    /// messages as they are.
+    fn rewritten(&self, mut conversation: Conversation) -> Result<Prepared, Error> {
+        let adapter = self.resolved.adapter();
+        let without_content = without_content(&conversation.messages);
+        let (tools, mut warnings) = self.rewrite_tools(&mut conversation);
+        let is_family = adapter.kind == Kind::Family;
+        if is_family && self.options.dialect == Dialect::Contract && self.is_prompt() {
+            calls::convert_arguments(&mut conversation.messages, adapter.arguments);
         }
-        None => Vec::new(),
-    };
-    if is_family && options.dialect == Dialect::Contract && lists == Blocks::Joined {
-        calls::convert_arguments(&mut conversation.messages, adapter.arguments);
+        if !self.is_normalized() || (is_family && self.is_prompt()) {
+            let origins = Origins { messages: Vec::new(), tools };
+            return Ok(Prepared { conversation, warnings, origins, without_content });
+        }
+        let policy = self.policy(&conversation);
+        let messages = std::mem::take(&mut conversation.messages);
+        let Rewritten { messages, places, rewrites } = policy.rewrite(messages)?;
+        warnings.splice(..0, rewrites.iter().map(rewrite_warning));
+        conversation.messages = messages;
+        Ok(Prepared { conversation, warnings, origins: Origins { messages: places, tools }, without_content })
     }
-    if is_family || !is_normalized {
-        return Ok(Prepared { conversation, warnings: shadowed, origins: Origins { messages: Vec::new(), tools } });
+
+    /// Rewrites the tools. Returns their places, and warnings.
+    fn rewrite_tools(&self, conversation: &mut Conversation) -> (Vec<Place>, Vec<Warning>) {
+        let kind = self.resolved.adapter().kind;
+        let reads_input_schema = || kind == Kind::Template && self.resolved.model.templates.mention("input_schema");
+        let is_rewritten = (self.is_normalized() || kind == Kind::Family) && !reads_input_schema();
+        let Some(tools) = conversation.tools.as_mut().filter(|_| is_rewritten) else { return Default::default() };
+        let places = tools::rewrite(tools);
+        let warnings = tools::warnings(tools).collect();
+        (places, warnings)
     }
-    if lists == Blocks::Joined {
-        join_lists(&mut conversation)?;
-    }
-    let capabilities = options.capabilities.unwrap_or(model.capabilities);
-    let mut prepared = normalized(conversation, capabilities, tools);
-    prepared.warnings.extend(shadowed);
-    Ok(prepared)
-}
 
-fn normalized(conversation: Conversation, capabilities: Capabilities, tools: Vec<ToolOrigin>) -> Prepared {
-    let Normalized { conversation, rewrites, sources } = normalize::normalize(conversation, capabilities);
-    let warnings = rewrites.iter().map(rewrite_warning).collect();
-    Prepared { conversation, warnings, origins: Origins { messages: sources, tools } }
-}
-
-fn join_lists(conversation: &mut Conversation) -> Result<(), Invalid> {
-    for (i, message) in conversation.messages.iter_mut().enumerate() {
-        join_text_blocks(message).map_err(|e| e.within(&format!("messages[{i}]")))?;
-    }
-    Ok(())
-}
-
-fn join_text_blocks(message: &mut Value) -> Result<(), Invalid> {
-    let joined = match content(message) {
-        Content::Blocks(blocks) if blocks.iter().all(|block| kind(block) == Some("text")) => blocks_to_text(blocks)?,
-        _ => return Ok(()),
-    };
-    message["content"] = Value::String(joined);
-    Ok(())
-}
-
-/// Fails if the template contains no string with the type of a block. It would print that block as
-/// Python prints an object.
-fn check_blocks(conversation: &Conversation, literals: &str) -> Result<(), Invalid> {
-    let is_known =
-        |block: &Value| kind(block).is_some_and(|kind| kind == "text" || literals.split('\0').any(|l| l == kind));
-    for (i, message) in conversation.messages.iter().enumerate() {
-        let mut blocks = blocks(message).iter().enumerate();
-        if let Some((j, block)) = blocks.find(|(_, block)| !is_known(block)) {
-            return Err(unknown_block(block, j).within(&format!("messages[{i}]")));
+    /// Returns the rewriting that the model's template needs.
+    fn policy(&self, conversation: &Conversation) -> Policy {
+        let conversion = self.conversion(conversation);
+        if self.resolved.adapter().kind == Kind::Family {
+            return Policy { conversion, ..Policy::default() };
+        }
+        Policy {
+            conversion,
+            forms: Forms::all(self.form),
+            capabilities: Some(self.options.capabilities.unwrap_or(self.resolved.model.capabilities)),
+            null_content_fails: false,
         }
     }
-    Ok(())
+
+    /// Returns the typed blocks that are converted: all that the template does not show itself. The
+    /// formats show them in a prompt.
+    fn conversion(&self, conversation: &Conversation) -> Option<Conversion> {
+        if self.is_prompt() && self.template.is_none() {
+            return None;
+        }
+        let arguments = self.template.map_or(ArgumentsShape::Either, |named| named.template.arguments());
+        let is_converted = |kind: &str, role: &str| {
+            let block = first_block(conversation, kind);
+            block.is_some_and(|block| self.template.is_none() || !self.probe(conversation).knows(block, role))
+        };
+        Some(Conversion {
+            calls: is_converted(TOOL_USE, "assistant"),
+            results: is_converted(TOOL_RESULT, "user"),
+            arguments,
+        })
+    }
+
+    fn probe<'p>(&'p self, conversation: &'p Conversation) -> Probe<'p> {
+        let input = Input {
+            conversation,
+            add_generation_prompt: self.resolved.add_generation_prompt,
+            continue_final_message: None,
+            template: self.template,
+            dialect: self.options.dialect,
+            now: self.options.now,
+            limits: *self.limits,
+            taint: None,
+        };
+        Probe { adapter: self.resolved.adapter(), model: self.resolved.model, input }
+    }
+}
+
+fn first_block<'c>(conversation: &'c Conversation, kind: &str) -> Option<&'c Value> {
+    let mut blocks = conversation.messages.iter().flat_map(blocks);
+    blocks.find(|block| self::kind(block) == Some(kind))
+}
+
+/// The most messages without content that an error names.
+const MAX_EMPTY_MESSAGES: usize = 8;
+
+/// Returns the paths of the first messages whose content is null or missing.
+fn without_content(messages: &[Value]) -> Vec<String> {
+    let empty = messages.iter().enumerate().filter(|(_, message)| content(message) == Content::Null);
+    empty.take(MAX_EMPTY_MESSAGES).map(|(i, _)| format!("messages[{i}]")).collect()
 }
 
 fn rewrite_warning(rewrite: &Rewrite) -> Warning {

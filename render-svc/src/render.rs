@@ -13,11 +13,11 @@ use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions, Enc
 use tandem_template::LocalTime;
 use tandem_template::taint::TaintScope;
 
-use crate::adapter::{AdapterOutput, Attachment, Input};
+use crate::adapter::{AdapterOutput, Attachment, Input, Kind};
 use crate::catalog::{ModelTable, Resolution};
 use crate::conversation::{Conversation, Object};
 use crate::error::Error;
-use crate::job::{ControlTokenPolicy, RenderJob, RenderOptions, ReturnTokenIds};
+use crate::job::{ControlTokenPolicy, Normalization, RenderJob, RenderOptions, ReturnTokenIds};
 use crate::limits::Limits;
 use crate::model::Model;
 use crate::output_spec::OutputSpec;
@@ -109,7 +109,7 @@ pub fn render(models: &ModelTable, mut job: RenderJob, limits: &Limits) -> Resul
     let resolved = ResolvedRender::new(served, &mut job)?;
     match resolved.form {
         OutputForm::Prompt(_) => render_prompt(&resolved, job, limits, start),
-        OutputForm::HfMessages => render_hf_messages(&resolved, job, start),
+        OutputForm::HfMessages => render_hf_messages(&resolved, job, limits, start),
     }
 }
 
@@ -120,8 +120,9 @@ fn render_prompt(
     start: Instant,
 ) -> Result<Rendered, Error> {
     let RenderJob { conversation, options, token_ids, return_offsets, omit_media, .. } = job;
-    let prepared = prepare::for_prompt(conversation, &options, resolved)?;
-    let Prepared { conversation, mut warnings, origins } = prepared;
+    let unused = unused_capabilities(resolved, &options);
+    let prepared = prepare::for_prompt(conversation, &options, resolved, limits)?;
+    let Prepared { conversation, mut warnings, origins, without_content } = prepared;
     CancelScope::check()?;
     let input = Input {
         conversation: &conversation,
@@ -133,7 +134,8 @@ fn render_prompt(
         limits: *limits,
         taint: None,
     };
-    let output = run_adapter(resolved, &input).map_err(|error| origins.error(error).with_empty_messages(&warnings))?;
+    let located = |error: Error| origins.error(error).with_empty_messages(without_content);
+    let output = run_adapter(resolved, &input).map_err(located)?;
     let AdapterOutput { prompt: text, attachments, warnings: more } = output;
     let mut attachments: Vec<_> = attachments.into_iter().map(|attachment| origins.attachment(attachment)).collect();
     if omit_media {
@@ -143,6 +145,7 @@ fn render_prompt(
         return Err(Error::PromptTooLarge { limit: limits.max_prompt_bytes, found: text.len() });
     }
     warnings.extend(more.into_iter().map(|warning| origins.warning(warning)));
+    warnings.extend(unused);
     let render_time = start.elapsed();
     let start = Instant::now();
     let literal = match options.control_tokens {
@@ -209,12 +212,18 @@ fn tokenize(
     Span::current().part("tokenize", || []).in_scope(encode)
 }
 
-fn render_hf_messages(resolved: &ResolvedRender<'_>, job: RenderJob, start: Instant) -> Result<Rendered, Error> {
-    let ignored = hf_warnings(&job);
+fn render_hf_messages(
+    resolved: &ResolvedRender<'_>,
+    job: RenderJob,
+    limits: &Limits,
+    start: Instant,
+) -> Result<Rendered, Error> {
+    let mut ignored = hf_warnings(&job);
+    ignored.extend(unused_capabilities(resolved, &job.options));
     let RenderOptions { now, control_tokens, .. } = job.options;
     let continue_final_message = job.options.continued_field().is_some();
-    let prepared = prepare::for_hf(job.conversation, &job.options, resolved)?;
-    let Prepared { conversation, mut warnings, origins } = prepared;
+    let prepared = prepare::for_hf(job.conversation, &job.options, resolved, limits)?;
+    let Prepared { conversation, mut warnings, origins, without_content: _ } = prepared;
     warnings.extend(ignored);
     CancelScope::check()?;
     let mut messages = hf_messages::hf_messages(&conversation).map_err(|invalid| origins.invalid(invalid))?;
@@ -241,6 +250,17 @@ fn render_hf_messages(resolved: &ResolvedRender<'_>, job: RenderJob, start: Inst
         render_time: start.elapsed(),
         tokenize_time: Duration::ZERO,
     })
+}
+
+/// Warns of capabilities of the request if its messages are not rewritten for any.
+fn unused_capabilities(resolved: &ResolvedRender<'_>, options: &RenderOptions) -> Option<Warning> {
+    let adapter = resolved.adapter();
+    let why = match (adapter.kind, options.normalization) {
+        (Kind::Family, _) => format!("the {} adapter renders messages of every capability", adapter.name),
+        (_, Normalization::None) => "messages are not normalized".to_owned(),
+        _ => return None,
+    };
+    options.capabilities.is_some().then(|| option_ignored("capabilities", &why))
 }
 
 /// Warns of every part of the request that has no place in HF messages.

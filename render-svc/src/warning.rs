@@ -50,6 +50,12 @@ pub enum WarningCode {
     NoContent,
     /// The conversation has images, and the model takes none.
     ImagesNotSupported,
+    /// The content of a message is not in the prompt.
+    MessageIgnored,
+    /// A call of a tool is not in the prompt.
+    ToolCallsIgnored,
+    /// Reasoning of the assistant is not in the prompt.
+    ReasoningIgnored,
 }
 
 impl WarningCode {
@@ -72,6 +78,9 @@ impl WarningCode {
             Self::ToolResultUnpaired => "TOOL_RESULT_UNPAIRED",
             Self::NoContent => "NO_CONTENT",
             Self::ImagesNotSupported => "IMAGES_NOT_SUPPORTED",
+            Self::MessageIgnored => "MESSAGE_IGNORED",
+            Self::ToolCallsIgnored => "TOOL_CALLS_IGNORED",
+            Self::ReasoningIgnored => "REASONING_IGNORED",
         }
     }
 }

@@ -14,6 +14,7 @@ mod formats;
 mod gemma4;
 mod golden;
 mod new_family;
+mod origins;
 mod output_spec;
 mod prefix;
 mod rewriting;

@@ -29,6 +29,11 @@ impl TemplateAnalysis {
         Self { reads, literal_text: literal_text(template), arguments: arguments::shape(template) }
     }
 
+    /// Returns the names that the template looks up in the context, sorted.
+    pub(super) fn variables(&self) -> impl Iterator<Item = &str> {
+        self.reads.iter().map(String::as_str)
+    }
+
     pub(super) fn reads(&self, name: &str) -> bool {
         self.reads.binary_search_by(|known| known.as_str().cmp(name)).is_ok()
     }

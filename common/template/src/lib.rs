@@ -118,6 +118,12 @@ impl ChatTemplate {
         self.analysis.reads(name)
     }
 
+    /// Returns the names of variables that the template may look up and that Jinja2 does not define,
+    /// sorted: those of a conversation, special tokens, and the template's own arguments.
+    pub fn variables(&self) -> impl Iterator<Item = &str> {
+        self.analysis.variables().filter(|name| python::globals::find(name).is_none())
+    }
+
     /// Returns the JSON type that the template expects for the `arguments` of tool calls.
     pub fn arguments(&self) -> ArgumentsShape {
         self.analysis.arguments

@@ -34,7 +34,7 @@ pub(super) const TAGGED: Adapter = TAGGED_FORMAT.adapter(
 );
 
 /// Markers of the tools section and of calls.
-const MARKUP: &[&str] = &["<tool_call>", "</tool_call>", "<tool_result>", "</tool_result>"];
+pub(super) const MARKUP: &[&str] = &["<tool_call>", "</tool_call>", "<tool_result>", "</tool_result>"];
 
 const IGNORED: &[WarningCode] = &[WarningCode::DocumentsIgnored, WarningCode::TemplateArgsIgnored];
 
@@ -155,7 +155,7 @@ fn turn(message: &Value) -> Result<Turn, Invalid> {
 }
 
 /// Joins blocks to text, with tagged calls and results.
-fn tagged_text(blocks: &[Value]) -> Result<String, Invalid> {
+pub(super) fn tagged_text(blocks: &[Value]) -> Result<String, Invalid> {
     let mut out = String::new();
     for (i, block) in blocks.iter().enumerate() {
         let within = |e: Invalid| e.within(&format!("content[{i}]"));

@@ -1,14 +1,15 @@
 //! `plain`: message texts joined by newlines, for models of unknown format.
 
-use super::formats::guess;
+use super::formats::{MARKUP, guess, tagged_text};
 use crate::adapter::{Adapter, AdapterOutput, Input, Match};
-use crate::conversation::{blocks_to_text, text};
+use crate::conversation::text;
 use crate::error::Error;
 use crate::model::Model;
 use crate::warning::{WarningCode, ignored};
 
 pub(super) const PLAIN: Adapter = Adapter {
     leaves_bos_to_tokenizer: true,
+    markup: MARKUP,
     ..Adapter::new(
         "plain",
         "message texts joined by newlines, for models about whose format nothing is known",
@@ -22,8 +23,7 @@ const IGNORED: &[WarningCode] =
 
 fn render(_: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let texts = input.conversation.messages.iter().enumerate();
-    let texts =
-        texts.map(|(i, message)| text(message, blocks_to_text).map_err(|e| e.within(&format!("messages[{i}]"))));
+    let texts = texts.map(|(i, message)| text(message, tagged_text).map_err(|e| e.within(&format!("messages[{i}]"))));
     let texts: Result<Vec<_>, _> = texts.collect();
     let warnings = ignored("plain", input.conversation, IGNORED);
     Ok(AdapterOutput { prompt: texts?.join("\n"), attachments: Vec::new(), warnings })

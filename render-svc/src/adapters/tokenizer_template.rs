@@ -1,13 +1,15 @@
 //! `tokenizer-template`: the chat template that ships with the model, rendered as transformers'
 //! `apply_chat_template` does.
 
+mod lost;
+mod parts;
 mod reserved;
 mod warnings;
 
 use tandem_model_files::tokenizer::CancelScope;
 
 use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames, Match};
-use crate::conversation;
+use crate::conversation::{self, Conversation};
 use crate::error::Error;
 use crate::model::Model;
 
@@ -39,14 +41,16 @@ fn matches(model: &Model) -> Match {
 
 fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let conversation = input.conversation;
-    let template = match input.template {
-        Some(resolved) => &resolved.template,
-        None => &model.templates.choose(None, conversation.tools.is_some())?.template,
+    let named = match input.template {
+        Some(resolved) => resolved,
+        None => model.templates.choose(None, conversation.tools.is_some())?,
     };
+    let template = &named.template;
     let args = reserved::left_out(&conversation.template_args);
     let _scope = tandem_template::CancelScope::start(|| CancelScope::check().is_err());
-    let applied = template.apply(
-        &tandem_template::Input {
+    let limits = input.limits.template(input.taint.is_some());
+    let apply = |conversation: &Conversation| {
+        let input = tandem_template::Input {
             messages: &conversation.messages,
             tools: conversation.tools.as_ref(),
             documents: conversation.documents.as_ref(),
@@ -56,8 +60,14 @@ fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
             continue_final_message: input.continue_final_message,
             now: input.now,
             taint: input.taint,
-        },
-        &input.limits.template(input.taint.is_some()),
-    )?;
-    Ok(AdapterOutput { prompt: applied.text, attachments: Vec::new(), warnings: warnings::of(template, conversation) })
+        };
+        template.apply(&input, &limits).map(|applied| applied.text)
+    };
+    let prompt = apply(conversation)?;
+    let mut warnings = warnings::of(template, conversation);
+    // A tainted rendering is compared with the prompt, and its warnings are not used.
+    if input.taint.is_none() {
+        warnings.extend(lost::warnings(conversation, &named.facts, &prompt, |changed| apply(changed).ok()));
+    }
+    Ok(AdapterOutput { prompt, attachments: Vec::new(), warnings })
 }

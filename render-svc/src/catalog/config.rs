@@ -10,7 +10,8 @@ use serde::de::DeserializeOwned;
 
 use super::error::CatalogError;
 use crate::capabilities::Capabilities;
-use crate::model::ModelIds;
+use crate::conversation::Object;
+use crate::model::{ModelIds, Overrides};
 
 /// The settings of a model that its files do not contain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -19,8 +20,8 @@ pub struct Settings {
     pub ids: ModelIds,
     /// The adapter that renders for the model, instead of the first adapter that matches.
     pub adapter: Option<String>,
-    /// The capabilities of the model's template, instead of the inferred capabilities.
-    pub capabilities: Option<Capabilities>,
+    /// Facts in place of those that the model's files show.
+    pub overrides: Overrides,
 }
 
 /// The file: a list of `[[models]]`. Each entry has a path and settings.
@@ -42,6 +43,10 @@ struct ConfigRow {
     generate_id: Option<String>,
     adapter: Option<String>,
     capabilities: Option<CapabilityNames>,
+    #[serde(default)]
+    eos_token_ids: Vec<u32>,
+    #[serde(default)]
+    toggles: Object,
 }
 
 /// The names of capabilities, such as `["SUPPORTS_SYSTEM_ROLE", "REQUIRES_STRICT_TURNS"]`.
@@ -59,9 +64,10 @@ impl TryFrom<Vec<String>> for CapabilityNames {
 
 impl ConfigRow {
     fn settings(self, folder: &Path) -> (PathBuf, Settings) {
-        let Self { path, id, aliases, generate_id, adapter, capabilities } = self;
+        let Self { path, id, aliases, generate_id, adapter, capabilities, eos_token_ids, toggles } = self;
         let capabilities = capabilities.map(|CapabilityNames(capabilities)| capabilities);
-        (folder.join(path), Settings { ids: ModelIds { id, aliases, generate_id }, adapter, capabilities })
+        let overrides = Overrides { capabilities, eos_token_ids, toggles };
+        (folder.join(path), Settings { ids: ModelIds { id, aliases, generate_id }, adapter, overrides })
     }
 }
 

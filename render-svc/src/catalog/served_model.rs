@@ -75,7 +75,7 @@ impl ServedModel {
     /// # Errors
     /// Its files cannot be read, no adapter renders for it, or the adapter of its settings cannot.
     pub fn load_with(path: &Path, settings: &Settings, registry: &Registry) -> Result<Self, CatalogError> {
-        let (model, template_error) = Model::load_as(path, settings.ids.clone(), settings.capabilities)?;
+        let (model, template_error) = Model::load_as(path, settings.ids.clone(), settings.overrides.clone())?;
         let model = Arc::new(model);
         let output = Arc::new(OutputSpec::infer(&model));
         let format = |adapter: &_| Arc::new(PromptFormat::new(*adapter, Arc::clone(&model), Arc::clone(&output)));

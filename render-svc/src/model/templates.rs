@@ -6,7 +6,9 @@ use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::digest::hex_sha256;
 use tandem_template::{ChatTemplate, CompileError};
 
+use crate::conversation::Object;
 use crate::error::Error;
+use crate::probes::{self, TemplateFacts};
 
 /// A model's chat templates by name; most models have one, named `default`.
 #[derive(Debug, Default)]
@@ -21,23 +23,26 @@ pub struct NamedTemplate {
     pub template: ChatTemplate,
     /// SHA-256 of the source, in lower-case hex.
     pub sha256: Arc<str>,
+    /// What the template does, learned by rendering.
+    pub facts: Arc<TemplateFacts>,
 }
 
 /// The name and problem of a template that does not compile.
 pub(super) type TemplateError = (String, CompileError);
 
 impl Templates {
-    /// Compiles every template of the model.
+    /// Compiles every template of the model, and learns what it does with these special tokens.
     ///
     /// # Errors
     /// The first template that does not compile.
-    pub(super) fn compile(artifacts: &Artifacts) -> Result<Self, TemplateError> {
+    pub(super) fn compile(artifacts: &Artifacts, special_tokens: &Object) -> Result<Self, TemplateError> {
         let mut compiled = Vec::new();
         for name in artifacts.templates.names() {
             let source = artifacts.templates.get(name).unwrap_or_default();
             let template = ChatTemplate::compile(source).map_err(|error| (name.to_owned(), error))?;
             let sha256 = hex_sha256(source.as_bytes()).into();
-            compiled.push(NamedTemplate { name: name.to_owned(), template, sha256 });
+            let facts = probes::facts_of(&template, &sha256, special_tokens);
+            compiled.push(NamedTemplate { name: name.to_owned(), template, sha256, facts });
         }
         Ok(Self(compiled))
     }

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::origins::ToolOrigin;
+use super::place::Place;
 use crate::conversation::Object;
 use crate::warning::{Warning, WarningCode};
 
@@ -14,13 +14,14 @@ const SCHEMAS: [&str; 2] = ["input_schema", "inputSchema"];
 
 /// Rewrites tools with another name for their parameters. All others stay as they are.
 ///
-/// Returns how the shape of each tool was changed.
-pub(super) fn rewrite(tools: &mut Value) -> Vec<ToolOrigin> {
-    tools.as_array_mut().into_iter().flatten().map(rewrite_tool).collect()
+/// Returns the place of each tool in the request.
+pub fn rewrite(tools: &mut Value) -> Vec<Place> {
+    let tools = tools.as_array_mut().into_iter().flatten().enumerate();
+    tools.map(|(i, tool)| rewrite_tool(tool, &format!("tools[{i}]"))).collect()
 }
 
 /// Warns of each schema beside the parameters of a tool, which is never read.
-pub(super) fn warnings(tools: &Value) -> impl Iterator<Item = Warning> {
+pub fn warnings(tools: &Value) -> impl Iterator<Item = Warning> {
     let tools = tools.as_array().into_iter().flatten().enumerate();
     tools.filter_map(|(i, tool)| {
         let (path, function) = tool.get("function").map_or(("", tool), |function| (".function", function));
@@ -31,18 +32,21 @@ pub(super) fn warnings(tools: &Value) -> impl Iterator<Item = Warning> {
     })
 }
 
-fn rewrite_tool(tool: &mut Value) -> ToolOrigin {
+fn rewrite_tool(tool: &mut Value, path: &str) -> Place {
+    let place = Place::at(path);
     let is_flat = tool.get("function").is_none();
     let is_schema_outside = !is_flat && bring_in(tool);
     let function = if is_flat { tool.as_object_mut() } else { tool["function"].as_object_mut() };
-    let Some(function) = function else { return ToolOrigin::default() };
-    let Some(schema) = schema_of(function) else { return ToolOrigin::default() };
+    let Some(function) = function else { return place };
+    let Some(schema) = schema_of(function) else { return place };
     function.shift_remove(PARAMETERS); // null
     *function = std::mem::take(function).into_iter().map(|(key, value)| renamed(key, value, schema)).collect();
     if is_flat {
         *tool = wrapped(std::mem::take(function));
     }
-    ToolOrigin { is_flat, schema: Some(schema), is_schema_outside }
+    let holder = if is_flat { path.to_owned() } else { format!("{path}.function") };
+    let parameters = if is_schema_outside { format!("{path}.{schema}") } else { format!("{holder}.{schema}") };
+    place.with("function", Place::at(holder).with(PARAMETERS, Place::at(parameters)))
 }
 
 /// Moves a schema that is beside a `function` object without parameters into that object. Returns

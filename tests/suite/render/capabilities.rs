@@ -1,8 +1,9 @@
 //! Capabilities of templates, and the rewrites of conversations for them.
 
 use render_svc::capabilities::{Capabilities, infer};
-use render_svc::conversation::Conversation;
-use render_svc::prepare::normalize::{Change, Normalized, normalize};
+use render_svc::prepare::normalize::{Normalized, normalize};
+use render_svc::prepare::rewrite::Change;
+use render_svc::prepare::traced::Traced;
 use serde_json::{Value, json};
 use tandem_tests::error_texts;
 
@@ -92,9 +93,8 @@ const STRICT_SYSTEM: Capabilities = Capabilities { supports_system_role: true, .
 #[track_caller]
 fn check(capabilities: Capabilities, messages: Value, expected: Value, rewrites: &[&str]) {
     let messages = messages.as_array().expect("messages").clone();
-    let Normalized { conversation, rewrites: found, .. } =
-        normalize(Conversation { messages, ..Conversation::default() }, capabilities);
-    assert_eq!(Value::from(conversation.messages), expected);
+    let Normalized { messages, rewrites: found } = normalize(Traced::all(messages), capabilities);
+    assert_eq!(messages.into_iter().map(|traced| traced.message).collect::<Value>(), expected);
     let found = found.iter().map(|rewrite| {
         let change = if rewrite.change == Change::Merged { "merged" } else { "user" };
         rewrite.messages.iter().fold(change.to_owned(), |text, i| format!("{text} {i}"))
@@ -243,8 +243,6 @@ fn merged_messages_keep_all_keys() {
         json!([{"role": "assistant", "content": "1", "reasoning_content": "a\n\nb"}]),
         &["merged 0 1"],
     );
-    let conversation = Conversation { tools: Some(json!([])), documents: Some(json!([1])), ..Conversation::default() };
-    assert_eq!(normalize(conversation.clone(), STRICT_ONLY).conversation, conversation);
 }
 
 #[test]
@@ -259,7 +257,7 @@ fn malformed_messages_are_not_rewritten() {
 #[test]
 fn rewrite_names_its_messages() {
     let messages = vec![text("user", "A"), text("system", "B"), text("system", "C")];
-    let Normalized { rewrites, .. } = normalize(Conversation { messages, ..Conversation::default() }, NO_SYSTEM);
+    let Normalized { rewrites, .. } = normalize(Traced::all(messages), NO_SYSTEM);
     assert_eq!(rewrites[0].path(), "messages[1]");
     error_texts::check("warning/merged", &rewrites[0]);
 }

@@ -7,7 +7,7 @@ use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_tests::conversations::{blocks, conversation, prompt, request, serve, text, text_block};
 use tandem_tests::failure::is_failed;
-use tandem_tests::{ModelFolder, render_service};
+use tandem_tests::{ModelFolder, answer, error_texts, render_service};
 use tonic::Code;
 
 const SHOW: &str = "{{ messages[0].content | tojson }}";
@@ -152,4 +152,162 @@ async fn tool_call_forms_render_alike_in_every_family() {
         assert_eq!(rendered(called(r#""{\"a\": 1.0, \"b\": \"x\"}""#)).await, by_object, "{architecture}");
         assert_eq!(rendered(called_by_blocks()).await, by_object, "{architecture}");
     }
+}
+
+/// Returns a JSON conversation with a call and its result as typed blocks, and the same conversation
+/// with `tool_calls` and a message of the tool.
+fn both_forms(arguments: &Value) -> [Value; 2] {
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let input = json!({"city": "Paris", "days": 2.0});
+    let blocks = json!([
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": [
+            text("Let me "), text("look."), {"type": "tool_use", "id": "abcdefghi", "name": "w", "input": input},
+        ]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "abcdefghi", "content": [text("sun"), text("ny")]}, text("And?"),
+        ]},
+    ]);
+    let call = json!({"id": "abcdefghi", "type": "function", "function": {"name": "w", "arguments": arguments}});
+    let calls = json!([
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "Let me look.", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "abcdefghi", "content": "sunny"},
+        {"role": "user", "content": "And?"},
+    ]);
+    [json!({"messages": blocks}), json!({"messages": calls})]
+}
+
+#[test]
+fn typed_calls_and_results_become_calls_and_messages_of_the_tool() {
+    let object = json!({"city": "Paris", "days": 2.0});
+    let text = json!(r#"{"city": "Paris", "days": 2.0}"#);
+    let walk = |arguments: &str| {
+        format!(
+            "{{% for m in messages %}}{{% for c in m.tool_calls %}}{{{{ {arguments} }}}}{{% endfor %}}{{% endfor %}}"
+        )
+    };
+    let templates = [
+        (SHOW_ALL.to_owned(), &object),
+        (format!("{SHOW_ALL}{}", walk("c.function.arguments | tojson")), &object),
+        (format!("{SHOW_ALL}{}", walk("'a' + c.function.arguments")), &text),
+    ];
+    for (template, arguments) in templates {
+        let models = ModelFolder::new("tiny").with_template(&template).models();
+        let [blocks, calls] = both_forms(arguments).map(|request| answer(&models, &request));
+        assert!(blocks["prompt"].is_string(), "{blocks}");
+        assert_eq!(blocks["prompt"], calls["prompt"], "{template}");
+        assert_eq!(blocks["warnings"], json!([]));
+    }
+}
+
+const SHOW_ALL: &str = "{{ messages | tojson }}";
+
+/// Returns the messages that a template gets.
+fn rewritten(messages: Value) -> Value {
+    let models = ModelFolder::new("tiny").with_template(SHOW_ALL).models();
+    let answer = answer(&models, &json!({"messages": messages}));
+    let prompt = answer["prompt"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    serde_json::from_str(prompt).expect("JSON")
+}
+
+#[test]
+fn converted_blocks_keep_their_other_keys_and_need_no_ids() {
+    let call = json!({"type": "tool_use", "name": "w", "cache": 1});
+    let results = json!([
+        {"type": "text", "text": "a"},
+        {"type": "tool_result", "is_error": true, "content": null},
+        {"type": "tool_result", "tool_use_id": "2", "content": "x", "name": "w"},
+    ]);
+    let earlier = json!([{"id": "0", "type": "function", "function": {"name": "v", "arguments": {}}}]);
+    let found = rewritten(json!([
+        {"role": "assistant", "content": [call], "tool_calls": earlier, "name": "n"},
+        {"role": "user", "content": results, "name": "ann"},
+        {"role": "tool", "tool_call_id": "3", "name": "w", "content": [{"type": "tool_result", "content": "y"}]},
+    ]));
+    let added = json!({"type": "function", "function": {"name": "w", "arguments": {}}, "cache": 1});
+    assert_eq!(
+        found,
+        json!([
+            {"role": "assistant", "content": "", "tool_calls": [earlier[0], added], "name": "n"},
+            {"role": "tool", "content": "", "is_error": true},
+            {"role": "tool", "tool_call_id": "2", "content": "x", "name": "w"},
+            {"role": "user", "content": "a", "name": "ann"},
+            {"role": "tool", "content": "y", "tool_call_id": "3", "name": "w"},
+        ])
+    );
+}
+
+#[test]
+fn a_typed_block_that_cannot_be_converted_is_named_by_path() {
+    let models = ModelFolder::new("tiny").with_template(SHOW_ALL).models();
+    let mut texts = Vec::new();
+    let mut check = |role: &str, block: Value, reason: &str, field: &str| {
+        let content = json!([{"type": "text", "text": "a"}, block]);
+        let request = json!({"messages": [{"role": "user", "content": "a"}, {"role": role, "content": content}]});
+        let found = answer(&models, &request);
+        let field = format!("messages[1].{field}");
+        assert_eq!((&found["error"]["reason"], &found["error"]["field"]), (&json!(reason), &json!(field)), "{found}");
+        texts.push(found["error"]["message"].as_str().expect("a message").to_owned());
+    };
+    let call = |name: Value, input: Value| json!({"type": "tool_use", "name": name, "input": input});
+    let result = |content: Value| json!({"type": "tool_result", "content": content});
+    check("assistant", call(json!(""), json!({})), "INVALID_REQUEST", "content[1].name");
+    check("assistant", call(json!(null), json!({})), "INVALID_REQUEST", "content[1].name");
+    check("assistant", call(json!("f"), json!([1])), "INVALID_REQUEST", "content[1].input");
+    check("user", call(json!("f"), json!({})), "UNKNOWN_BLOCK", "content[1]");
+    check("assistant", result(json!("x")), "UNKNOWN_BLOCK", "content[1]");
+    check("system", result(json!("x")), "UNKNOWN_BLOCK", "content[1]");
+    check("tool", result(json!("x")), "INVALID_REQUEST", "content");
+    check("user", result(json!(5)), "INVALID_REQUEST", "content[1].content");
+    check("user", result(json!([result(json!("x"))])), "UNKNOWN_BLOCK", "content[1].content[0]");
+    check("user", result(json!([{"type": "hologram"}])), "UNKNOWN_BLOCK", "content[1].content[0]");
+    error_texts::check_rows("render/typed-blocks", texts);
+}
+
+#[test]
+fn a_template_that_walks_typed_blocks_gets_them() {
+    let walks = "{% for m in messages %}{% for b in m.content %}{% if b.type == 'tool_use' %}<{{ b.name }}>\
+                 {% elif b.type == 'tool_result' %}[{{ b.content[0].text }}]{% endif %}{% endfor %}{{ m.tool_call_id }}\
+                 {% endfor %}";
+    let [blocks, _] = both_forms(&json!({}));
+    let rendered = |template: &str| answer(&ModelFolder::new("tiny").with_template(template).models(), &blocks);
+    assert_eq!(rendered(walks)["prompt"], "<w>[sun]");
+    // A string alone shows nothing of a block.
+    assert_eq!(
+        rendered("{{ 'tool_result' }}{% for m in messages %}{{ m.tool_call_id }}{% endfor %}")["prompt"],
+        "tool_resultabcdefghi"
+    );
+}
+
+#[test]
+fn plain_shows_typed_blocks_as_text() {
+    let [blocks, _] = both_forms(&json!({}));
+    let rendered = answer(&ModelFolder::new("tiny").models(), &blocks);
+    let call = r#"<tool_call>
+{"name": "w", "arguments": {"city": "Paris", "days": 2.0}}
+</tool_call>"#;
+    assert_eq!(rendered["prompt"], format!("q\nLet me look.\n{call}\n<tool_result>sunny</tool_result>And?"));
+}
+
+#[test]
+fn images_beside_typed_blocks_reach_hf_messages_as_calls_and_messages_of_the_tool() {
+    let image = |data: &str| json!({"type": "image", "base64": data});
+    let text = json!({"type": "text", "text": "See"});
+    let messages = json!([
+        {"role": "user", "content": [image("QQ==")]},
+        {"role": "assistant", "content": [text, {"type": "tool_use", "id": "1", "name": "w", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": [image("Qg==")]}, text, image("Qw==")]},
+    ]);
+    let answered = answer(&ModelFolder::new("tiny").with_template(SHOW_ALL).models(), &json!({"messages": messages}));
+    let call = json!({"id": "1", "type": "function", "function": {"name": "w", "arguments": {}}});
+    assert_eq!(
+        answered["hf_messages"],
+        json!([
+            {"role": "user", "content": [image("QQ==")]},
+            {"role": "assistant", "content": [text], "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "1", "content": [image("Qg==")]},
+            {"role": "user", "content": [text, image("Qw==")]},
+        ])
+    );
 }

@@ -9,8 +9,8 @@ use render_svc::limits::Limits;
 use render_svc::render::render;
 use serde_json::{Value, json};
 use tandem_template::LocalTime;
-use tandem_tests::corpus;
 use tandem_tests::corpus::{read, request};
+use tandem_tests::{answer, corpus};
 use tempfile::TempDir;
 
 /// The time at which the goldens were made.
@@ -36,6 +36,52 @@ fn every_template_renders_every_conversation_as_transformers_does() {
     eprintln!("{} of {cases} cases are right", cases - wrong.len());
     assert!(wrong.is_empty(), "{} are wrong; the first:\n{}", wrong.len(), wrong[..wrong.len().min(5)].join("\n"));
     assert!(cases > 10_000, "only {cases} cases were found");
+}
+
+#[test]
+fn typed_blocks_render_as_calls_and_messages_of_the_tool_in_every_template() {
+    let Some(corpus) = corpus() else { return };
+    let (mut templates, mut shown, mut wrong) = (0, 0, Vec::new());
+    for entry in read(&corpus.join("templates/manifest.json")).as_array().expect("a list") {
+        let slug = entry["slug"].as_str().expect("a slug");
+        let models = model(&corpus, entry, slug);
+        let answer = |messages: Value| answer(&models, &json!({"messages": messages}));
+        let object = answer(called_by_messages(json!({"city": "Paris"})));
+        let is_text = object["warnings"].to_string().contains("TOOL_ARGUMENTS_TYPE");
+        let expected = if is_text { answer(called_by_messages(json!(r#"{"city": "Paris"}"#))) } else { object };
+        let found = answer(called_by_blocks());
+        templates += 1;
+        shown += usize::from(found["prompt"].is_string());
+        if (&found["prompt"], &found["error"]["reason"]) != (&expected["prompt"], &expected["error"]["reason"]) {
+            wrong.push(format!("{slug}\n  {found}\n  {expected}"));
+        }
+    }
+    eprintln!("{shown} of {templates} templates render typed blocks");
+    assert!(wrong.is_empty(), "{} are wrong; the first:\n{}", wrong.len(), wrong[0]);
+    assert!(shown > 200, "only {shown} templates render typed blocks");
+}
+
+fn called_by_blocks() -> Value {
+    let call = json!({"type": "tool_use", "id": "abcdefghi", "name": "w", "input": {"city": "Paris"}});
+    let result = json!({"type": "tool_result", "tool_use_id": "abcdefghi", "content": "sunny"});
+    json!([
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]},
+        {"role": "assistant", "content": [{"type": "text", "text": "It is sunny."}]},
+        {"role": "user", "content": "Thanks"},
+    ])
+}
+
+fn called_by_messages(arguments: Value) -> Value {
+    let call = json!({"id": "abcdefghi", "type": "function", "function": {"name": "w", "arguments": arguments}});
+    json!([
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "abcdefghi", "content": "sunny"},
+        {"role": "assistant", "content": "It is sunny."},
+        {"role": "user", "content": "Thanks"},
+    ])
 }
 
 /// Returns true if the prompt equals the golden's. If transformers failed, the answer must be an

@@ -5,7 +5,11 @@ use std::path::Path;
 
 use render_svc::catalog::ServedModel;
 use render_svc::error::without_folder;
-use render_svc::prepare::origins::{Origins, Source, ToolOrigin};
+use render_svc::prepare::forms::{self, ContentForm};
+use render_svc::prepare::null_content;
+use render_svc::prepare::origins::Origins;
+use render_svc::prepare::tools;
+use render_svc::prepare::traced::Traced;
 use serde_json::{Value, json};
 use tandem_tests::{ModelFolder, answer, error_texts};
 use tempfile::TempDir;
@@ -194,7 +198,8 @@ fn images_of_tool_results_and_tool_messages_reach_hf_messages() {
     let result = |image: Value| json!([{"type": "tool_result", "tool_use_id": "1", "content": [image]}]);
     let request = json!({"messages": [say("user", result(url.clone())), say("tool", json!([url]))]});
     let mapped = json!({"type": "image", "base64": "QUJD", "mime_type": "image/png"});
-    assert_eq!(hf(SHOW, &request), json!([say("user", result(mapped.clone())), say("tool", json!([mapped]))]));
+    let answer = json!({"role": "tool", "tool_call_id": "1", "content": [mapped]});
+    assert_eq!(hf(SHOW, &request), json!([answer, say("tool", json!([mapped]))]));
 }
 
 #[test]
@@ -221,6 +226,124 @@ fn block_types_match_only_as_a_whole() {
     error_texts::check("render/other-block", message);
     let known = answer(&ModelFolder::new("tiny").with_template(template).models(), &block("image_pad"));
     assert_eq!(known["prompt"], "x");
+}
+
+/// Returns a request with one user message of these blocks, for the model's template.
+fn with_blocks(blocks: Value) -> Value {
+    json!({"adapter": "tokenizer-template", "messages": [say("user", blocks)]})
+}
+
+#[test]
+fn a_string_of_the_template_that_is_no_type_of_a_block_is_no_known_type() {
+    let text = json!({"type": "text", "text": "a"});
+    let refused = |template: &str, block: Value| {
+        failure(template, &with_blocks(json!([text, block])), "UNKNOWN_BLOCK", "messages[0].content[1]");
+    };
+    // The template prints the block as an object, fails for a list, or loses the block.
+    let prints = "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}";
+    refused(prints, json!({"type": "user", "x": 1}));
+    refused(&prints.replace("m.content", "'<' + m.content"), json!({"type": "user", "x": 1}));
+    refused(&prints.replace("m.content", "m.content | tojson"), json!({"type": "user", "user": "x"}));
+    let walks = "{% for b in messages[0].content %}{% if b.type == 'text' %}{{ b.text }}{% elif b.type == 'audio' %}\
+                 <audio>{% endif %}{% endfor %}{% for p in tools or [] %}{{ 'S' if p.type == 'string' }}{% endfor %}";
+    refused(walks, json!({"type": "string", "string": "x"}));
+    let raises = "{% for b in messages[0].content %}{% if b.type == 'text' %}{{ b.text }}{% else %}\
+                  {{ raise_exception('no ' ~ b.type ~ ' for user') }}{% endif %}{% endfor %}{{ 'user' }}";
+    refused(raises, json!({"type": "user"}));
+}
+
+#[test]
+fn a_type_that_the_template_compares_with_a_block_is_known() {
+    let check = |template: &str, block: Value, expected: &str| {
+        let models = ModelFolder::new("tiny").with_template(template).models();
+        let shown = answer(&models, &with_blocks(json!([block])));
+        assert_eq!(shown["prompt"], expected, "{template}: {shown}");
+    };
+    let walks = |test: &str, shown: &str| {
+        format!("{{% for b in messages[0].content %}}{{% if {test} %}}{shown}{{% endif %}}{{% endfor %}}")
+    };
+    check(&walks("b['type'] in ['audio', 'sound']", "{{ b.sound }}"), json!({"type": "sound", "sound": "x"}), "x");
+    check(
+        &walks("b.get('type') == 'thinking'", "{{ b.thinking[0].text }}"),
+        json!({"type": "thinking", "thinking": [{"text": "x"}]}),
+        "x",
+    );
+    check(&walks("'image_url' in b", "<i>"), json!({"type": "image_url", "image_url": {"url": "https://a/b"}}), "<i>");
+    let macros = "{% macro show(c) %}{% for b in c %}{% set t = b.type %}{% if t == 'audio' %}<a>{% endif %}{% endfor %}\
+                  {% endmacro %}{{ show(messages[0].content) }}";
+    check(macros, json!({"type": "audio", "base64": "QUJD"}), "<a>");
+    // The template shows the block in the last message only. The small conversations reveal it.
+    let last = "{% for m in messages %}{% for b in m.content %}{% if b.type == 'thinking' and loop.last and m == messages[-1] %}\
+                <t>{% endif %}{% endfor %}{% endfor %}";
+    let models = ModelFolder::new("tiny").with_template(last).models();
+    let thinking = say("assistant", json!([{"type": "thinking", "thinking": "x"}]));
+    let shown = answer(&models, &json!({"messages": [say("user", "a"), thinking, say("user", "b")]}));
+    assert_eq!(shown["prompt"], "", "{shown}");
+    // The error of a template that fails without the block too is its own.
+    let fails = "{{ raise_exception('no') if messages }}{{ 'audio' }}";
+    failure(fails, &with_blocks(json!([{"type": "audio"}])), "TEMPLATE_RAISED", "messages");
+}
+
+#[track_caller]
+fn converts(form: ContentForm, content: &Value, expected: &Value) {
+    let mut message = Traced::new(0, say("user", content.clone()));
+    forms::apply(&mut message, form).expect("converts");
+    assert_eq!(message.message["content"], *expected, "{form:?} {content}");
+}
+
+#[test]
+fn content_has_the_form_that_a_template_needs() {
+    let text = |text: &str| json!({"type": "text", "text": text});
+    let two = json!([text("a"), text("b")]);
+    converts(ContentForm::AsIs, &two, &two);
+    converts(ContentForm::Text, &two, &json!("ab"));
+    converts(ContentForm::List, &two, &two);
+    converts(ContentForm::OneBlock, &two, &json!([text("ab")]));
+    let string = json!("a");
+    converts(ContentForm::AsIs, &string, &string);
+    converts(ContentForm::Text, &string, &string);
+    converts(ContentForm::List, &string, &json!([text("a")]));
+    converts(ContentForm::OneBlock, &string, &json!([text("a")]));
+    for form in [ContentForm::AsIs, ContentForm::Text, ContentForm::List, ContentForm::OneBlock] {
+        converts(form, &json!(null), &json!(null));
+        converts(form, &json!([text("a"), image()]), &json!([text("a"), image()]));
+    }
+    let mut broken = Traced::new(3, say("user", json!([text("a"), {"type": "text"}])));
+    let invalid = forms::apply(&mut broken, ContentForm::Text).expect_err("the block has no text");
+    assert_eq!(invalid.field, "messages[3].content[1].text");
+}
+
+#[test]
+fn null_content_beside_calls_becomes_an_empty_text() {
+    let filled = |message: Value| {
+        let mut traced = Traced::new(0, message);
+        null_content::fill(&mut traced);
+        traced.message
+    };
+    let calls = json!([{"function": {"name": "f"}}]);
+    let message = json!({"role": "assistant", "content": "", "tool_calls": calls});
+    assert_eq!(filled(json!({"role": "assistant", "content": null, "tool_calls": calls})), message);
+    assert_eq!(filled(json!({"role": "assistant", "tool_calls": calls})), message);
+    for other in [
+        json!({"role": "assistant", "content": null}),
+        json!({"role": "assistant", "content": null, "tool_calls": []}),
+        json!({"role": "assistant", "content": "x", "tool_calls": calls}),
+    ] {
+        assert_eq!(filled(other.clone()), other);
+    }
+}
+
+#[test]
+fn a_template_that_needs_content_names_the_message_with_null_content() {
+    let template = "{% for m in messages %}{{ '<' + m.content }}{% endfor %}";
+    let calls =
+        json!({"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]});
+    let request = json!({"messages": [say("user", "q"), calls, say("tool", "4")]});
+    let null = failure(template, &request, "TEMPLATE_FAILED", "messages[1]");
+    let request =
+        json!({"messages": [say("system", "a"), say("system", "b"), say("user", "q"), {"role": "assistant"}]});
+    let missing = failure(template, &request, "TEMPLATE_FAILED", "messages[3]");
+    error_texts::check_rows("render/null-content", [null, missing]);
 }
 
 #[test]
@@ -403,33 +526,23 @@ fn paths_of_an_unchanged_conversation_stay_the_same() {
 }
 
 #[test]
-fn merged_message_paths_map_to_their_source_messages() {
-    let source = |message, blocks_at, calls_at| Source { message, blocks_at, calls_at };
-    let origins = Origins {
-        messages: vec![vec![source(0, 1, 0), source(1, 3, 0)], vec![source(2, 0, 0), source(4, 1, 2)]],
-        tools: Vec::new(),
-    };
-    origin(&origins, "messages[0].role", "messages[0].role");
-    origin(&origins, "messages[0].content[0]", "messages[0].content[0]");
-    origin(&origins, "messages[0].content[2].text", "messages[0].content[1].text");
-    origin(&origins, "messages[0].content[3].text", "messages[1].content[0].text");
-    origin(&origins, "messages[1].tool_calls[1].function", "messages[2].tool_calls[1].function");
-    origin(&origins, "messages[1].tool_calls[2].function.name", "messages[4].tool_calls[0].function.name");
-    origin(&origins, "messages[9].role", "messages[9].role");
-}
-
-#[test]
 fn tool_paths_map_to_the_tool_shape_of_the_request() {
-    let flat = ToolOrigin { is_flat: true, schema: Some("input_schema"), is_schema_outside: false };
-    let renamed = ToolOrigin { is_flat: false, ..flat };
-    let outside = ToolOrigin { is_schema_outside: true, schema: Some("inputSchema"), ..renamed };
-    let origins = Origins { messages: Vec::new(), tools: vec![flat, renamed, ToolOrigin::default(), outside] };
+    let schema = json!({"type": "object"});
+    let mut tools = json!([
+        {"name": "f", "input_schema": schema},
+        {"function": {"name": "f", "input_schema": schema}},
+        {"function": {"name": "f", "parameters": schema}},
+        {"function": {"name": "f"}, "inputSchema": schema},
+    ]);
+    let origins = Origins { messages: Vec::new(), tools: tools::rewrite(&mut tools) };
     origin(&origins, "tools[3].function.parameters.x", "tools[3].inputSchema.x");
+    origin(&origins, "tools[3].function.name", "tools[3].function.name");
     origin(&origins, "tools[0].function.name", "tools[0].name");
     origin(&origins, "tools[0].function.parameters.properties", "tools[0].input_schema.properties");
     origin(&origins, "tools[1].function.parameters", "tools[1].function.input_schema");
     origin(&origins, "tools[2].function.parameters", "tools[2].function.parameters");
     origin(&origins, "tools[0]", "tools[0]");
+    origin(&origins, "tools[9].name", "tools[9].name");
 }
 
 #[test]

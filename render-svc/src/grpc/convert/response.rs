@@ -11,15 +11,18 @@ use tandem_model_files::tokenizer::Encoding;
 use tandem_template::{ArgumentsShape, ChatTemplate, CompileError};
 
 use crate::adapter::{Adapter, Attachment, Kind, MediaSource};
-use crate::capabilities::{self, Capabilities};
-use crate::catalog::{CatalogEntry, Resolution, ServedModel};
+use crate::capabilities::{Capabilities, Evidence};
+use crate::catalog::{CatalogEntry, Resolution, ServedModel, facts};
+use crate::conversation::Object;
 use crate::conversation::media::MediaKind;
 use crate::error::{Error, without_folder};
+use crate::fact::{Fact, FactSource};
 use crate::field_paths::RequestPaths;
 use crate::job::ControlTokenPolicy;
 use crate::limits::Limits;
 use crate::model::Model;
 use crate::output_spec::{OutputSpec, ROLES, Reasoning};
+use crate::probes::{ArgumentFact, TemplateFacts};
 use crate::render::{HfMessages, Output, Rendered};
 use crate::warning::{Warning, WarningCode};
 
@@ -158,6 +161,9 @@ pub(super) fn warning(warning: &Warning) -> pb::Warning {
         WarningCode::ToolResultUnpaired => pb::WarningCode::ToolResultUnpaired,
         WarningCode::NoContent => pb::WarningCode::NoContent,
         WarningCode::ImagesNotSupported => pb::WarningCode::ImagesNotSupported,
+        WarningCode::MessageIgnored => pb::WarningCode::MessageIgnored,
+        WarningCode::ToolCallsIgnored => pb::WarningCode::ToolCallsIgnored,
+        WarningCode::ReasoningIgnored => pb::WarningCode::ReasoningIgnored,
     };
     pb::Warning { code: code.into(), path: warning.path.clone(), text: warning.text.clone() }
 }
@@ -243,9 +249,12 @@ fn template_info(template: &ChatTemplate) -> pb::TemplateInfo {
         ArgumentsShape::Text => pb::ToolArguments::Text,
         ArgumentsShape::Either => pb::ToolArguments::Either,
     };
+    let facts = TemplateFacts::of(template, &Object::new());
+    let source = Some(template.source());
+    let evidence = Evidence { facts: Some(&facts), tool_facts: None, template: source, name: "", architecture: None };
     pb::TemplateInfo {
         sha256: hex_sha256(template.source().as_bytes()),
-        capabilities: capabilities(capabilities::infer(Some(template.source()), "", None)),
+        capabilities: capabilities(evidence.capabilities().capabilities),
         reads_tools: template.reads("tools"),
         reads_documents: template.reads("documents"),
         tool_arguments: tool_arguments.into(),
@@ -306,6 +315,40 @@ fn loaded_model(served: &ServedModel, limits: &Limits) -> pb::ModelInfo {
         tokenizer_problem: without_folder(&model.tokenizer_problem().unwrap_or_default(), &model.artifacts.path),
         media_kinds: model.takes_images.then(|| generate::MediaKind::Image.into()).into_iter().collect(),
         image_limits: model.takes_images.then_some(image_limits),
+        facts: facts::facts(served).into_iter().map(fact).collect(),
+        template_arguments: facts::arguments(model).into_iter().map(template_argument).collect(),
+    }
+}
+
+fn fact(fact: Fact) -> pb::Fact {
+    let Fact { name, value, source } = fact;
+    pb::Fact { name: name.into_owned(), value, source: fact_source(source).into() }
+}
+
+fn template_argument((argument, source): (ArgumentFact, FactSource)) -> pb::TemplateArgument {
+    let is_thinking = argument.is_thinking();
+    let ArgumentFact { name, values, default, is_any_text } = argument;
+    pb::TemplateArgument {
+        name,
+        values_json: values.iter().map(Value::to_string).collect(),
+        default_json: default.map(|value| value.to_string()).unwrap_or_default(),
+        takes_any_text: is_any_text,
+        is_thinking,
+        source: fact_source(source).into(),
+    }
+}
+
+fn fact_source(source: FactSource) -> pb::FactSource {
+    match source {
+        FactSource::Probe => pb::FactSource::Probe,
+        FactSource::TemplateText => pb::FactSource::TemplateText,
+        FactSource::Name => pb::FactSource::Name,
+        FactSource::Architecture => pb::FactSource::Architecture,
+        FactSource::Files => pb::FactSource::Files,
+        FactSource::Tokenizer => pb::FactSource::Tokenizer,
+        FactSource::Adapter => pb::FactSource::Adapter,
+        FactSource::Configuration => pb::FactSource::Configuration,
+        FactSource::Default => pb::FactSource::Default,
     }
 }
 

@@ -1,0 +1,104 @@
+//! Warns of each part of a conversation that is not in the prompt.
+//!
+//! Most parts are found in the prompt as they are. A template may also change a text, or leave it
+//! out. The parts that are not found are therefore replaced by marks, and the conversation is
+//! rendered again. A part whose mark is not in that prompt was left out.
+
+use super::parts::{self, Part};
+use crate::conversation::Conversation;
+use crate::probes::{Finding, TemplateFacts};
+use crate::warning::{Warning, WarningCode};
+
+/// Texts of at least this size are rarely in a prompt by chance.
+const MIN_BYTES: usize = 8;
+/// The bytes that are searched at most, as a multiple of the prompt's size.
+const MAX_SEARCHES: usize = 64;
+/// The most parts that are replaced by marks. A response names few of each kind.
+const MAX_MARKED: usize = 1024;
+
+/// Returns a warning for each part that is not in the prompt. `render` renders a changed
+/// conversation as the prompt was rendered, and returns None if it fails.
+pub(super) fn warnings(
+    conversation: &Conversation,
+    facts: &TemplateFacts,
+    prompt: &str,
+    render: impl FnOnce(&Conversation) -> Option<String>,
+) -> Vec<Warning> {
+    let parts = parts::of(conversation, facts);
+    let mut search = Search { prompt, at: 0, left: prompt.len().saturating_mul(MAX_SEARCHES) };
+    let (mut lost, mut doubtful) = (Vec::new(), Vec::new());
+    for part in &parts {
+        match (search.shows(part), part.finding) {
+            (true, Finding::Shown) => {}
+            (true, Finding::Unknown) if part.texts.iter().all(|text| text.trim().len() >= MIN_BYTES) => {}
+            (false, Finding::LeftOut) => lost.push(part),
+            _ => doubtful.push(part),
+        }
+    }
+    doubtful.truncate(MAX_MARKED);
+    if !doubtful.is_empty() {
+        let rendered = render(&parts::marked(conversation, &doubtful));
+        let is_lost = |number: usize| rendered.as_deref().is_some_and(|text| !text.contains(&parts::mark(number)));
+        lost.extend(doubtful.into_iter().enumerate().filter(|(number, _)| is_lost(*number)).map(|(_, part)| part));
+    }
+    lost.sort_by_key(|part| part.place);
+    let counts = [parts::TOOLS, parts::DOCUMENTS].map(|list| parts.iter().filter(|part| part.is_in(list)).count());
+    summed(&lost, counts)
+}
+
+/// Returns the warnings. A list of which every item is lost has one.
+fn summed(lost: &[&Part<'_>], [tools, documents]: [usize; 2]) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let (mut lost_tools, mut lost_documents) = (Vec::new(), Vec::new());
+    for part in lost {
+        match part.place {
+            _ if part.is_in(parts::TOOLS) => lost_tools.push(part),
+            _ if part.is_in(parts::DOCUMENTS) => lost_documents.push(part),
+            _ => warnings.push(warning(part.code, part.path())),
+        }
+    }
+    for (list, lost, count) in [("tools", lost_tools, tools), ("documents", lost_documents, documents)] {
+        match lost.first() {
+            Some(first) if lost.len() == count => warnings.push(warning(first.code, list.to_owned())),
+            _ => warnings.extend(lost.iter().map(|part| warning(part.code, part.path()))),
+        }
+    }
+    warnings
+}
+
+fn warning(code: WarningCode, path: String) -> Warning {
+    Warning { code, text: "not in the prompt: the model's chat template leaves it out".to_owned(), path }
+}
+
+/// Searches the texts of a conversation in the prompt, each after the one before it where it can.
+struct Search<'p> {
+    prompt: &'p str,
+    at: usize,
+    /// Bytes that may still be searched.
+    left: usize,
+}
+
+impl Search<'_> {
+    /// Returns true if the prompt contains a text of the part, or if too much was searched.
+    fn shows(&mut self, part: &Part<'_>) -> bool {
+        part.texts.iter().any(|text| self.contains(text.trim()))
+    }
+
+    fn contains(&mut self, text: &str) -> bool {
+        let rest = &self.prompt[self.at..];
+        if let Some(found) = self.find(rest, text) {
+            self.at += found + text.len();
+            return true;
+        }
+        self.left == 0 || self.find(self.prompt, text).is_some()
+    }
+
+    fn find(&mut self, prompt: &str, text: &str) -> Option<usize> {
+        if self.left == 0 {
+            return None;
+        }
+        let found = prompt.find(text);
+        self.left = self.left.saturating_sub(found.unwrap_or(prompt.len()) + text.len());
+        found
+    }
+}

@@ -1,0 +1,214 @@
+//! The parts of a conversation that a prompt should show: texts of messages, reasoning, calls,
+//! tools and documents.
+
+use serde_json::Value;
+
+use crate::conversation::{Content, Conversation, blocks, content, kind};
+use crate::probes::{Finding, TemplateFacts};
+use crate::warning::WarningCode;
+
+/// The keys of a message's reasoning, of which templates read the first that is given.
+const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
+/// The lists beside the messages.
+pub(super) const TOOLS: usize = usize::MAX - 1;
+pub(super) const DOCUMENTS: usize = usize::MAX;
+
+/// The place of a part: the index of its message or one of [`TOOLS`] and [`DOCUMENTS`], then its
+/// place within.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place(usize, Within);
+
+/// A place within a message, or the index in a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Within {
+    Content,
+    Block(usize),
+    Reasoning(&'static str),
+    Call(usize),
+    Item(usize),
+}
+
+/// A part.
+#[derive(Debug)]
+pub(super) struct Part<'c> {
+    pub place: Place,
+    pub code: WarningCode,
+    /// The part is shown if one of these texts is.
+    pub texts: Vec<&'c str>,
+    /// What becomes of such a part in the template's probes.
+    pub finding: Finding,
+}
+
+impl Part<'_> {
+    pub(super) fn is_in(&self, list: usize) -> bool {
+        self.place.0 == list
+    }
+
+    /// Returns the path in the conversation.
+    pub(super) fn path(&self) -> String {
+        let Place(at, within) = self.place;
+        match within {
+            Within::Content => format!("messages[{at}]"),
+            Within::Block(block) => format!("messages[{at}].content[{block}]"),
+            Within::Reasoning(key) => format!("messages[{at}].{key}"),
+            Within::Call(call) => format!("messages[{at}].tool_calls[{call}]"),
+            Within::Item(item) if at == TOOLS => format!("tools[{item}]"),
+            Within::Item(item) => format!("documents[{item}]"),
+        }
+    }
+}
+
+/// Returns every part of a conversation that has text.
+pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> Vec<Part<'c>> {
+    let Conversation { messages, tools, documents, .. } = conversation;
+    let mut parts = Vec::with_capacity(messages.len() + 1);
+    let last_user = messages.iter().rposition(|message| role(message) == "user");
+    for (at, message) in messages.iter().enumerate() {
+        let mut add = |within, code, texts: Vec<&'c str>, finding| {
+            if texts.iter().any(|text| !text.trim().is_empty()) {
+                parts.push(Part { place: Place(at, within), code, texts, finding });
+            }
+        };
+        for (within, text) in contents(message) {
+            add(within, WarningCode::MessageIgnored, vec![text], of_content(message, at, facts));
+        }
+        if let Some((key, text)) = reasoning(message) {
+            let finding = of_reasoning(message, last_user.is_none_or(|last| at > last), facts);
+            add(Within::Reasoning(key), WarningCode::ReasoningIgnored, vec![text], finding);
+        }
+        for (call, name) in calls(message) {
+            add(Within::Call(call), WarningCode::ToolCallsIgnored, vec![name], facts.tools.calls);
+        }
+    }
+    let has_system = messages.first().is_some_and(|message| role(message) == "system");
+    let declared = if has_system { facts.tools.declared_beside_system } else { facts.tools.declared };
+    let names = items(tools).filter_map(|(i, tool)| Some((i, vec![function(tool).get("name")?.as_str()?])));
+    let listed = names.map(|(i, texts)| (TOOLS, i, WarningCode::ToolsIgnored, texts, declared));
+    let texts = items(documents).map(|(i, document)| (i, leaves(document)));
+    let documents = texts.map(|(i, texts)| (DOCUMENTS, i, WarningCode::DocumentsIgnored, texts, facts.documents));
+    let in_lists =
+        listed.chain(documents).filter(|(_, _, _, texts, _)| texts.iter().any(|text| !text.trim().is_empty()));
+    parts.extend(in_lists.map(|(list, item, code, texts, finding)| Part {
+        place: Place(list, Within::Item(item)),
+        code,
+        texts,
+        finding,
+    }));
+    parts
+}
+
+/// Returns the word that replaces the doubtful part of this number. It consists of lower-case
+/// letters, so that templates keep it whole, and no mark is part of another one.
+pub(super) fn mark(number: usize) -> String {
+    let digits = format!("{number:04}");
+    let letters: String = digits.bytes().map(|digit| char::from(b'a' + (digit - b'0'))).collect();
+    format!("qzmark{letters}x")
+}
+
+/// Returns the conversation with a mark in place of each of these parts.
+pub(super) fn marked(conversation: &Conversation, parts: &[&Part<'_>]) -> Conversation {
+    let mut marked = conversation.clone();
+    for (number, part) in parts.iter().enumerate() {
+        let mark = Value::String(mark(number));
+        let Place(at, within) = part.place;
+        let message = marked.messages.get_mut(at);
+        let slot = match within {
+            Within::Content => message.and_then(|message| message.get_mut("content")),
+            Within::Block(block) => message.and_then(|m| m.get_mut("content")?.get_mut(block)?.get_mut("text")),
+            Within::Reasoning(key) => message.and_then(|message| message.get_mut(key)),
+            Within::Call(call) => message.and_then(|m| name_of(m.get_mut("tool_calls")?.get_mut(call)?)),
+            Within::Item(item) if at == TOOLS => marked.tools.as_mut().and_then(|tools| name_of(tools.get_mut(item)?)),
+            Within::Item(item) => {
+                let document = marked.documents.as_mut().and_then(|documents| documents.get_mut(item));
+                document.into_iter().for_each(|document| mark_leaves(document, &mark));
+                None
+            }
+        };
+        if let Some(slot) = slot {
+            *slot = mark;
+        }
+    }
+    marked
+}
+
+fn role(message: &Value) -> &str {
+    message.get("role").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// Returns the texts of a message's content.
+fn contents(message: &Value) -> Vec<(Within, &str)> {
+    match content(message) {
+        Content::Text(text) => vec![(Within::Content, text)],
+        Content::Blocks(blocks) => {
+            let texts = blocks.iter().enumerate().filter(|(_, block)| kind(block) == Some("text"));
+            texts.filter_map(|(i, block)| Some((Within::Block(i), block.get("text")?.as_str()?))).collect()
+        }
+        Content::Null | Content::Other(_) => Vec::new(),
+    }
+}
+
+/// Returns what becomes of a message's content. A template shows the words of users and assistants.
+fn of_content(message: &Value, at: usize, facts: &TemplateFacts) -> Finding {
+    let is_list = !blocks(message).is_empty();
+    match role(message) {
+        "user" | "assistant" if !is_list => Finding::Shown,
+        "tool" if !is_list => facts.tools.results,
+        "system" | "developer" => facts.instructions.finding(role(message), at == 0),
+        _ => Finding::Unknown,
+    }
+}
+
+fn of_reasoning(message: &Value, is_current: bool, facts: &TemplateFacts) -> Finding {
+    let has_calls = calls(message).next().is_some();
+    match (is_current, has_calls) {
+        (true, true) => facts.reasoning.beside_call,
+        (true, false) => facts.reasoning.last,
+        (false, false) => facts.reasoning.earlier,
+        (false, true) => Finding::Unknown,
+    }
+}
+
+fn reasoning(message: &Value) -> Option<(&'static str, &str)> {
+    let given = REASONING.into_iter().find_map(|key| Some((key, message.get(key).filter(|value| !value.is_null())?)));
+    given.and_then(|(key, value)| Some((key, value.as_str()?)))
+}
+
+/// Returns the names of a message's calls.
+fn calls(message: &Value) -> impl Iterator<Item = (usize, &str)> {
+    let calls = message.get("tool_calls").and_then(Value::as_array).into_iter().flatten().enumerate();
+    calls.filter_map(|(i, call)| Some((i, function(call).get("name")?.as_str()?)))
+}
+
+fn items(list: &Option<Value>) -> impl Iterator<Item = (usize, &Value)> {
+    list.as_ref().and_then(Value::as_array).into_iter().flatten().enumerate()
+}
+
+/// Returns the function of a tool or call. `{"function": …}` around it is optional.
+fn function(value: &Value) -> &Value {
+    value.get("function").unwrap_or(value)
+}
+
+fn name_of(value: &mut Value) -> Option<&mut Value> {
+    let function = if value.get("function").is_some() { value.get_mut("function")? } else { value };
+    function.get_mut("name")
+}
+
+/// Returns the texts in a document.
+fn leaves(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(text) => vec![text],
+        Value::Array(items) => items.iter().flat_map(leaves).collect(),
+        Value::Object(fields) => fields.values().flat_map(leaves).collect(),
+        _ => Vec::new(),
+    }
+}
+
+fn mark_leaves(value: &mut Value, mark: &Value) {
+    match value {
+        Value::String(_) => *value = mark.clone(),
+        Value::Array(items) => items.iter_mut().for_each(|item| mark_leaves(item, mark)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| mark_leaves(field, mark)),
+        _ => {}
+    }
+}

@@ -1,0 +1,44 @@
+//! What is known of a served model, and how it was found.
+
+use super::served_model::ServedModel;
+use crate::fact::{Fact, FactSource};
+use crate::model::Model;
+use crate::probes::ArgumentFact;
+
+/// Returns the facts about a model: its capabilities, and what its default chat template does.
+#[must_use]
+pub fn facts(served: &ServedModel) -> Vec<Fact> {
+    let model = &served.model;
+    let flags = model.capabilities.flags().zip(&model.capability_sources);
+    let flags = flags.map(|((name, is_set), (_, source))| Fact::new(name, yes_no(is_set), *source));
+    let probed = model.facts().map(|facts| facts.listed()).unwrap_or_default();
+    let probed = probed.into_iter().map(|(name, value)| Fact::new(name, value, FactSource::Probe));
+    flags.chain(probed).collect()
+}
+
+fn yes_no(is_set: bool) -> &'static str {
+    if is_set { "yes" } else { "no" }
+}
+
+/// Returns the arguments that change a model's prompts, each with its source. Those of the
+/// configuration replace the default of the template.
+#[must_use]
+pub fn arguments(model: &Model) -> Vec<(ArgumentFact, FactSource)> {
+    let probed = model.facts().map(|facts| facts.arguments.clone()).unwrap_or_default();
+    let mut arguments: Vec<_> = probed.into_iter().map(|argument| (argument, FactSource::Probe)).collect();
+    for (name, value) in &model.toggles {
+        let default = Some(value.clone());
+        match arguments.iter_mut().find(|(argument, _)| argument.name == *name) {
+            Some((argument, source)) => {
+                argument.default = default;
+                *source = FactSource::Configuration;
+            }
+            None => {
+                let argument = ArgumentFact { name: name.clone(), values: Vec::new(), default, is_any_text: false };
+                arguments.push((argument, FactSource::Configuration));
+            }
+        }
+    }
+    arguments.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+    arguments
+}

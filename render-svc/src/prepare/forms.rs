@@ -1,0 +1,94 @@
+//! The form of a message's content: text, or a list of text blocks. Templates differ in the form
+//! that they show, per role. Lists with other blocks and content without text stay as they are.
+
+use serde_json::{Value, json};
+
+use super::place::Place;
+use super::traced::Traced;
+use crate::conversation::{Content, Invalid, blocks_to_text, content, kind};
+
+/// The form that a template needs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ContentForm {
+    /// The form of the request.
+    #[default]
+    AsIs,
+    /// Text. The texts of a list are joined without a separator.
+    Text,
+    /// A list. A text becomes a list with one text block.
+    List,
+    /// A list with one text block, in which all texts are joined.
+    OneBlock,
+}
+
+/// The form of each role's content.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Forms {
+    /// For the roles system and developer.
+    pub system: ContentForm,
+    /// For the role assistant.
+    pub assistant: ContentForm,
+    /// For the roles tool and function.
+    pub tool: ContentForm,
+    /// For all other roles.
+    pub user: ContentForm,
+}
+
+impl Forms {
+    /// Returns the same form for every role.
+    #[must_use]
+    pub fn all(form: ContentForm) -> Self {
+        Self { system: form, assistant: form, tool: form, user: form }
+    }
+
+    /// Returns the form for a role.
+    #[must_use]
+    pub fn of(&self, role: Option<&str>) -> ContentForm {
+        match role {
+            Some("system" | "developer") => self.system,
+            Some("assistant") => self.assistant,
+            Some("tool" | "function") => self.tool,
+            _ => self.user,
+        }
+    }
+}
+
+/// Converts the content of a message.
+///
+/// # Errors
+/// A text block without text, by its path in the request.
+pub fn apply(message: &mut Traced, form: ContentForm) -> Result<(), Invalid> {
+    let joins = matches!(form, ContentForm::Text | ContentForm::OneBlock);
+    let text = match content(&message.message) {
+        Content::Text(text) => text.to_owned(),
+        Content::Blocks(blocks) if joins && blocks.iter().all(|block| kind(block) == Some("text")) => {
+            blocks_to_text(blocks).map_err(|invalid| message.invalid(invalid))?
+        }
+        _ => return Ok(()),
+    };
+    match form {
+        ContentForm::AsIs => {}
+        ContentForm::Text => set_text(message, text),
+        ContentForm::List | ContentForm::OneBlock => set_block(message, &text),
+    }
+    Ok(())
+}
+
+fn set_text(message: &mut Traced, text: String) {
+    let place = message.place.take("content");
+    message.place.set("content", Place::made_from(place.path()));
+    message.message["content"] = Value::String(text);
+}
+
+fn set_block(message: &mut Traced, text: &str) {
+    let place = message.place.take("content");
+    let block = Place::made_from(place.path());
+    message.place.set("content", place.with_items(vec![block]));
+    message.message["content"] = json!([text_block(text)]);
+}
+
+/// Returns a text block.
+#[must_use]
+pub fn text_block(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}

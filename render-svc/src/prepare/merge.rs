@@ -1,0 +1,117 @@
+//! Merges consecutive messages of one role. A merged message keeps the content of all its messages.
+
+use serde_json::Value;
+
+use super::forms::text_block;
+use super::place::Place;
+use super::rewrite::{Change, Rewrite};
+use super::traced::Traced;
+use crate::conversation::{Content, Object, content};
+
+/// Merges each run of messages with one of the roles into its first message, and adds a rewrite for
+/// each run. Content must be text or blocks, and tool calls must be a list.
+#[must_use]
+pub fn merge(messages: Vec<Traced>, roles: &[&str], rewrites: &mut Vec<Rewrite>) -> Vec<Traced> {
+    let mut merged: Vec<Traced> = Vec::with_capacity(messages.len());
+    let mut changed = Vec::new();
+    for next in messages {
+        match merged.last_mut().filter(|last| takes(last, &next, roles)) {
+            Some(last) => {
+                join_message(last, next);
+                changed.push(merged.len() - 1);
+            }
+            None => merged.push(next),
+        }
+    }
+    changed.dedup();
+    let rewrite = |i: usize| Rewrite { change: Change::Merged, messages: merged[i].sources.clone() };
+    rewrites.extend(changed.into_iter().map(rewrite));
+    merged
+}
+
+fn takes(message: &Traced, next: &Traced, roles: &[&str]) -> bool {
+    let has_calls = |message: &Value| message.get("tool_calls").is_none_or(|calls| calls.is_array() || calls.is_null());
+    let is_plain =
+        |message: &Traced| !matches!(content(&message.message), Content::Other(_)) && has_calls(&message.message);
+    message.role() == next.role()
+        && message.role().is_some_and(|role| roles.contains(&role))
+        && is_plain(message)
+        && is_plain(next)
+}
+
+/// A value and its place.
+struct Found {
+    value: Value,
+    place: Place,
+}
+
+fn join_message(message: &mut Traced, next: Traced) {
+    let Traced { message: next, place: mut next_place, sources } = next;
+    message.sources.extend(sources);
+    if let (Value::Object(fields), Value::Object(next)) = (&mut message.message, next) {
+        for (key, value) in next {
+            let found = Found { value, place: next_place.take(&key) };
+            join_key(fields, &mut message.place, &key, found);
+        }
+    }
+}
+
+/// Merges one key of a message. Equal values are kept once, except content and tool calls, which
+/// are always joined.
+fn join_key(fields: &mut Object, place: &mut Place, key: &str, next: Found) {
+    let is_said = matches!(key, "content" | "tool_calls");
+    match fields.get_mut(key) {
+        Some(earlier) if is_said || *earlier != next.value => {
+            let found = Found { value: earlier.take(), place: place.take(key) };
+            let joined = join(found, next, key == "content");
+            *earlier = joined.value;
+            place.set(key, joined.place);
+        }
+        Some(_) => {}
+        None => {
+            fields.insert(key.to_owned(), next.value);
+            place.set(key, next.place);
+        }
+    }
+}
+
+/// Joins two values: texts with a blank line between them, lists to one list, and all other values
+/// to a list.
+fn join(earlier: Found, next: Found, is_content: bool) -> Found {
+    let Found { value, place } = earlier;
+    match (value, next.value) {
+        (value, Value::Null) => Found { value, place },
+        (Value::Null, value) => Found { value, place: next.place },
+        (Value::String(text), Value::String(more)) => {
+            let place = if text.is_empty() { next.place } else { place };
+            Found { value: join_text(text, &more).into(), place }
+        }
+        (value, more) => {
+            let path = Place::at(place.path());
+            let (mut values, mut places) = items(Found { value, place }, is_content);
+            let (more, more_places) = items(Found { value: more, place: next.place }, is_content);
+            values.extend(more);
+            places.extend(more_places);
+            Found { value: values.into(), place: path.with_items(places) }
+        }
+    }
+}
+
+fn join_text(text: String, more: &str) -> String {
+    if text.is_empty() || more.is_empty() { text + more } else { text + "\n\n" + more }
+}
+
+/// Returns a value as items of a list. In a list of blocks, a text becomes a block, and an empty
+/// text is dropped.
+fn items(found: Found, is_content: bool) -> (Vec<Value>, Vec<Place>) {
+    let Found { value, place } = found;
+    match value {
+        Value::Array(items) => {
+            let places = place.into_items(items.len());
+            (items, places)
+        }
+        Value::String(text) if is_content && text.is_empty() => (Vec::new(), Vec::new()),
+        Value::String(text) if is_content => (vec![text_block(&text)], vec![Place::made_from(place.path())]),
+        value => (vec![value], vec![place]),
+    }
+}

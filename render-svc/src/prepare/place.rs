@@ -1,0 +1,105 @@
+//! The places in the request from which the values of a rewritten conversation come.
+
+/// The place in the request of a value, and of the values inside it.
+///
+/// A value inside has the same path inside its place, such as `.content[0]`, unless it has a place
+/// of its own. Each step of the rewriting moves the places together with the values.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    path: String,
+    /// True if the request has no value at the paths inside. They then lead to the place itself.
+    is_made: bool,
+    /// Values of an object that have places of their own, by key.
+    keys: Vec<(String, Place)>,
+    /// Items of a list that have places of their own. None has one if this is empty.
+    items: Vec<Place>,
+}
+
+impl Place {
+    /// Returns the place at `path` in the request, such as `messages[1]`.
+    #[must_use]
+    pub fn at(path: impl Into<String>) -> Self {
+        Self { path: path.into(), is_made: false, keys: Vec::new(), items: Vec::new() }
+    }
+
+    /// Returns the place of a value that was made from another one: a block from a text, or a
+    /// message from a block. Paths inside lead to the value that it was made from.
+    #[must_use]
+    pub fn made_from(path: impl Into<String>) -> Self {
+        Self { is_made: true, ..Self::at(path) }
+    }
+
+    /// Returns the place of a list that starts at this place and has these items.
+    #[must_use]
+    pub fn with_items(self, items: Vec<Self>) -> Self {
+        Self { keys: Vec::new(), items, ..self }
+    }
+
+    /// Returns this place with another place for a key.
+    #[must_use]
+    pub fn with(mut self, key: &str, place: Self) -> Self {
+        self.set(key, place);
+        self
+    }
+
+    /// Sets the place of a key.
+    pub fn set(&mut self, key: &str, place: Self) {
+        match self.keys.iter_mut().find(|(known, _)| known == key) {
+            Some((_, old)) => *old = place,
+            None => self.keys.push((key.to_owned(), place)),
+        }
+    }
+
+    /// Removes and returns the place of a key.
+    pub fn take(&mut self, key: &str) -> Self {
+        match self.keys.iter().position(|(known, _)| known == key) {
+            Some(i) => self.keys.swap_remove(i).1,
+            None => self.inside(&format!(".{key}")),
+        }
+    }
+
+    /// Returns the places of the items of a list with this length.
+    #[must_use]
+    pub fn into_items(mut self, length: usize) -> Vec<Self> {
+        let mut items = std::mem::take(&mut self.items);
+        items.extend((items.len()..length).map(|i| self.inside(&format!("[{i}]"))));
+        items
+    }
+
+    /// Returns the path in the request of the place itself.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Returns the path in the request of the value at a path inside this one, such as
+    /// `.content[0].text`.
+    #[must_use]
+    pub fn path_of(&self, inside: &str) -> String {
+        match self.own(inside) {
+            Some((place, rest)) => place.path_of(rest),
+            None => self.inside(inside).path,
+        }
+    }
+
+    /// Returns the place of a value inside that has none of its own.
+    fn inside(&self, path: &str) -> Self {
+        match self.is_made {
+            true => Self::made_from(&self.path),
+            false => Self::at(format!("{}{path}", self.path)),
+        }
+    }
+
+    /// Returns the place of the first step of a path if it has one of its own, and the path after
+    /// that step.
+    fn own<'p>(&self, path: &'p str) -> Option<(&Self, &'p str)> {
+        if let Some(index) = path.strip_prefix('[') {
+            let (index, rest) = index.split_once(']')?;
+            return Some((self.items.get(index.parse::<usize>().ok()?)?, rest));
+        }
+        let path = path.strip_prefix('.')?;
+        let (key, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
+        let (_, place) = self.keys.iter().find(|(known, _)| known == key)?;
+        Some((place, rest))
+    }
+}

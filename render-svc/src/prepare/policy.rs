@@ -1,0 +1,64 @@
+//! All rewriting of a conversation's messages, in one order: typed blocks, the form of content,
+//! merges and roles, then missing content.
+
+use serde_json::Value;
+
+use super::forms::{self, Forms};
+use super::normalize::{Normalized, normalize};
+use super::null_content;
+use super::place::Place;
+use super::rewrite::Rewrite;
+use super::traced::Traced;
+use super::typed_blocks::{self, Conversion};
+use crate::capabilities::Capabilities;
+use crate::conversation::Invalid;
+
+/// The facts about a template that decide how messages are rewritten. The default rewrites nothing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Policy {
+    /// The typed blocks that become calls and messages of the tool. None converts none.
+    pub conversion: Option<Conversion>,
+    /// The form of each role's content.
+    pub forms: Forms,
+    /// The capabilities that decide which messages are merged. None merges none.
+    pub capabilities: Option<Capabilities>,
+    /// True if the template fails for null content beside tool calls, and not for an empty text.
+    pub null_content_fails: bool,
+}
+
+/// Rewritten messages.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rewritten {
+    /// The messages.
+    pub messages: Vec<Value>,
+    /// The place of each message in the request.
+    pub places: Vec<Place>,
+    /// The changes, in the order in which they were made.
+    pub rewrites: Vec<Rewrite>,
+}
+
+impl Policy {
+    /// Rewrites the messages of a request.
+    ///
+    /// # Errors
+    /// A block that cannot be converted, by its path in the request.
+    pub fn rewrite(&self, messages: Vec<Value>) -> Result<Rewritten, Invalid> {
+        let mut messages = Traced::all(messages);
+        if let Some(conversion) = self.conversion {
+            messages = typed_blocks::convert(messages, conversion)?;
+        }
+        for message in &mut messages {
+            let form = self.forms.of(message.role());
+            forms::apply(message, form)?;
+        }
+        let Normalized { mut messages, rewrites } = match self.capabilities {
+            Some(capabilities) => normalize(messages, capabilities),
+            None => Normalized { messages, rewrites: Vec::new() },
+        };
+        if self.null_content_fails {
+            messages.iter_mut().for_each(null_content::fill);
+        }
+        let (messages, places) = messages.into_iter().map(|message| (message.message, message.place)).unzip();
+        Ok(Rewritten { messages, places, rewrites })
+    }
+}

@@ -1,0 +1,26 @@
+//! What a chat template does, learned by rendering small conversations with marked texts.
+//!
+//! A word in a template can be in a comment, in a branch that is never taken, or in the name of
+//! another thing. What the template writes for a conversation decides instead. A probe whose
+//! conversation the template cannot render at all gives no fact.
+
+mod arguments;
+mod cache;
+mod contents;
+mod conversation;
+mod facts;
+mod finding;
+mod listing;
+mod messages;
+mod reasoning;
+mod renderer;
+mod tools;
+
+pub use arguments::ArgumentFact;
+pub use cache::facts_of;
+pub use contents::{ContentFacts, ContentLists, RoleContents};
+pub use facts::TemplateFacts;
+pub use finding::{Finding, Repeat};
+pub use messages::{Instructions, Repeats};
+pub use reasoning::ReasoningFacts;
+pub use tools::ToolFacts;

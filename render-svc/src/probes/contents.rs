@@ -1,0 +1,151 @@
+//! The forms of content that a template shows: a text, or a list of text blocks.
+
+use serde_json::{Value, json};
+
+use super::conversation::{ASSISTANT, FIRST_BLOCK, RESULT, SECOND_BLOCK, SECOND_USER, SYSTEM, USER};
+use super::finding::Finding;
+use super::renderer::{Outcome, Probe, Renderer, UserForm};
+use super::tools::{self, ToolFacts};
+
+/// Returns the form in which a template shows the words of users, or None if it shows them in none.
+pub(super) fn user_form(renderer: &Renderer<'_>) -> Option<UserForm> {
+    let shows = |content: Value| {
+        let probe = Probe::of([json!({"role": "user", "content": content})]);
+        renderer.render(&probe).shows(&[USER])
+    };
+    if shows(USER.into()) {
+        return Some(UserForm::Text);
+    }
+    shows(json!([{"type": "text", "text": USER}])).then_some(UserForm::Blocks)
+}
+
+/// What a template does with a list of text blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ContentLists {
+    /// It writes the text of each block.
+    Walked,
+    /// It writes the text of the first block only.
+    FirstOnly,
+    /// It prints the list as Python or JSON prints it.
+    Printed,
+    /// It writes nothing of the list.
+    LeftOut,
+    /// It fails.
+    Refused,
+    /// The probe says nothing.
+    #[default]
+    Unknown,
+}
+
+impl ContentLists {
+    /// Returns the name for display.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Walked => "walked",
+            Self::FirstOnly => "first block only",
+            Self::Printed => "printed",
+            Self::LeftOut => "left out",
+            Self::Refused => "refused",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// The forms of content of one role.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ContentFacts {
+    /// Content that is a text.
+    pub text: Finding,
+    /// Content that is a list of two text blocks.
+    pub lists: ContentLists,
+}
+
+impl ContentFacts {
+    /// Returns true if the template shows this role's content only in lists.
+    #[must_use]
+    pub fn needs_list(self) -> bool {
+        self.text.is_lost() && matches!(self.lists, ContentLists::Walked | ContentLists::FirstOnly)
+    }
+}
+
+/// The forms of content by role.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RoleContents {
+    /// Content of users.
+    pub user: ContentFacts,
+    /// Content of the system's first message.
+    pub system: ContentFacts,
+    /// Content of the assistant.
+    pub assistant: ContentFacts,
+    /// Results of tools.
+    pub tool: ContentFacts,
+}
+
+impl RoleContents {
+    pub(super) fn of(renderer: &Renderer<'_>, tools: &ToolFacts) -> Self {
+        let system = |content| vec![said("system", content), renderer.message("user", USER)];
+        let assistant = |content| {
+            let first = renderer.message("user", USER);
+            vec![first, said("assistant", content), renderer.message("user", SECOND_USER)]
+        };
+        let plain = |messages: Vec<Value>| Probe { messages, ..Probe::default() };
+        Self {
+            user: facts(renderer, USER, |content| plain(vec![said("user", content)])),
+            system: facts(renderer, SYSTEM, |content| plain(system(content))),
+            assistant: facts(renderer, ASSISTANT, |content| plain(assistant(content))),
+            tool: match tools.shape {
+                Some(shape) => facts(renderer, RESULT, |content| shape.answered(renderer, content)),
+                None => facts(renderer, RESULT, |content| tools::lone_result(renderer, content)),
+            },
+        }
+    }
+
+    /// Returns the facts of a message's role.
+    #[must_use]
+    pub fn of_role(&self, role: &str) -> ContentFacts {
+        match role {
+            "user" => self.user,
+            "system" => self.system,
+            "assistant" => self.assistant,
+            "tool" => self.tool,
+            _ => ContentFacts::default(),
+        }
+    }
+}
+
+fn said(role: &str, content: Value) -> Value {
+    json!({"role": role, "content": content})
+}
+
+/// Returns the facts of the content that `probe` puts into a conversation.
+fn facts(renderer: &Renderer<'_>, mark: &str, probe: impl Fn(Value) -> Probe) -> ContentFacts {
+    let block = |text: &str| json!({"type": "text", "text": text});
+    let text = renderer.render(&probe(mark.into())).finding(mark);
+    let lists = lists(&renderer.render(&probe(json!([block(FIRST_BLOCK), block(SECOND_BLOCK)]))));
+    // If neither form renders, the conversation is at fault.
+    match (text, lists) {
+        (Finding::Refused, ContentLists::Refused) => ContentFacts::default(),
+        _ => ContentFacts { text, lists },
+    }
+}
+
+fn lists(outcome: &Outcome) -> ContentLists {
+    match outcome {
+        Outcome::Failed => ContentLists::Refused,
+        Outcome::Exceeded => ContentLists::Unknown,
+        Outcome::Text(prompt) => match (prompt.find(FIRST_BLOCK), prompt.find(SECOND_BLOCK)) {
+            (Some(first), Some(second)) if first < second && !is_printed(&prompt[first..second]) => {
+                ContentLists::Walked
+            }
+            (Some(_), Some(_)) => ContentLists::Printed,
+            (Some(_), None) => ContentLists::FirstOnly,
+            _ => ContentLists::LeftOut,
+        },
+    }
+}
+
+/// Returns true if the text between two blocks' texts spells the keys of a block.
+fn is_printed(between: &str) -> bool {
+    between.contains("type") && between.contains("text")
+}

@@ -1,0 +1,73 @@
+//! All facts about one template.
+
+use tandem_template::ChatTemplate;
+
+use super::arguments::{self, ArgumentFact};
+use super::contents::{self, RoleContents};
+use super::finding::Finding;
+use super::messages::{self, Instructions, Repeats};
+use super::reasoning::{self, ReasoningFacts};
+use super::renderer::Renderer;
+use super::tools::{self, ToolFacts};
+use crate::conversation::Object;
+
+/// The facts about one chat template with the special tokens of its model.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TemplateFacts {
+    /// True if the template shows a user's words. Otherwise no probe says anything.
+    pub is_known: bool,
+    /// The forms of content by role.
+    pub contents: RoleContents,
+    /// Messages of the system and of the developer, by position.
+    pub instructions: Instructions,
+    /// Two messages of one role in a row.
+    pub repeats: Repeats,
+    /// Tools, calls and results.
+    pub tools: ToolFacts,
+    /// Reasoning of the assistant.
+    pub reasoning: ReasoningFacts,
+    /// Documents.
+    pub documents: Finding,
+    /// The text that the generation prompt adds. None if a template cannot render the probe.
+    pub generation_prompt: Option<String>,
+    /// The template's own arguments that change the prompt, by name.
+    pub arguments: Vec<ArgumentFact>,
+}
+
+impl TemplateFacts {
+    /// Learns the facts about a template. The number and the cost of its renderings are bounded.
+    #[must_use]
+    pub fn of(template: &ChatTemplate, special_tokens: &Object) -> Self {
+        let Some(renderer) = renderer_of(template, special_tokens) else { return Self::default() };
+        let tools = ToolFacts::of(&renderer);
+        Self {
+            is_known: true,
+            contents: RoleContents::of(&renderer, &tools),
+            instructions: Instructions::of(&renderer),
+            repeats: Repeats::of(&renderer, &tools),
+            reasoning: ReasoningFacts::of(&renderer, &tools),
+            documents: messages::documents(&renderer),
+            generation_prompt: messages::generation_prompt(&renderer),
+            arguments: arguments::of(&renderer, &tools),
+            tools,
+        }
+    }
+
+    /// Returns true if a probe shows that the model may reason before it answers.
+    #[must_use]
+    pub fn reasons(&self) -> bool {
+        let opens = self.generation_prompt.as_deref().is_some_and(|text| text.contains(reasoning::START));
+        self.reasoning.is_read() || opens || self.arguments.iter().any(ArgumentFact::is_thinking)
+    }
+}
+
+/// Returns a renderer whose probes show the words of users. Some templates for tools fail without
+/// any. None if the template shows no user's words.
+fn renderer_of<'a>(template: &'a ChatTemplate, special_tokens: &'a Object) -> Option<Renderer<'a>> {
+    let renderers =
+        [Renderer::new(template, special_tokens), Renderer::new(template, special_tokens).with_tools(tools::tools())];
+    renderers.into_iter().find_map(|renderer| {
+        let user = contents::user_form(&renderer)?;
+        Some(renderer.with_user(user))
+    })
+}

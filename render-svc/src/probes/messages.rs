@@ -1,0 +1,153 @@
+//! Messages of the system and the developer, repeated roles, documents, and the generation prompt.
+
+use serde_json::{Value, json};
+
+use super::conversation::{
+    ASSISTANT, DEVELOPER, DOCUMENT, RESULT, SECOND_ASSISTANT, SECOND_RESULT, SECOND_SYSTEM, SECOND_USER, SYSTEM, USER,
+};
+use super::finding::{Finding, Repeat};
+use super::renderer::{Outcome, Probe, Renderer};
+use super::tools::ToolFacts;
+
+/// Messages of the system and of the developer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Instructions {
+    /// A system message before all others.
+    pub system_first: Finding,
+    /// A system message after an answer.
+    pub system_later: Finding,
+    /// A developer message before all others.
+    pub developer_first: Finding,
+    /// A developer message after an answer.
+    pub developer_later: Finding,
+}
+
+impl Instructions {
+    pub(super) fn of(renderer: &Renderer<'_>) -> Self {
+        Self {
+            system_first: first(renderer, "system", SYSTEM),
+            system_later: later(renderer, "system", SYSTEM),
+            developer_first: first(renderer, "developer", DEVELOPER),
+            developer_later: later(renderer, "developer", DEVELOPER),
+        }
+    }
+
+    /// Returns the finding for a role and position. Unknown for other roles.
+    #[must_use]
+    pub fn finding(self, role: &str, is_first: bool) -> Finding {
+        match (role, is_first) {
+            ("system", true) => self.system_first,
+            ("system", false) => self.system_later,
+            ("developer", true) => self.developer_first,
+            ("developer", false) => self.developer_later,
+            _ => Finding::Unknown,
+        }
+    }
+}
+
+/// Returns what becomes of a first message. If a text is lost, a list of one block is tried.
+fn first(renderer: &Renderer<'_>, role: &str, mark: &str) -> Finding {
+    let user = || renderer.message("user", USER);
+    let without = Probe::of([user()]);
+    let found = |content: Value| {
+        let probe = Probe::of([json!({"role": role, "content": content}), user()]);
+        renderer.finding(&probe, mark, &without)
+    };
+    found(mark.into()).or(|| match found(json!([{"type": "text", "text": mark}])) {
+        Finding::Shown => Finding::Shown,
+        _ => Finding::Unknown,
+    })
+}
+
+fn later(renderer: &Renderer<'_>, role: &str, mark: &str) -> Finding {
+    let [before, answer, after] = [("user", USER), ("assistant", ASSISTANT), ("user", SECOND_USER)]
+        .map(|(role, text)| renderer.message(role, text));
+    let without = Probe::of([before.clone(), answer.clone(), after.clone()]);
+    renderer.finding(&Probe::of([before, answer, renderer.message(role, mark), after]), mark, &without)
+}
+
+/// Two messages of one role in a row.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Repeats {
+    /// System messages before all others.
+    pub system: Repeat,
+    /// Messages of users.
+    pub user: Repeat,
+    /// Messages of the assistant.
+    pub assistant: Repeat,
+    /// Results of two calls.
+    pub tool: Repeat,
+}
+
+impl Repeats {
+    pub(super) fn of(renderer: &Renderer<'_>, tools: &ToolFacts) -> Self {
+        let said = |role: &str, text: &str| renderer.message(role, text);
+        let [user, second_user] = [USER, SECOND_USER].map(|text| said("user", text));
+        let [answer, second_answer] = [ASSISTANT, SECOND_ASSISTANT].map(|text| said("assistant", text));
+        let [system, second_system] = [SYSTEM, SECOND_SYSTEM].map(|text| said("system", text));
+        let alone = Probe::of([system.clone(), user.clone()]);
+        let turns = Probe::of([user.clone(), answer.clone(), second_user.clone()]);
+        Self {
+            system: repeat(
+                renderer,
+                &alone,
+                &Probe::of([system, second_system, user.clone()]),
+                [SYSTEM, SECOND_SYSTEM],
+                &[SYSTEM],
+            ),
+            user: repeat(
+                renderer,
+                &turns,
+                &Probe::of([user.clone(), second_user.clone()]),
+                [USER, SECOND_USER],
+                &[USER, SECOND_USER],
+            ),
+            assistant: repeat(
+                renderer,
+                &turns,
+                &Probe::of([user, answer, second_answer, second_user]),
+                [ASSISTANT, SECOND_ASSISTANT],
+                &[ASSISTANT],
+            ),
+            tool: tools.shape.map_or(Repeat::Unknown, |shape| {
+                let alone = shape.answered(renderer, RESULT.into());
+                repeat(renderer, &alone, &shape.answered_twice(renderer), [RESULT, SECOND_RESULT], &[RESULT])
+            }),
+        }
+    }
+}
+
+/// Returns what becomes of two marked messages in a row. `alone` must show the marks in `basis`.
+fn repeat(renderer: &Renderer<'_>, alone: &Probe, both: &Probe, marks: [&str; 2], basis: &[&str]) -> Repeat {
+    if !renderer.render(alone).shows(basis) {
+        return Repeat::Unknown;
+    }
+    match renderer.render(both) {
+        Outcome::Failed => Repeat::Refused,
+        Outcome::Exceeded => Repeat::Unknown,
+        Outcome::Text(prompt) => match (prompt.find(marks[0]), prompt.find(marks[1])) {
+            (Some(first), Some(second)) if first < second => {
+                let between = &prompt[first + marks[0].len()..second];
+                if between.trim().is_empty() { Repeat::Merged } else { Repeat::Separate }
+            }
+            (Some(_), Some(_)) => Repeat::Separate,
+            _ => Repeat::LeftOut,
+        },
+    }
+}
+
+/// Returns what becomes of documents.
+pub(super) fn documents(renderer: &Renderer<'_>) -> Finding {
+    let probe = |documents| Probe { documents, ..Probe::of([renderer.message("user", USER)]) };
+    let document = json!({"title": "title", "text": DOCUMENT, "content": DOCUMENT, "contents": DOCUMENT, "doc_id": 1});
+    renderer.finding(&probe(Some(json!([document]))), DOCUMENT, &probe(None))
+}
+
+/// Returns the text that the generation prompt adds to a prompt.
+pub(super) fn generation_prompt(renderer: &Renderer<'_>) -> Option<String> {
+    let asked = || Probe::of([renderer.message("user", USER)]);
+    let (with, without) = (renderer.render(&asked()), renderer.render(&asked().ended()));
+    let (with, without) = (with.text()?, without.text()?);
+    let shared = with.char_indices().zip(without.chars()).find(|((_, a), b)| a != b).map(|((at, _), _)| at);
+    Some(with[shared.unwrap_or(without.len().min(with.len()))..].to_owned())
+}

@@ -1,0 +1,199 @@
+//! Declared tools, calls of tools, and their results.
+
+use serde_json::{Value, json};
+
+use super::conversation::{ARGUMENT, ASSISTANT, RESULT, SECOND_RESULT, SYSTEM, TOOL, USER};
+use super::finding::Finding;
+use super::renderer::{Outcome, Probe, Renderer};
+
+/// What a template does with tools.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ToolFacts {
+    /// Tools, without a system message.
+    pub declared: Finding,
+    /// Tools, with a system message before the user's.
+    pub declared_beside_system: Finding,
+    /// Calls of the assistant.
+    pub calls: Finding,
+    /// Results of calls.
+    pub results: Finding,
+    /// True if the template fails for a call without content, and not for one with an empty text.
+    pub null_content_fails: bool,
+    /// The shape of a conversation with a call that the template shows.
+    pub(super) shape: Option<CallShape>,
+}
+
+/// The shape of a conversation with a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CallShape {
+    is_declared: bool,
+    /// True if the arguments are the JSON text of an object.
+    has_text_arguments: bool,
+    content: CallContent,
+    ids: [&'static str; 2],
+}
+
+/// The content of a message with a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallContent {
+    Empty,
+    None,
+    Words,
+}
+
+/// Identifiers of calls. Some templates require exactly nine letters or digits, others the name and
+/// the number of the call.
+const IDS: [[&str; 2]; 2] = [["qzcalla01", "qzcallb02"], ["functions.qztoolname:0", "functions.qztoolname:1"]];
+
+impl ToolFacts {
+    pub(super) fn of(renderer: &Renderer<'_>) -> Self {
+        let user = || renderer.message("user", USER);
+        let declared = |messages: Vec<Value>| {
+            let with = Probe { messages: messages.clone(), tools: Some(tools()), ..Probe::default() };
+            renderer.finding(&with, TOOL, &Probe { messages, ..Probe::default() })
+        };
+        let shape = CallShape::find(renderer);
+        let results = shape.map_or(Finding::Unknown, |shape| shape.result(renderer));
+        Self {
+            declared: declared(vec![user()]),
+            declared_beside_system: declared(vec![renderer.message("system", SYSTEM), user()]),
+            calls: if shape.is_some() { Finding::Shown } else { lost_call(renderer) },
+            results: results.or(|| lost_result(renderer)),
+            null_content_fails: shape.is_some_and(|shape| shape.null_content_fails(renderer)),
+            shape,
+        }
+    }
+
+    /// Returns true if tools can be declared and called.
+    #[must_use]
+    pub fn are_supported(self) -> bool {
+        [self.declared, self.declared_beside_system].contains(&Finding::Shown) && self.calls == Finding::Shown
+    }
+
+    /// Returns true if a probe says something about tools.
+    #[must_use]
+    pub fn is_known(self) -> bool {
+        [self.declared, self.declared_beside_system, self.calls].iter().any(|found| *found != Finding::Unknown)
+    }
+}
+
+/// Returns the declaration of one tool.
+pub(super) fn tools() -> Value {
+    let parameters = json!({
+        "type": "object",
+        "properties": {"city": {"type": "string", "description": "A city"}},
+        "required": ["city"]
+    });
+    json!([{"type": "function", "function": {"name": TOOL, "description": "Does a thing", "parameters": parameters}}])
+}
+
+impl CallShape {
+    /// Returns the first shape whose call and arguments the template shows.
+    fn find(renderer: &Renderer<'_>) -> Option<Self> {
+        Self::all().find(|shape| {
+            let answered = renderer.render(&shape.answered(renderer, RESULT.into()));
+            shows_call(&answered) || shows_call(&renderer.render(&shape.called(renderer)))
+        })
+    }
+
+    /// Returns every shape, the usual ones first.
+    fn all() -> impl Iterator<Item = Self> {
+        let contents = [CallContent::Empty, CallContent::None, CallContent::Words];
+        let with_ids = contents.into_iter().flat_map(|content| IDS.into_iter().map(move |ids| (content, ids)));
+        with_ids.flat_map(|(content, ids)| {
+            let forms = [(true, false), (true, true), (false, false), (false, true)];
+            forms.map(|(is_declared, has_text_arguments)| Self { is_declared, has_text_arguments, content, ids })
+        })
+    }
+
+    fn call(self, id: &str) -> Value {
+        let arguments = json!({"city": ARGUMENT});
+        let arguments = if self.has_text_arguments { arguments.to_string().into() } else { arguments };
+        json!({"id": id, "type": "function", "function": {"name": TOOL, "arguments": arguments}})
+    }
+
+    /// Returns the assistant's message with this number of calls, at most two.
+    fn calls(self, count: usize) -> Value {
+        let calls: Vec<_> = self.ids.iter().take(count).map(|id| self.call(id)).collect();
+        let mut message = json!({"role": "assistant"});
+        match self.content {
+            CallContent::Empty => message["content"] = "".into(),
+            CallContent::Words => message["content"] = ASSISTANT.into(),
+            CallContent::None => {}
+        }
+        message["tool_calls"] = calls.into();
+        message
+    }
+
+    fn probe(self, messages: Vec<Value>) -> Probe {
+        Probe { messages, tools: self.is_declared.then(tools), ..Probe::default() }
+    }
+
+    /// Returns a conversation that ends with a call.
+    fn called(self, renderer: &Renderer<'_>) -> Probe {
+        self.probe(vec![renderer.message("user", USER), self.calls(1)]).ended()
+    }
+
+    /// Returns a conversation that ends with the result of a call.
+    pub(super) fn answered(self, renderer: &Renderer<'_>, content: Value) -> Probe {
+        self.probe(vec![renderer.message("user", USER), self.calls(1), result(self.ids[0], content)])
+    }
+
+    /// Returns a conversation that ends with the results of two calls.
+    pub(super) fn answered_twice(self, renderer: &Renderer<'_>) -> Probe {
+        let results = [(self.ids[0], RESULT), (self.ids[1], SECOND_RESULT)].map(|(id, text)| result(id, text.into()));
+        let mut messages = vec![renderer.message("user", USER), self.calls(2)];
+        messages.extend(results);
+        self.probe(messages)
+    }
+
+    fn result(self, renderer: &Renderer<'_>) -> Finding {
+        self.result_in(renderer, RESULT.into()).or(|| {
+            let list = self.result_in(renderer, json!([{"type": "text", "text": RESULT}]));
+            if list == Finding::Shown { list } else { Finding::Unknown }
+        })
+    }
+
+    fn result_in(self, renderer: &Renderer<'_>, content: Value) -> Finding {
+        renderer.finding(&self.answered(renderer, content), RESULT, &self.called(renderer))
+    }
+
+    fn null_content_fails(self, renderer: &Renderer<'_>) -> bool {
+        let is_rendered = |content| {
+            let outcome = renderer.render(&Self { content, ..self }.answered(renderer, RESULT.into()));
+            match outcome {
+                Outcome::Text(_) => Some(true),
+                Outcome::Failed => Some(false),
+                Outcome::Exceeded => None,
+            }
+        };
+        is_rendered(CallContent::None) == Some(false) && is_rendered(CallContent::Empty) == Some(true)
+    }
+}
+
+fn result(id: &str, content: Value) -> Value {
+    json!({"role": "tool", "tool_call_id": id, "name": TOOL, "content": content})
+}
+
+/// Returns true if the prompt shows the call's argument, which no declaration contains.
+fn shows_call(outcome: &Outcome) -> bool {
+    outcome.shows(&[ARGUMENT])
+}
+
+/// Returns what becomes of a call that no shape shows.
+fn lost_call(renderer: &Renderer<'_>) -> Finding {
+    let shape = CallShape { is_declared: false, has_text_arguments: false, content: CallContent::Words, ids: IDS[0] };
+    let without = Probe::of([renderer.message("user", USER), renderer.message("assistant", ASSISTANT)]).ended();
+    renderer.finding(&shape.called(renderer), ARGUMENT, &without)
+}
+
+/// Returns a conversation with a result after a message without calls.
+pub(super) fn lone_result(renderer: &Renderer<'_>, content: Value) -> Probe {
+    Probe::of([renderer.message("user", USER), renderer.message("assistant", ASSISTANT), result(IDS[0][0], content)])
+}
+
+/// Returns what becomes of a result after a message without calls.
+fn lost_result(renderer: &Renderer<'_>) -> Finding {
+    let without = Probe::of([renderer.message("user", USER), renderer.message("assistant", ASSISTANT)]);
+    renderer.finding(&lone_result(renderer, RESULT.into()), RESULT, &without)
+}
