@@ -10,9 +10,6 @@ use crate::limits::Limits;
 use crate::model::{Model, NamedTemplate};
 use crate::warning::Warning;
 
-/// The field of a message that a request continues unless it names another one.
-pub const CONTENT: &str = "content";
-
 /// A way to turn conversations into prompts. An adapter never reads a model's output.
 #[derive(Debug, Clone, Copy)]
 pub struct Adapter {
@@ -38,8 +35,8 @@ pub struct Adapter {
     pub turn_ends: &'static [&'static str],
     /// The texts around reasoning, if the adapter writes a pair.
     pub reasoning: Option<(&'static str, &'static str)>,
-    /// The JSON type that tool call arguments must have. Other types are converted if the adapter is
-    /// a family's or the request has the contract's dialect.
+    /// The JSON type that tool call arguments must have. Under CAPABILITY, a family's adapter gets
+    /// other types converted.
     pub arguments: ArgumentsShape,
     /// True if the adapter does not write the bos token. The tokenizer then adds it.
     pub leaves_bos_to_tokenizer: bool,
@@ -51,6 +48,9 @@ pub struct Adapter {
     /// True if template_args that the adapter does not define have no effect, also those that
     /// transformers takes as parameters of `apply_chat_template`.
     pub drops_unknown_args: bool,
+    /// Returns how the model's own chat template differs from the adapter's prompts; None if it
+    /// does not, or if the model ships none. Called once per load, for an adapter that is selected.
+    pub differs: fn(&Model) -> Option<String>,
 }
 
 impl Adapter {
@@ -76,8 +76,9 @@ impl Adapter {
             arguments: ArgumentsShape::Either,
             leaves_bos_to_tokenizer: false,
             known_names: KnownNames::CONVERSATION,
-            continued_fields: Some(&[CONTENT]),
+            continued_fields: Some(&[conversation::CONTENT]),
             drops_unknown_args: false,
+            differs: |_| None,
         }
     }
 }
@@ -85,8 +86,8 @@ impl Adapter {
 /// Kinds of adapters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// The native encoder of a model family. Its input is the conversation as the caller sent it;
-    /// other kinds get a normalized conversation.
+    /// The native encoder of a model family. It gets the messages of the caller, and under CAPABILITY
+    /// converts what its encoder cannot read; other kinds get a normalized conversation.
     Family,
     /// The model's own chat template.
     Template,
@@ -101,6 +102,9 @@ pub enum Match {
     Selected(String),
     /// No adapter is known to match the model's format. This adapter is the best guess.
     Guessed(String),
+    /// The adapter is the maker's encoder for the model's family, and the model ships a chat
+    /// template of another behaviour. An adapter after it renders, and its reason includes this one.
+    Yields(String),
     /// The adapter does not match the model, but can render if a request pins it.
     NotSelected(String),
     /// The adapter cannot render for the model.
@@ -143,18 +147,6 @@ impl KnownNames {
     }
 }
 
-/// The JSON shape of the request's conversation.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Dialect {
-    /// The contract's typed messages, the same for every model. Tool call arguments are converted
-    /// to the type that a family's encoder reads.
-    Contract,
-    /// JSON as Hugging Face's libraries read it. A family's encoder treats it as the official
-    /// encoder does.
-    #[default]
-    HuggingFace,
-}
-
 /// The input of an adapter.
 #[derive(Debug, Clone, Copy)]
 pub struct Input<'a> {
@@ -168,8 +160,9 @@ pub struct Input<'a> {
     /// without one; `tokenizer-template` then renders with the model's default for the
     /// conversation.
     pub template: Option<&'a NamedTemplate>,
-    /// The JSON shape of the request's conversation.
-    pub dialect: Dialect,
+    /// True if the policy is CAPABILITY: a family's adapter converts what its encoder cannot read.
+    /// Otherwise it reads the conversation as the official encoder does, errors included.
+    pub is_normalized: bool,
     /// The current time in templates.
     pub now: LocalTime,
     /// Limits of the rendering.

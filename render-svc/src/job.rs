@@ -3,9 +3,8 @@
 use serde_json::Value;
 use tandem_template::LocalTime;
 
-use crate::adapter::{CONTENT, Dialect};
 use crate::capabilities::Capabilities;
-use crate::conversation::{Conversation, Invalid, Object};
+use crate::conversation::{CONTENT, Conversation, Invalid, Object};
 
 /// A conversation and the options for rendering it.
 #[derive(Debug, Clone)]
@@ -134,8 +133,6 @@ pub struct RenderOptions {
     pub control_tokens: ControlTokenPolicy,
     /// Capabilities of the template that replace the inferred capabilities.
     pub capabilities: Option<Capabilities>,
-    /// The JSON shape of the request's conversation.
-    pub dialect: Dialect,
 }
 
 impl RenderOptions {
@@ -160,9 +157,11 @@ pub enum ControlTokenPolicy {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Normalization {
     /// Messages are rewritten to fit the capabilities of the model's template. Lists of text blocks
-    /// become text, and consecutive system messages become one message.
+    /// become text, and consecutive system messages become one message. A family's adapter converts
+    /// what its encoder cannot read.
     #[default]
     Capability,
-    /// Messages are not rewritten. The template gets the same messages as in transformers.
+    /// Messages are not rewritten. The template gets the same messages as in transformers, and a
+    /// family's adapter behaves as the official encoder.
     None,
 }

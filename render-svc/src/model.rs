@@ -1,6 +1,7 @@
 //! The facts of one model folder or GGUF file, apart from weights: templates, special tokens,
 //! tokenizer, capabilities.
 
+mod encoder;
 mod templates;
 
 use std::io;
@@ -47,7 +48,9 @@ pub struct Model {
     pub configured_eos: Vec<u32>,
     /// True if its files have an image processor, or a template that writes images.
     pub takes_images: bool,
-    /// The last two parts of its path, as given and with links followed.
+    /// The source of the maker's own encoder in its folder, if any.
+    pub encoder_source: Option<String>,
+    /// The last two parts of its path, as given and with links followed, and its aliases.
     repositories: Vec<String>,
 }
 
@@ -140,7 +143,8 @@ impl Model {
             toggles,
             configured_eos: eos_token_ids,
             tokenizer: artifacts.tokenizer().map_err(Arc::new),
-            repositories: repositories(&artifacts.path),
+            repositories: repositories(&artifacts.path).into_iter().chain(ids.aliases).collect(),
+            encoder_source: encoder::source(&artifacts.path),
             takes_images: takes_images(&artifacts, &templates),
             artifacts,
             templates,
@@ -177,7 +181,7 @@ impl Model {
     }
 
     /// Returns true if it is the model of this repository, such as `deepseek-ai/DeepSeek-V3.2`. The
-    /// repository is its id, its name, or the last two parts of its path, in any case.
+    /// repository is its id, an alias, its name, or the last two parts of its path, in any case.
     #[must_use]
     pub fn is_repository(&self, repository: &str) -> bool {
         let names = [&self.id, &self.artifacts.name];

@@ -6,6 +6,7 @@ mod calls;
 pub mod forms;
 pub mod hf_messages;
 pub mod merge;
+pub mod needs;
 pub mod normalize;
 pub mod null_content;
 pub mod origins;
@@ -20,13 +21,14 @@ use serde_json::Value;
 use tandem_template::ArgumentsShape;
 
 use self::block_types::Probe;
-use self::forms::{ContentForm, Forms};
+use self::forms::ContentForm;
+use self::needs::Needs;
 use self::origins::Origins;
 use self::place::Place;
 use self::policy::{Policy, Rewritten};
 use self::rewrite::{Change, Rewrite};
 use self::typed_blocks::{Conversion, TOOL_RESULT, TOOL_USE};
-use crate::adapter::{Dialect, Input, Kind};
+use crate::adapter::{Input, Kind};
 use crate::catalog::ResolvedAdapter;
 use crate::conversation::media::{self, MediaKind};
 use crate::conversation::{Content, Conversation, blocks, content, kind};
@@ -62,6 +64,7 @@ pub fn for_prompt(
 ) -> Result<Prepared, Error> {
     let adapter = resolved.adapter();
     let mut warnings: Vec<_> = guess_warning(&resolved.adapter).into_iter().collect();
+    warnings.extend(difference_warning(&resolved.adapter));
     warnings.extend(image_warning(&resolved.adapter, &conversation));
     warnings.extend(warning::without_content(&conversation.messages));
     let request = Request { options, resolved, limits, template: resolved.template(), form: ContentForm::Text };
@@ -121,14 +124,14 @@ impl Request<'_> {
         self.form == ContentForm::Text
     }
 
-    /// Rewrites the conversation as the policy requires. Encoders of families and the policy NONE get
-    /// messages as they are.
+    /// Rewrites the conversation as the policy requires. Under NONE, messages stay as they are.
+    /// Adapters of families convert messages themselves, apart from the type of arguments.
     fn rewritten(&self, mut conversation: Conversation) -> Result<Prepared, Error> {
         let adapter = self.resolved.adapter();
         let without_content = without_content(&conversation.messages);
         let (tools, mut warnings) = self.rewrite_tools(&mut conversation);
         let is_family = adapter.kind == Kind::Family;
-        if is_family && self.options.dialect == Dialect::Contract && self.is_prompt() {
+        if is_family && self.is_normalized() && self.is_prompt() {
             calls::convert_arguments(&mut conversation.messages, adapter.arguments);
         }
         if !self.is_normalized() || (is_family && self.is_prompt()) {
@@ -160,11 +163,13 @@ impl Request<'_> {
         if self.resolved.adapter().kind == Kind::Family {
             return Policy { conversion, ..Policy::default() };
         }
+        let facts = self.template.map(|named| &*named.facts);
+        let needs = Needs::new(facts, self.options.capabilities, self.resolved.model);
         Policy {
             conversion,
-            forms: Forms::all(self.form),
-            capabilities: Some(self.options.capabilities.unwrap_or(self.resolved.model.capabilities)),
-            null_content_fails: false,
+            forms: needs.forms(self.form),
+            turns: Some(needs.turns()),
+            null_content_fails: needs.null_content_fails(),
         }
     }
 
@@ -192,7 +197,7 @@ impl Request<'_> {
             add_generation_prompt: self.resolved.add_generation_prompt,
             continue_final_message: None,
             template: self.template,
-            dialect: self.options.dialect,
+            is_normalized: self.is_normalized(),
             now: self.options.now,
             limits: *self.limits,
             taint: None,
@@ -217,7 +222,7 @@ fn without_content(messages: &[Value]) -> Vec<String> {
 
 fn rewrite_warning(rewrite: &Rewrite) -> Warning {
     let code = match rewrite.change {
-        Change::Merged => WarningCode::MessagesMerged,
+        Change::Merged | Change::SystemMerged => WarningCode::MessagesMerged,
         Change::SystemToUser => WarningCode::SystemRewritten,
     };
     Warning { code, path: rewrite.path(), text: rewrite.to_string() }
@@ -230,6 +235,16 @@ fn guess_warning(choice: &ResolvedAdapter) -> Option<Warning> {
         path: "model".to_owned(),
         text: format!("{}: rendered as {}; pin an adapter to confirm", choice.resolution.reason, choice.adapter().name),
     })
+}
+
+/// Warns of a chat template of the model that differs from the prompts of its family's encoder.
+fn difference_warning(choice: &ResolvedAdapter) -> Option<Warning> {
+    let difference = choice.difference.as_deref()?;
+    let text = format!(
+        "{difference}: rendered by {}; pin tokenizer-template for the template, or this adapter to confirm",
+        choice.adapter().name
+    );
+    Some(Warning { code: WarningCode::TemplateDiffers, path: "model".to_owned(), text })
 }
 
 /// Warns of images whose data a pinned adapter does not put into the prompt. Families reject or

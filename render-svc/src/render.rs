@@ -107,10 +107,22 @@ pub fn render(models: &ModelTable, mut job: RenderJob, limits: &Limits) -> Resul
     limits.check_images(&job.conversation)?;
     let start = Instant::now();
     let resolved = ResolvedRender::new(served, &mut job)?;
+    let job = with_toggles(job, &resolved);
     match resolved.form {
         OutputForm::Prompt(_) => render_prompt(&resolved, job, limits, start),
         OutputForm::HfMessages => render_hf_messages(&resolved, job, limits, start),
     }
+}
+
+/// Adds the configured arguments that the request does not set. A format reads none.
+fn with_toggles(mut job: RenderJob, resolved: &ResolvedRender<'_>) -> RenderJob {
+    let args = &mut job.conversation.template_args;
+    for (name, value) in resolved.model.toggles.iter().filter(|_| resolved.adapter().kind != Kind::Format) {
+        if !args.contains_key(name) {
+            args.insert(name.clone(), value.clone());
+        }
+    }
+    job
 }
 
 fn render_prompt(
@@ -129,7 +141,7 @@ fn render_prompt(
         add_generation_prompt: resolved.add_generation_prompt,
         continue_final_message: options.continued_field(),
         template: resolved.template(),
-        dialect: options.dialect,
+        is_normalized: options.normalization == Normalization::Capability,
         now: options.now,
         limits: *limits,
         taint: None,

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use crate::adapter::{Adapter, CONTENT, Kind};
+use crate::adapter::{Adapter, Kind};
 use crate::catalog::{Resolution, ResolvedAdapter, ServedModel};
-use crate::conversation::{Conversation, Invalid};
+use crate::conversation::{CONTENT, Conversation, Invalid};
 use crate::error::Error;
 use crate::job::{RenderJob, RenderOptions};
 use crate::model::{Model, NamedTemplate};

@@ -56,6 +56,8 @@ pub enum WarningCode {
     ToolCallsIgnored,
     /// Reasoning of the assistant is not in the prompt.
     ReasoningIgnored,
+    /// The family's encoder rendered, and the model's chat template renders differently.
+    TemplateDiffers,
 }
 
 impl WarningCode {
@@ -81,6 +83,7 @@ impl WarningCode {
             Self::MessageIgnored => "MESSAGE_IGNORED",
             Self::ToolCallsIgnored => "TOOL_CALLS_IGNORED",
             Self::ReasoningIgnored => "REASONING_IGNORED",
+            Self::TemplateDiffers => "TEMPLATE_DIFFERS",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Rendering without a server: an adapter's input, and the answer of the command line.
 
-use render_svc::adapter::{Dialect, Input};
+use render_svc::adapter::Input;
 use render_svc::catalog::ModelTable;
 use render_svc::cli;
 use render_svc::conversation::Conversation;
@@ -16,12 +16,13 @@ pub struct AdapterRequest {
     conversation: Conversation,
     add_generation_prompt: bool,
     continued_field: Option<String>,
+    is_normalized: bool,
 }
 
 impl AdapterRequest {
     /// Reads a request from JSON. The keys `continue_final_message` and `add_generation_prompt`,
     /// with any value, continue the last message and omit the generation prompt. Text names the
-    /// field to continue.
+    /// field to continue. The policy is CAPABILITY, unless `normalization` is "none".
     ///
     /// # Panics
     /// If there are no messages.
@@ -38,6 +39,7 @@ impl AdapterRequest {
             },
             add_generation_prompt: continued_field.is_none() && request.get("add_generation_prompt").is_none(),
             continued_field,
+            is_normalized: request.get("normalization").is_none_or(|policy| policy != "none"),
         }
     }
 
@@ -49,7 +51,7 @@ impl AdapterRequest {
             add_generation_prompt: self.add_generation_prompt,
             continue_final_message: self.continued_field.as_deref(),
             template: None,
-            dialect: Dialect::HuggingFace,
+            is_normalized: self.is_normalized,
             now: LocalTime::EPOCH,
             limits: Limits::default(),
             taint: None,

@@ -1,5 +1,6 @@
-//! `gemma-4`: the Gemma 4 prompt, written natively and equal to the official chat template in its
-//! newest version.
+//! `gemma-4`: the Gemma 4 prompt, written natively and equal to the official chat template in some of
+//! its revisions. It stands in for these, and renders where a model ships no template or a request
+//! pins it. Any other template of a model renders itself.
 //!
 //! The adapter also renders input that the template does not support. Typed `tool_use` and
 //! `tool_result` blocks are written at their position, and a tool result is written in the model
@@ -12,6 +13,7 @@ mod attachments;
 mod declarations;
 mod path;
 mod prompt;
+mod revision;
 mod turns;
 mod values;
 
@@ -19,6 +21,7 @@ use serde_json::Value;
 use tandem_template::{ArgumentsShape, python};
 
 use self::prompt::{Options, Prompt};
+use self::revision::Shipped;
 use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames, Match};
 use crate::conversation::{self, Conversation, Invalid, media};
 use crate::error::Error;
@@ -69,27 +72,41 @@ const MARKUP: &[&str] = &[
 /// family.
 const TURN_TOKENS: [&str; 2] = ["<|turn>", "<turn|>"];
 
-/// The empty thought in the source of templates: with an escaped or a literal line break.
-const EMPTY_THOUGHT_SOURCES: [&str; 2] = ["<|channel>thought\\n<channel|>", "<|channel>thought\n<channel|>"];
+/// The empty thought, as templates write it.
+const EMPTY_THOUGHT: &str = "<|channel>thought\n<channel|>";
 
 /// The template_args that the adapter reads.
 const KNOWN_ARGS: [&str; 4] = ["enable_thinking", "preserve_thinking", "attachments", "bos_token"];
 
 fn matches(model: &Model) -> Match {
-    let architecture = model.artifacts.architecture.as_deref().unwrap_or_default();
-    if architecture.starts_with("gemma4") {
-        Match::Selected(format!("the model's type is {architecture}"))
-    } else if own_template(model).is_some() {
-        Match::Selected("the model's chat template has Gemma 4's turn tokens".to_owned())
-    } else {
-        Match::NotSelected("neither the model's type nor its chat template is Gemma 4's".to_owned())
+    let shipped = Shipped::of(model);
+    match (shipped, identity(model)) {
+        (Shipped::Known(revision), _) => {
+            Match::Selected(format!("the model's chat template is Gemma 4's, revision {revision}, which it equals"))
+        }
+        (Shipped::Nothing, Some(identity)) => {
+            Match::Selected(format!("{identity}, and the model ships no chat template"))
+        }
+        (Shipped::Other, Some(identity)) => {
+            Match::Yields(format!("{identity}, and its chat template is none of the revisions that the adapter equals"))
+        }
+        (_, None) => Match::NotSelected("neither the model's type nor its chat template is Gemma 4's".to_owned()),
     }
 }
 
-fn own_template(model: &Model) -> Option<&str> {
-    let templates = &model.artifacts.templates;
-    let mut sources = templates.names().filter_map(|name| templates.get(name));
-    sources.find(|source| TURN_TOKENS.iter().all(|token| source.contains(token)))
+/// Returns why the model is of the family; None if it is not.
+fn identity(model: &Model) -> Option<String> {
+    let architecture = model.artifacts.architecture.as_deref().unwrap_or_default();
+    if architecture.starts_with("gemma4") {
+        Some(format!("the model's type is {architecture}"))
+    } else {
+        writes_turns(model).then(|| "the model's chat template writes Gemma 4's turn tokens".to_owned())
+    }
+}
+
+/// Returns true if the model's templates write turns of Gemma 4. A comment about them writes none.
+fn writes_turns(model: &Model) -> bool {
+    TURN_TOKENS.iter().all(|token| model.templates.write(token))
 }
 
 fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
@@ -113,17 +130,16 @@ fn options<'a>(model: &'a Model, input: &Input<'a>) -> Options<'a> {
         preserves_thinking: is_set("preserve_thinking"),
         adds_generation_prompt: input.add_generation_prompt,
         shows_empty_thought: shows_empty_thought(model),
+        revision: Shipped::of(model).rendered(),
+        is_normalized: input.is_normalized,
     }
 }
 
 /// Returns true if the prompt contains an empty thought when thinking is off. If the model has a
-/// template, the template decides. Without a template, this is true for all variants except E2B and
-/// E4B, which have per-layer embeddings and would start to reason in their answer.
+/// template of the family, the template decides. Otherwise this is true for all variants except E2B
+/// and E4B, which have per-layer embeddings and would start to reason in their answer.
 fn shows_empty_thought(model: &Model) -> bool {
-    match own_template(model) {
-        Some(source) => EMPTY_THOUGHT_SOURCES.iter().any(|spelling| source.contains(spelling)),
-        None => !has_per_layer_embeddings(model),
-    }
+    if writes_turns(model) { model.templates.write(EMPTY_THOUGHT) } else { !has_per_layer_embeddings(model) }
 }
 
 fn has_per_layer_embeddings(model: &Model) -> bool {
@@ -162,7 +178,25 @@ fn continued(conversation: &Conversation, options: &Options<'_>) -> Result<Promp
     let end = end_of(&said, &prompt.text)?;
     prompt.text.truncate(end);
     prompt.attachments.retain(|attachment| attachment.offset < end);
+    prompt.warnings.extend(blocks_after_text(&conversation.messages[last]).map(|(i, block)| left_out(last, i, block)));
     Ok(prompt)
+}
+
+/// Returns the blocks of the final message after the text that is continued. The prompt ends before
+/// them.
+fn blocks_after_text(message: &Value) -> impl Iterator<Item = (usize, &Value)> {
+    let blocks = conversation::blocks(message);
+    let text = blocks.iter().rposition(|block| block.get("text").is_some()).unwrap_or(blocks.len());
+    blocks.iter().enumerate().skip(text + 1)
+}
+
+fn left_out(message: usize, i: usize, block: &Value) -> Warning {
+    let is_media = media::kind(block).is_some();
+    Warning {
+        code: if is_media { WarningCode::ImagesIgnored } else { WarningCode::OptionIgnored },
+        path: format!("messages[{message}].content[{i}]"),
+        text: "the block follows the text that continue_final_message continues: not in the prompt".to_owned(),
+    }
 }
 
 /// Returns the text of the last message, or of its last block with a text.

@@ -35,6 +35,9 @@ pub struct ResolvedAdapter {
     pub is_pinned: bool,
     /// True if no adapter is known to match the model's format. The best guess was then selected.
     pub is_guess: bool,
+    /// How the model's chat template differs from the adapter's prompts, if it does and the adapter
+    /// is not pinned.
+    pub difference: Option<Arc<str>>,
 }
 
 /// The outcome of an adapter choice, with reasons as text.
@@ -127,19 +130,27 @@ struct Formats {
 impl Formats {
     /// Returns the first adapter that matches the model.
     fn select(&self, model: &Model) -> Result<ResolvedAdapter, Error> {
-        let mut rejected = Vec::new();
+        let (mut rejected, mut yielded) = (Vec::new(), Vec::new());
         for format in &self.all {
             let name = format.adapter.name;
             let (reason, is_guess) = match (format.adapter.matches)(model) {
                 Match::Selected(reason) => (reason, false),
                 Match::Guessed(reason) => (reason, true),
+                Match::Yields(reason) => {
+                    yielded.push(format!("adapter {name} is its maker's encoder: {reason}"));
+                    rejected.push((name, reason));
+                    continue;
+                }
                 Match::NotSelected(reason) | Match::Incompatible(reason) => {
                     rejected.push((name, reason));
                     continue;
                 }
             };
-            let resolution = Arc::new(Resolution { adapter: Some(name), reason, rejected });
-            return Ok(ResolvedAdapter { format: Arc::clone(format), resolution, is_pinned: false, is_guess });
+            let difference = (format.adapter.differs)(model);
+            let reasons: Vec<_> = [reason].into_iter().chain(difference.clone()).chain(yielded).collect();
+            let resolution = Arc::new(Resolution { adapter: Some(name), reason: reasons.join("; "), rejected });
+            let (format, difference) = (Arc::clone(format), difference.map(Arc::from));
+            return Ok(ResolvedAdapter { format, resolution, is_pinned: false, is_guess, difference });
         }
         Err(self.not_found("any"))
     }
@@ -157,7 +168,8 @@ impl Formats {
         }
         let reason = format!("pinned by {by}");
         let resolution = Arc::new(Resolution { adapter: Some(adapter.name), reason, rejected: Vec::new() });
-        Ok(ResolvedAdapter { format: Arc::clone(format), resolution, is_pinned: true, is_guess: false })
+        let format = Arc::clone(format);
+        Ok(ResolvedAdapter { format, resolution, is_pinned: true, is_guess: false, difference: None })
     }
 
     fn not_found(&self, name: &str) -> Error {

@@ -23,14 +23,15 @@ impl Stamp {
     }
 }
 
-/// Adds the file at `path`, or the files in that folder and in its folder of further templates.
+/// Adds the file at `path`, or the files in that folder and in its folders of further templates and
+/// of the maker's encoder.
 fn add_files(path: &Path, files: &mut Vec<(PathBuf, u64, Option<SystemTime>)>) {
     let file = |path: PathBuf| {
         let metadata = fs::metadata(&path).ok().filter(fs::Metadata::is_file)?;
         Some((path, metadata.len(), metadata.modified().ok()))
     };
     files.extend(file(path.to_owned()));
-    for folder in [path.to_owned(), path.join("additional_chat_templates")] {
+    for folder in [path.to_owned(), path.join("additional_chat_templates"), path.join("encoding")] {
         let entries = fs::read_dir(folder).into_iter().flatten().flatten();
         files.extend(entries.filter_map(|entry| file(entry.path())));
     }

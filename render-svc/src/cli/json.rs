@@ -12,7 +12,7 @@ use tandem_model_files::tokenizer::Encoding;
 use tandem_template::LocalTime;
 
 use super::output_spec;
-use crate::adapter::{Attachment, Dialect, MediaSource};
+use crate::adapter::{Attachment, MediaSource};
 use crate::capabilities::Capabilities;
 use crate::clock;
 use crate::conversation::{Conversation, Invalid, Object};
@@ -64,7 +64,6 @@ pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
         template: request.template,
         control_tokens: request.control_tokens.map_or(ControlTokenPolicy::Tokens, Spelling::domain),
         capabilities: request.capabilities.map(|names| capabilities(&names)).transpose()?,
-        dialect: Dialect::HuggingFace,
     };
     let conversation = Conversation {
         messages: request.messages.unwrap_or_default(),

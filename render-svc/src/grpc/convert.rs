@@ -13,7 +13,6 @@ use tandem_template::LocalTime;
 use response::CAPABILITY;
 pub(super) use response::{adapter_info, model_info, rendered, resolution, result, template, tokenized};
 
-use crate::adapter::Dialect;
 use crate::capabilities::Capabilities;
 use crate::clock;
 use crate::conversation::{Conversation, Invalid};
@@ -72,7 +71,6 @@ fn render_options(options: pb::RenderOptions) -> Result<RenderOptions, Invalid> 
         template,
         control_tokens: self::control_tokens(control_tokens)?,
         capabilities: capabilities.map(self::capabilities).transpose()?,
-        dialect: Dialect::Contract,
     })
 }
 

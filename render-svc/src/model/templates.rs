@@ -25,6 +25,9 @@ pub struct NamedTemplate {
     pub sha256: Arc<str>,
     /// What the template does, learned by rendering.
     pub facts: Arc<TemplateFacts>,
+    /// SHA-256 of the source without parts that most templates ignore: leading comments, white space
+    /// around the rest, and carriage returns.
+    pub core_sha256: Arc<str>,
 }
 
 /// The name and problem of a template that does not compile.
@@ -41,8 +44,9 @@ impl Templates {
             let source = artifacts.templates.get(name).unwrap_or_default();
             let template = ChatTemplate::compile(source).map_err(|error| (name.to_owned(), error))?;
             let sha256 = hex_sha256(source.as_bytes()).into();
+            let core_sha256 = hex_sha256(core(source).as_bytes()).into();
             let facts = probes::facts_of(&template, &sha256, special_tokens);
-            compiled.push(NamedTemplate { name: name.to_owned(), template, sha256, facts });
+            compiled.push(NamedTemplate { name: name.to_owned(), template, sha256, core_sha256, facts });
         }
         Ok(Self(compiled))
     }
@@ -87,4 +91,16 @@ impl Templates {
             known: self.iter().map(|template| template.name.clone()).collect(),
         })
     }
+}
+
+/// Returns a source without leading comments, white space around the rest, and carriage returns. A
+/// source whose rest begins and ends with a tag that removes white space renders like its core: such
+/// a tag, a comment and the reader of line ends leave nothing of these parts.
+fn core(source: &str) -> String {
+    let source = source.replace("\r\n", "\n");
+    let mut rest = source.trim();
+    while let Some((_, after)) = rest.strip_prefix("{#").and_then(|comment| comment.split_once("#}")) {
+        rest = after.trim_start();
+    }
+    rest.to_owned()
 }

@@ -1,5 +1,5 @@
-//! Lists of blocks in the form that the encoders read: joined to text, with calls and results as
-//! separate messages.
+//! Messages in the form that the encoders read: lists of blocks joined to text, with calls and
+//! results as separate messages.
 
 use std::borrow::Cow;
 
@@ -26,37 +26,35 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Joins every list of text blocks to text. The assistant's `tool_use` blocks become calls of its
-/// message, and `tool_result` blocks become messages of the tool before the rest of their message.
-///
-/// # Errors
-/// Content of another type and blocks that the encoders cannot show, by path.
-pub(super) fn expanded<'a>(path: &str, messages: &'a [Value]) -> Result<Vec<Item<'a>>, Invalid> {
-    let items = each(path, messages).map(|(path, message)| expand(&path, message));
-    Ok(items.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
+/// How an encoder's adapter reads messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// As they are, as the official encoder reads them.
+    Verbatim,
+    /// Converted: every list of text blocks becomes text. The assistant's `tool_use` blocks become
+    /// calls of its message, and `tool_result` blocks become messages of the tool before the rest of
+    /// their message. Missing content becomes empty text, where the encoder would write `None`.
+    Joined,
+    /// The same, except that a list of text blocks in a result stays, because the encoder joins it.
+    JoinedButResults,
 }
 
-/// The same, except that lists of text blocks in a tool message stay, because the encoder joins
-/// them.
+/// Returns the messages in the form that an encoder reads.
 ///
 /// # Errors
-/// As [`expanded`].
-pub(super) fn expanded_around_tools<'a>(path: &str, messages: &'a [Value]) -> Result<Vec<Item<'a>>, Invalid> {
-    let is_list =
-        |message: &Value| role(message) == "tool" && blocks(message).iter().all(|block| kind(block) == Some("text"));
-    let items = each(path, messages).map(|(path, message)| {
-        if is_list(message) { check(&path, message).map(|item| vec![item]) } else { expand(&path, message) }
-    });
-    Ok(items.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
-}
-
-/// Checks every message and keeps it as it is.
-///
-/// # Errors
-/// Content that is neither text nor, in a tool message, a list of text blocks and media blocks
-/// without data, by path.
-pub(super) fn checked<'a>(path: &str, messages: &'a [Value]) -> Result<Vec<Item<'a>>, Invalid> {
-    each(path, messages).map(|(path, message)| check(&path, message)).collect()
+/// A message that is no object. Unless they are read verbatim, content of another type and blocks that
+/// the encoders cannot show, by path.
+pub(super) fn read<'a>(path: &str, messages: &'a [Value], reading: Reading) -> Result<Vec<Item<'a>>, Invalid> {
+    let mut items = Vec::with_capacity(messages.len());
+    for (i, message) in messages.iter().enumerate() {
+        let path = format!("{path}[{i}]");
+        let Value::Object(fields) = message else { return Err(Invalid::new(path, "must be an object")) };
+        match reading {
+            Reading::Verbatim => items.push(Item::whole(&path, Cow::Borrowed(message))),
+            _ => items.extend(converted(&path, message, fields, reading)?),
+        }
+    }
+    Ok(items)
 }
 
 /// Returns true for a tool message with a media block without data, such as `{"type": "image"}`.
@@ -66,10 +64,6 @@ pub(super) fn has_placeholder(message: &Value) -> bool {
     role(message) == "tool"
         && blocks.iter().any(is_placeholder)
         && blocks.iter().all(|block| is_placeholder(block) || is_bare_text(block))
-}
-
-fn each<'a>(path: &str, messages: &'a [Value]) -> impl Iterator<Item = (String, &'a Value)> {
-    messages.iter().enumerate().map(move |(i, message)| (format!("{path}[{i}]"), message))
 }
 
 fn role(message: &Value) -> &str {
@@ -86,38 +80,44 @@ fn is_bare_text(block: &Value) -> bool {
     is_all && kind(block) == Some("text") && block_text(block, 0).is_ok()
 }
 
-fn expand<'a>(path: &str, message: &'a Value) -> Result<Vec<Item<'a>>, Invalid> {
-    match (blocks_of(path, message)?, message) {
-        (Some(blocks), Value::Object(fields)) if !has_placeholder(message) => {
-            Parts::read(blocks, role(message), path)?.into_items(path, fields)
-        }
-        _ => Ok(vec![Item::whole(path, Cow::Borrowed(message))]),
-    }
-}
+/// Roles whose content the encoders print, `None` included.
+const PRINTED_ROLES: [&str; 3] = ["user", "tool", "latest_reminder"];
 
-fn check<'a>(path: &str, message: &'a Value) -> Result<Item<'a>, Invalid> {
-    if let Some(blocks) = blocks_of(path, message)? {
-        blocks.iter().enumerate().try_for_each(|(i, block)| check_block(block, i)).map_err(|e| e.within(path))?;
-        if role(message) != "tool" {
-            let problem = "must be text: this family's encoder takes a list of blocks only from tools";
-            return Err(Invalid::new(format!("{path}.content"), problem));
-        }
-    }
-    Ok(Item::whole(path, Cow::Borrowed(message)))
-}
-
-fn check_block(block: &Value, i: usize) -> Result<(), Invalid> {
-    if is_placeholder(block) { Ok(()) } else { text_of(block, i).map(|_| ()) }
-}
-
-/// Returns a message's blocks; None for text.
-fn blocks_of<'a>(path: &str, message: &'a Value) -> Result<Option<&'a [Value]>, Invalid> {
+fn converted<'a>(
+    path: &str,
+    message: &'a Value,
+    fields: &'a Object,
+    reading: Reading,
+) -> Result<Vec<Item<'a>>, Invalid> {
+    let whole = |message| Ok(vec![Item::whole(path, message)]);
     match content(message) {
-        _ if !message.is_object() => Err(Invalid::new(path, "must be an object")),
-        Content::Null | Content::Text(_) => Ok(None),
-        Content::Blocks(blocks) => Ok(Some(blocks)),
+        Content::Null if PRINTED_ROLES.contains(&role(message)) => whole(Cow::Owned(with_content(fields, "".into()))),
+        Content::Blocks(blocks) if !has_placeholder(message) => {
+            if role(message) == "tool" && stays_list(blocks, reading) {
+                joined(blocks).map_err(|e| e.within(path))?;
+                return whole(Cow::Borrowed(message));
+            }
+            Parts::read(blocks, role(message), path, reading)?.into_items(path, fields)
+        }
+        Content::Null | Content::Text(_) | Content::Blocks(_) => whole(Cow::Borrowed(message)),
         Content::Other(_) => Err(wrong_content().within(path)),
     }
+}
+
+fn with_content(fields: &Object, content: Value) -> Value {
+    let mut message = fields.clone();
+    message.insert("content".to_owned(), content);
+    Value::Object(message)
+}
+
+/// Returns true if the content of a result stays a list.
+fn stays_list(blocks: &[Value], reading: Reading) -> bool {
+    reading == Reading::JoinedButResults && blocks.iter().all(|block| kind(block) == Some("text"))
+}
+
+/// Joins text blocks. Fails for other blocks.
+fn joined(blocks: &[Value]) -> Result<String, Invalid> {
+    blocks.iter().enumerate().map(|(i, block)| text_of(block, i)).collect()
 }
 
 fn wrong_content() -> Invalid {
@@ -134,10 +134,20 @@ struct Parts {
 }
 
 impl Parts {
-    fn read(blocks: &[Value], role: &str, path: &str) -> Result<Self, Invalid> {
+    fn read(blocks: &[Value], role: &str, path: &str, reading: Reading) -> Result<Self, Invalid> {
         let mut parts = Self::default();
         for (i, block) in blocks.iter().enumerate() {
-            parts.add(block, i, role, path).map_err(|e| e.within(path))?;
+            match (kind(block), role) {
+                (Some("tool_use"), "assistant") => parts.calls.push(call(block, i).map_err(|e| e.within(path))?),
+                (Some("tool_result"), "user" | "tool") => {
+                    let message = Cow::Owned(result(block, i, reading).map_err(|e| e.within(path))?);
+                    parts.results.push(Item { path: format!("{path}.content[{i}]"), message, is_block: true });
+                }
+                _ => {
+                    parts.text.push_str(text_of(block, i).map_err(|e| e.within(path))?);
+                    parts.has_text = true;
+                }
+            }
         }
         if role == "tool" && parts.has_text && !parts.results.is_empty() {
             let problem = "must hold text blocks or tool_result blocks, not both, in a message of the tool";
@@ -146,44 +156,26 @@ impl Parts {
         Ok(parts)
     }
 
-    fn add(&mut self, block: &Value, i: usize, role: &str, path: &str) -> Result<(), Invalid> {
-        match (kind(block), role) {
-            (Some("tool_use"), "assistant") => self.calls.push(call(block, i)?),
-            (Some("tool_result"), "user" | "tool") => {
-                let message = Cow::Owned(result(block, i)?);
-                self.results.push(Item { path: format!("{path}.content[{i}]"), message, is_block: true });
-            }
-            _ => {
-                self.text.push_str(text_of(block, i)?);
-                self.has_text = true;
-            }
-        }
-        Ok(())
-    }
-
     /// Returns the results first, because they answer the message before.
     fn into_items<'a>(self, path: &str, fields: &Object) -> Result<Vec<Item<'a>>, Invalid> {
         let mut items: Vec<Item<'a>> = self.results;
         if self.has_text || items.is_empty() {
-            let mut message = fields.clone();
-            message.insert("content".to_owned(), self.text.into());
+            let mut message = with_content(fields, self.text.into());
             add_calls(&mut message, self.calls).map_err(|e| e.within(path))?;
-            items.push(Item::whole(path, Cow::Owned(Value::Object(message))));
+            items.push(Item::whole(path, Cow::Owned(message)));
         }
         Ok(items)
     }
 }
 
-fn add_calls(message: &mut Object, calls: Vec<Value>) -> Result<(), Invalid> {
+fn add_calls(message: &mut Value, calls: Vec<Value>) -> Result<(), Invalid> {
     if calls.is_empty() {
         return Ok(());
     }
     match message.get_mut("tool_calls") {
         Some(Value::Array(earlier)) => earlier.extend(calls),
         Some(other) if python::is_true(other) => return Err(Invalid::new("tool_calls", "must be a list")),
-        _ => {
-            message.insert("tool_calls".to_owned(), calls.into());
-        }
+        _ => message["tool_calls"] = calls.into(),
     }
     Ok(())
 }
@@ -191,7 +183,8 @@ fn add_calls(message: &mut Object, calls: Vec<Value>) -> Result<(), Invalid> {
 /// Converts a `tool_use` block to a call.
 fn call(block: &Value, i: usize) -> Result<Value, Invalid> {
     let invalid = |key: &str, problem: &str| Invalid::new(format!("content[{i}].{key}"), problem);
-    let Some(name) = block["name"].as_str() else { return Err(invalid("name", "must be a string")) };
+    let name = block["name"].as_str().filter(|name| !name.is_empty());
+    let Some(name) = name else { return Err(invalid("name", "must be a string that is not empty")) };
     let arguments = match &block["input"] {
         Value::Null => "{}".to_owned(),
         input @ Value::Object(_) => python::dumps(input),
@@ -201,19 +194,20 @@ fn call(block: &Value, i: usize) -> Result<Value, Invalid> {
 }
 
 /// Converts a `tool_result` block to a tool message.
-fn result(block: &Value, i: usize) -> Result<Value, Invalid> {
+fn result(block: &Value, i: usize, reading: Reading) -> Result<Value, Invalid> {
     let text = result_text(block).map_err(|e| e.within(&format!("content[{i}]")))?;
-    Ok(json!({"role": "tool", "tool_call_id": block["tool_use_id"], "content": text}))
+    let content = match content(block) {
+        Content::Blocks(blocks) if stays_list(blocks, reading) => Value::from(blocks),
+        _ => text.into(),
+    };
+    Ok(json!({"role": "tool", "tool_call_id": block["tool_use_id"], "content": content}))
 }
 
-fn result_text(block: &Value) -> Result<Cow<'_, str>, Invalid> {
+fn result_text(block: &Value) -> Result<String, Invalid> {
     match content(block) {
-        Content::Null => Ok(Cow::Borrowed("")),
-        Content::Text(text) => Ok(Cow::Borrowed(text)),
-        Content::Blocks(blocks) => {
-            let texts = blocks.iter().enumerate().map(|(i, block)| text_of(block, i));
-            Ok(Cow::Owned(texts.collect::<Result<_, _>>()?))
-        }
+        Content::Null => Ok(String::new()),
+        Content::Text(text) => Ok(text.to_owned()),
+        Content::Blocks(blocks) => joined(blocks),
         Content::Other(_) => Err(wrong_content()),
     }
 }

@@ -25,9 +25,13 @@ impl<'a> Call<'a> {
         Ok(Self { name: python::to_str(field("name")?), arguments: field("arguments")?, path })
     }
 
-    /// Returns the arguments if they are the JSON text of an object.
-    pub(super) fn parse(&self) -> Result<Vec<(String, Json)>, LoadsError> {
-        self.arguments.as_str().map_or(Err(LoadsError::NotJson), python::loads_object)
+    /// Returns the arguments if they are the JSON text of an object or, if `takes_objects`, an object.
+    pub(super) fn parse(&self, takes_objects: bool) -> Result<Vec<(String, Json)>, LoadsError> {
+        match self.arguments {
+            Value::String(text) => python::loads_object(text),
+            object @ Value::Object(_) if takes_objects => python::loads_object(&python::dumps(object)),
+            _ => Err(LoadsError::NotJson),
+        }
     }
 
     pub(super) fn unreadable(&self, error: LoadsError) -> Invalid {

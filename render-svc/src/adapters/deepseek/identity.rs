@@ -12,13 +12,12 @@ pub(super) struct Identity {
 }
 
 /// Matches a model by its architecture, by its name where the family has a repository, or by the
-/// control tokens of its template.
+/// control tokens that its templates write. A template that mentions them in a comment writes none.
 pub(super) fn matches(model: &Model, identity: &Identity) -> Match {
     let &Identity { architectures, repository, has_function_calls } = identity;
-    let templates = &model.artifacts.templates;
-    let mut sources = templates.names().filter_map(|name| templates.get(name));
-    let writes_dsml =
-        |source: &str| source.contains("｜DSML｜") && source.contains("function_calls") == has_function_calls;
+    let writes_dsml = |literals: &str| {
+        literals.contains("｜DSML｜") && literals.contains("function_calls") == has_function_calls
+    };
     match model.artifacts.architecture.as_deref() {
         Some(found) if architectures.contains(&found) => {
             Match::Selected(format!("the model's architecture is {found:?}"))
@@ -26,7 +25,7 @@ pub(super) fn matches(model: &Model, identity: &Identity) -> Match {
         _ if repository.is_some_and(|repository| model.is_repository(repository)) => {
             Match::Selected("the model's name is the family's".to_owned())
         }
-        _ if sources.any(writes_dsml) => {
+        _ if model.templates.iter().any(|named| writes_dsml(named.template.literal_text())) => {
             Match::Selected("the model's chat template writes the family's DSML".to_owned())
         }
         Some(found) => {

@@ -1,5 +1,7 @@
 //! Images. No DeepSeek encoder can write them.
 
+use serde_json::Value;
+
 use super::blocks;
 use crate::conversation::{Conversation, image_in};
 use crate::warning::{Warning, WarningCode, ignored};
@@ -12,15 +14,16 @@ pub(super) fn stops_at_images(conversation: &Conversation) -> bool {
     messages.any(|message| image_in(message).is_some())
 }
 
-/// Returns warnings for documents, which the encoders ignore, and for media blocks without data,
-/// which they write as text.
+/// Returns warnings for documents, which the encoders ignore, and for media blocks that they write as
+/// text: those without data and, of a conversation that is not normalized, all.
 pub(super) fn warnings(conversation: &Conversation) -> Vec<Warning> {
     let mut warnings = ignored("DeepSeek's prompt format", conversation, &[WarningCode::DocumentsIgnored]);
-    let place = conversation.messages.iter().position(blocks::has_placeholder);
+    let is_written = |message: &Value| blocks::has_placeholder(message) || image_in(message).is_some();
+    let place = conversation.messages.iter().position(is_written);
     warnings.extend(place.map(|i| Warning {
         code: WarningCode::ImagesIgnored,
         path: format!("messages[{i}].content"),
-        text: "media blocks without data are written as the official encoder writes them, as text".to_owned(),
+        text: "media blocks are written as the official encoder writes them, as text".to_owned(),
     }));
     warnings
 }

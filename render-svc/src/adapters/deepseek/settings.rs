@@ -1,11 +1,11 @@
 //! The settings of an encoder, from `template_args`.
 
 use serde_json::Value;
-use tandem_template::taint;
+use tandem_template::{python, taint};
 
 use super::markup::BOS;
-use crate::conversation::{Invalid, Object};
-use tandem_template::python;
+use crate::conversation::{Invalid, Object, kind};
+use crate::warning::{Warning, WarningCode};
 
 /// The settings of an encoder. Unknown template_args are ignored.
 pub(super) struct Settings<'a> {
@@ -23,8 +23,8 @@ impl<'a> Settings<'a> {
         Ok(Self {
             thinking: thinking(args)?,
             context: context(args)?,
-            drop_thinking: args.get("drop_thinking").map_or(drop_thinking, is_on),
-            bos: args.get("add_default_bos_token").is_none_or(is_on),
+            drop_thinking: switch(args, "drop_thinking")?.unwrap_or(drop_thinking),
+            bos: switch(args, "add_default_bos_token")?.unwrap_or(true),
         })
     }
 
@@ -36,7 +36,7 @@ impl<'a> Settings<'a> {
 
 fn thinking(args: &Object) -> Result<bool, Invalid> {
     match args.get("thinking_mode") {
-        None | Some(Value::Null) => Ok(args.get("thinking").or_else(|| args.get("enable_thinking")).is_some_and(is_on)),
+        None | Some(Value::Null) => Ok(switch(args, thinking_switch(args))?.unwrap_or(false)),
         Some(mode) if reads(mode, "thinking") => Ok(true),
         Some(mode) if reads(mode, "chat") => Ok(false),
         Some(_) => Err(Invalid::new("template_args.thinking_mode", "must be \"thinking\" or \"chat\"")),
@@ -48,15 +48,74 @@ pub(super) fn reads(value: &Value, word: &str) -> bool {
     value.as_str().is_some_and(|text| taint::strip(text) == word)
 }
 
-/// Returns true if a switch is on. Switches may be words.
-fn is_on(switch: &Value) -> bool {
-    match switch {
-        Value::String(word) => {
-            let word = taint::strip(word).trim().to_lowercase();
-            ["1", "true", "on", "enabled", "thinking"].contains(&word.as_str())
-        }
-        other => python::is_true(other),
+/// The switches that may be objects with a type, as in DeepSeek's API: `{"type": "enabled"}`.
+const THINKING: [&str; 2] = ["thinking", "enable_thinking"];
+
+/// Words for a switch that is on or off. Any other word counts as off, with a warning.
+const ON: [&str; 5] = ["1", "true", "on", "enabled", "thinking"];
+const OFF: [&str; 8] = ["", "0", "false", "off", "disabled", "chat", "no", "none"];
+
+/// Returns the name of the switch that decides: the first one that is set.
+fn thinking_switch(args: &Object) -> &'static str {
+    let [first, second] = THINKING;
+    if args.contains_key(first) { first } else { second }
+}
+
+/// Returns a switch; None if it is not set.
+fn switch(args: &Object, name: &str) -> Result<Option<bool>, Invalid> {
+    let Some(value) = args.get(name) else { return Ok(None) };
+    let is_on = match value {
+        Value::String(text) => ON.contains(&word(text).as_str()),
+        Value::Object(_) => type_of(name, value)?,
+        Value::Array(_) => return Err(not_understood(name)),
+        scalar => python::is_true(scalar),
+    };
+    Ok(Some(is_on))
+}
+
+fn word(text: &str) -> String {
+    taint::strip(text).trim().to_lowercase()
+}
+
+fn type_of(name: &str, value: &Value) -> Result<bool, Invalid> {
+    match kind(value).filter(|_| THINKING.contains(&name)).map(word).as_deref() {
+        Some("enabled") => Ok(true),
+        Some("disabled") => Ok(false),
+        _ => Err(not_understood(name)),
     }
+}
+
+fn not_understood(name: &str) -> Invalid {
+    let types = if THINKING.contains(&name) { ", or {\"type\": \"enabled\"} or {\"type\": \"disabled\"}" } else { "" };
+    Invalid::new(format!("template_args.{name}"), format!("must be true or false{types}"))
+}
+
+/// Returns warnings for switches whose value the encoder reads in part, or as its opposite.
+pub(super) fn warnings(args: &Object) -> Vec<Warning> {
+    let has_mode = args.get("thinking_mode").is_some_and(|mode| !mode.is_null());
+    let thinking = (!has_mode).then(|| thinking_switch(args));
+    let names = ["drop_thinking", "add_default_bos_token"].into_iter().chain(thinking);
+    let problems = names.filter_map(|name| Some((name, misread(args.get(name)?)?)));
+    problems.map(|(name, problem)| ignored(name, problem)).collect()
+}
+
+/// Returns the problem of a switch whose value is read in part, or is no word for on or off.
+fn misread(value: &Value) -> Option<&'static str> {
+    match value {
+        Value::String(text) if [&ON[..], &OFF].concat().contains(&word(text).as_str()) => None,
+        Value::String(_) => Some("is no known word and counts as off; set true or false"),
+        Value::Number(number) if !matches!(number.as_f64(), Some(0.0 | 1.0)) => {
+            Some("counts as on, since it is not 0; set true or false")
+        }
+        Value::Object(fields) if fields.len() > 1 => Some("has keys besides \"type\": ignored"),
+        _ => None,
+    }
+}
+
+/// Returns a warning about one of the template_args.
+pub(super) fn ignored(name: &str, problem: &str) -> Warning {
+    let path = format!("template_args.{name}");
+    Warning { code: WarningCode::TemplateArgsIgnored, text: format!("{path} {problem}"), path }
 }
 
 fn context(args: &Object) -> Result<&[Value], Invalid> {

@@ -4,8 +4,8 @@ use serde_json::Value;
 
 use super::blocks::Item;
 use super::calls::Call;
-use crate::adapter::{CONTENT, Input};
-use crate::conversation::{Conversation, Invalid, Object};
+use crate::adapter::Input;
+use crate::conversation::{CONTENT, Conversation, Invalid, Object};
 use tandem_template::python;
 
 /// A message and its path in the request.

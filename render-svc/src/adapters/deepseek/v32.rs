@@ -2,17 +2,20 @@
 
 use tandem_template::ArgumentsShape;
 
-use super::blocks::{Item, expanded};
+use super::blocks::{Item, Reading, read};
 use super::calls::{Call, dsml_block};
+use super::effort;
 use super::identity::{self, Identity};
-use super::images::{stops_at_images, warnings};
+use super::images::{self, stops_at_images};
 use super::markup::{ASSISTANT, EOS, FIELDS, MARKUP, THINK, THINK_END, USER};
-use super::settings::Settings;
+use super::settings::{self, Settings};
+use super::template;
 use super::turns::{CONTINUED_FIELDS, REASONING, Turn, check_continued, messages, reasoning_not_shown, turns};
 use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames};
-use crate::conversation::{self, Invalid};
+use crate::conversation::{self, Conversation, Invalid};
 use crate::error::Error;
 use crate::model::Model;
+use crate::warning::Warning;
 use tandem_template::python;
 
 const IDENTITY: Identity = Identity {
@@ -27,10 +30,11 @@ pub(in crate::adapters) const DEEPSEEK_V32: Adapter = Adapter {
     markup: MARKUP,
     turn_ends: &[EOS],
     reasoning: Some((THINK, THINK_END)),
-    arguments: ArgumentsShape::Text,
+    arguments: ArgumentsShape::Either,
     known_names: KNOWN_NAMES,
     continued_fields: Some(CONTINUED_FIELDS),
     drops_unknown_args: true,
+    differs: |model| template::difference(model, render),
     ..Adapter::new(
         "deepseek-v3.2",
         "DeepSeek-V3.2's own encoder: tools and calls in DSML, thinking kept or dropped as its makers do",
@@ -43,16 +47,24 @@ const KNOWN_NAMES: KnownNames = KnownNames::with(&[conversation::FIELDS, convers
 
 fn render(_: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let conversation = input.conversation;
-    let said = expanded("messages", &conversation.messages)?;
+    let reading = if input.is_normalized { Reading::Joined } else { Reading::Verbatim };
+    let said = read("messages", &conversation.messages, reading)?;
     let asked = said.last().is_some_and(|last| last.message["role"] == "user");
     let settings = Settings::read(&conversation.template_args, asked)?;
-    let context = expanded("template_args.context", settings.context)?;
+    let context = read("template_args.context", settings.context, reading)?;
     let encoder = Encoder::new(&settings, &context, &said, input)?;
     let mut prompt = settings.start();
     for i in context.len()..encoder.turns.len() {
         encoder.write(i, &mut prompt)?;
     }
     Ok(AdapterOutput { prompt, attachments: Vec::new(), warnings: warnings(conversation) })
+}
+
+fn warnings(conversation: &Conversation) -> Vec<Warning> {
+    let args = &conversation.template_args;
+    let effort = args.get(effort::NAME).filter(|effort| !effort.is_null());
+    let effort = effort.map(|_| settings::ignored(effort::NAME, "is an argument of DeepSeek-V4, not of V3.2: ignored"));
+    images::warnings(conversation).into_iter().chain(settings::warnings(args)).chain(effort).collect()
 }
 
 struct Encoder<'a> {
@@ -66,6 +78,8 @@ struct Encoder<'a> {
     add_generation_prompt: bool,
     /// The field of the last message within which the prompt ends.
     continued: Option<&'a str>,
+    /// Arguments of calls may be objects.
+    takes_objects: bool,
 }
 
 impl<'a> Encoder<'a> {
@@ -89,6 +103,7 @@ impl<'a> Encoder<'a> {
             thinking: settings.thinking,
             add_generation_prompt: input.add_generation_prompt,
             continued: input.continue_final_message,
+            takes_objects: input.is_normalized,
         })
     }
 
@@ -179,8 +194,14 @@ impl<'a> Encoder<'a> {
             return Err(reasoning_not_shown());
         }
         let end = if continued.is_some() { "" } else { EOS };
-        out.extend([&turn.printed_or_empty("content"), &dsml(calls)?, end]);
+        out.extend([&turn.printed_or_empty("content"), &self.dsml(calls)?, end]);
         Ok(())
+    }
+
+    fn dsml(&self, calls: &[Call<'_>]) -> Result<String, Invalid> {
+        let dsml =
+            |call: &Call<'_>| Ok(call.dsml(&call.parse(self.takes_objects).map_err(|why| call.unreadable(why))?));
+        Ok(dsml_block("function_calls", &calls.iter().map(dsml).collect::<Result<Vec<_>, Invalid>>()?))
     }
 }
 
@@ -210,11 +231,6 @@ fn developer(turn: &Turn<'_>, tools: String) -> Result<String, Invalid> {
     };
     let format = turn.response_format().unwrap_or_default();
     Ok(format!("{tools}{format}\n\n# The user's message is: {}", python::to_str(content)))
-}
-
-fn dsml(calls: &[Call<'_>]) -> Result<String, Invalid> {
-    let dsml = |call: &Call<'_>| Ok(call.dsml(&call.parse().map_err(|why| call.unreadable(why))?));
-    Ok(dsml_block("function_calls", &calls.iter().map(dsml).collect::<Result<Vec<_>, Invalid>>()?))
 }
 
 fn tools_section(schemas: &str) -> String {

@@ -4,17 +4,19 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 use tandem_template::python::{self, Json, LoadsError};
-use tandem_template::{ArgumentsShape, taint};
+use tandem_template::ArgumentsShape;
 
-use super::blocks::{Item, checked, expanded_around_tools};
+use super::blocks::{Item, Reading, read};
 use super::calls::{Call, dsml_block};
+use super::effort::{self, Revision};
 use super::identity::{self, Identity};
-use super::images::{stops_at_images, warnings};
+use super::images::{self, stops_at_images};
 use super::markup::{ASSISTANT, EOS, FIELDS, MARKUP, THINK, THINK_END, USER};
 use super::settings::{self, Settings};
+use super::template;
 use super::turns::{CONTINUED_FIELDS, REASONING, Turn, check_continued, messages, reasoning_not_shown, turns};
-use crate::adapter::{Adapter, AdapterOutput, Dialect, Input, Kind, KnownNames};
-use crate::conversation::{self, Invalid, Object};
+use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames, Match};
+use crate::conversation::{self, Invalid};
 use crate::error::Error;
 use crate::model::Model;
 
@@ -27,14 +29,15 @@ pub(in crate::adapters) const DEEPSEEK_V4: Adapter = Adapter {
     markup: MARKUP,
     turn_ends: &[EOS],
     reasoning: Some((THINK, THINK_END)),
-    arguments: ArgumentsShape::Text,
+    arguments: ArgumentsShape::Either,
     known_names: KNOWN_NAMES,
     continued_fields: Some(CONTINUED_FIELDS),
     drops_unknown_args: true,
+    differs: |model| template::difference(model, render),
     ..Adapter::new(
         "deepseek-v4",
         "DeepSeek-V4's own encoder: DSML, reasoning effort, results as parts of the user's turn",
-        |model| identity::matches(model, &IDENTITY),
+        matches,
         render,
     )
 };
@@ -56,38 +59,23 @@ const TASKS: &[(&str, &str)] = &[
     ("read_url", "<｜read_url｜>"),
 ];
 
-/// The start of a prompt in thinking mode, by `reasoning_effort`.
-const EFFORTS: &[(&str, &str)] = &[
-    ("low", ""),
-    (
-        "high",
-        "Reasoning Effort: Absolute maximum with no shortcuts permitted.\n\
-         You MUST be very thorough in your thinking and comprehensively decompose the problem to resolve the root cause, rigorously \
-         stress-testing your logic against all potential paths, edge cases, and adversarial scenarios.\n\
-         Explicitly write out your entire deliberation process, documenting every intermediate step, considered alternative, and \
-         rejected hypothesis to ensure absolutely no assumption is left unchecked.\n\n",
-    ),
-    (
-        "max",
-        "Reasoning Effort: Beyond maximum — exhaustive, relentless, and uncompromising.\n\
-         You MUST reason with the utmost depth and rigor, leaving absolutely nothing to chance: exhaustively decompose the problem \
-         into its most fundamental components, trace every causal chain to its root, and resolve the underlying cause rather than \
-         any surface symptom.\n\
-         Do not stop reasoning until you have independently verified the solution from multiple angles and are certain that no \
-         assumption remains unchecked and no error remains undiscovered.\n\n",
-    ),
-];
+fn matches(model: &Model) -> Match {
+    match identity::matches(model, &IDENTITY) {
+        Match::Selected(reason) => {
+            let (revision, why) = Revision::of(model);
+            Match::Selected(format!("{reason}; revision {} of the encoder: {why}", revision.name()))
+        }
+        other => other,
+    }
+}
 
-fn render(_: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
+fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let conversation = input.conversation;
     let settings = Settings::read(&conversation.template_args, true)?;
-    let effort = effort(&conversation.template_args)?;
-    let read = match input.dialect {
-        Dialect::Contract => expanded_around_tools,
-        Dialect::HuggingFace => checked,
-    };
-    let said = read("messages", &conversation.messages)?;
-    let context = checked("template_args.context", settings.context)?;
+    let effort = effort::text(model, &conversation.template_args)?;
+    let reading = if input.is_normalized { Reading::JoinedButResults } else { Reading::Verbatim };
+    let said = read("messages", &conversation.messages, reading)?;
+    let context = read("template_args.context", settings.context, reading)?;
     let (encoder, first) = Encoder::new(&settings, &context, &said, input)?;
     let mut prompt = settings.start();
     if first == 0 && settings.thinking {
@@ -96,16 +84,12 @@ fn render(_: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     for i in first..encoder.messages.len() {
         encoder.write(i, &mut prompt)?;
     }
-    Ok(AdapterOutput { prompt, attachments: Vec::new(), warnings: warnings(conversation) })
-}
-
-fn effort(args: &Object) -> Result<&'static str, Invalid> {
-    let asked = args.get("reasoning_effort").filter(|effort| python::is_true(effort));
-    let asked = asked.map_or(Some("low".into()), |effort| effort.as_str().map(taint::strip));
-    let known = EFFORTS.iter().find(|(name, _)| asked.as_deref() == Some(name));
-    known
-        .map(|(_, text)| *text)
-        .ok_or_else(|| Invalid::new("template_args.reasoning_effort", "must be \"low\", \"high\" or \"max\""))
+    let mut warnings = images::warnings(conversation);
+    warnings.extend(settings::warnings(&conversation.template_args));
+    if !settings.thinking && !effort.is_empty() {
+        warnings.push(settings::ignored(effort::NAME, "has no effect, since thinking is off: ignored"));
+    }
+    Ok(AdapterOutput { prompt, attachments: Vec::new(), warnings })
 }
 
 /// A message. Tool results are part of user messages.
@@ -261,6 +245,8 @@ struct Encoder<'a> {
     add_generation_prompt: bool,
     /// The field of the last message within which the prompt ends.
     continued: Option<&'a str>,
+    /// Arguments of calls may be objects.
+    takes_objects: bool,
 }
 
 impl<'a> Encoder<'a> {
@@ -291,6 +277,7 @@ impl<'a> Encoder<'a> {
             drop_thinking,
             add_generation_prompt: input.add_generation_prompt,
             continued: input.continue_final_message,
+            takes_objects: input.is_normalized,
         };
         Ok((encoder, first))
     }
@@ -334,7 +321,7 @@ impl<'a> Encoder<'a> {
         if continued == Some(REASONING) {
             return Err(reasoning_not_shown());
         }
-        let calls = calls.iter().map(|call| Ok(call.dsml(&arguments(call)?))).collect::<Result<Vec<_>, Invalid>>()?;
+        let calls = calls.iter().map(|call| Ok(call.dsml(&arguments(call, self.takes_objects)?))).collect::<Result<Vec<_>, Invalid>>()?;
         out.extend([turn.printed_or_empty("content"), dsml_block("tool_calls", &calls)]);
         if continued.is_none() && turn.given("wo_eos").is_none() {
             out.push_str(EOS);
@@ -385,12 +372,12 @@ fn developer<'t>(turn: &'t Turn<'_>) -> Result<&'t str, Invalid> {
 }
 
 /// Returns a call's arguments. Text that is not JSON is one argument.
-fn arguments(call: &Call<'_>) -> Result<Vec<(String, Json)>, Invalid> {
+fn arguments(call: &Call<'_>, takes_objects: bool) -> Result<Vec<(String, Json)>, Invalid> {
     let whole = || match call.arguments {
         Value::String(text) => Json::Text(text.clone()),
         other => Json::Scalar(python::dumps(other)),
     };
-    match call.parse() {
+    match call.parse(takes_objects) {
         Err(LoadsError::NotJson) => Ok(vec![("arguments".to_owned(), whole())]),
         parsed => parsed.map_err(|why| call.unreadable(why)),
     }

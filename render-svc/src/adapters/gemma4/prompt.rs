@@ -7,6 +7,7 @@ use serde_json::Value;
 use tandem_template::{python, taint};
 
 use super::declarations;
+use super::revision::Revision;
 use super::turns::{self, Call, Part, Response, System, Turn};
 use super::values::{self, Keys};
 use crate::adapter::Attachment;
@@ -28,6 +29,10 @@ pub(super) struct Options<'a> {
     pub adds_generation_prompt: bool,
     /// Start that turn with an empty thought if the model does not reason.
     pub shows_empty_thought: bool,
+    /// The revision of the template that the prompt equals.
+    pub revision: Revision,
+    /// Refuse names of calls that the contract does not allow, and that the template writes.
+    pub is_normalized: bool,
 }
 
 /// A prompt.
@@ -73,7 +78,7 @@ struct Progress {
 /// # Errors
 /// A message or tool with a wrong shape, by path.
 pub(super) fn write(conversation: &Conversation, options: &Options<'_>) -> Result<Prompt, Error> {
-    let dialogue = turns::read(conversation)?;
+    let dialogue = turns::read(conversation, options.is_normalized)?;
     let tools = conversation.tools.as_ref().and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
     let mut prompt = Prompt { warnings: dialogue.warnings, ..Prompt::default() };
     prompt.text.push_str(options.bos);
@@ -129,7 +134,7 @@ impl Prompt {
             self.push(&["<|channel>thought\n", thinking, "\n<channel|>"]);
         }
         let progress = self.body(turn);
-        self.end_turn(role, place, &progress)
+        self.end_turn(role, place, &progress, options.revision)
     }
 
     /// Writes the body of a turn in the official order: calls, results, text. If calls are among
@@ -220,18 +225,21 @@ impl Prompt {
         self.text.extend(texts.iter().copied());
     }
 
-    fn end_turn(&mut self, role: &str, place: &Place<'_>, written: &Progress) -> End {
+    fn end_turn(&mut self, role: &str, place: &Place<'_>, written: &Progress, revision: Revision) -> End {
         if written.has_call && !written.has_result {
             self.text.push_str("<|tool_response>");
             End::Call
         } else if role == "model" && place.next == Some("assistant") {
-            self.text.push('\n');
+            if revision == Revision::Newest {
+                self.text.push('\n');
+            }
             End::Closed
         } else if written.has_result && !written.has_words && place.next.is_none() {
             End::Result
         } else {
             self.text.push_str("<turn|>\n");
-            End::Closed
+            // The older revision forgets that it has closed the turn, and begins none after it.
+            if written.has_result && revision == Revision::July2026 { End::Result } else { End::Closed }
         }
     }
 

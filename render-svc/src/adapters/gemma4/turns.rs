@@ -120,12 +120,12 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Reads a conversation.
+/// Reads a conversation. If it `needs_names`, the name of a call must not be empty.
 ///
 /// # Errors
 /// The first message with a wrong shape, by path.
-pub(super) fn read(conversation: &Conversation) -> Result<Dialogue<'_>, Error> {
-    let mut reader = Reader::new(conversation)?;
+pub(super) fn read(conversation: &Conversation, needs_names: bool) -> Result<Dialogue<'_>, Error> {
+    let mut reader = Reader::new(conversation, needs_names)?;
     let mut messages = conversation.messages.iter().enumerate().peekable();
     let system = match messages.next_if(|(_, message)| is_system(message)) {
         Some((i, message)) => Some(reader.system(message, Path::Message(i))?),
@@ -147,6 +147,7 @@ struct Reader<'a> {
     /// The name of the only declared tool, if there is exactly one. A result without a call gets
     /// this name.
     only_tool: Option<&'a str>,
+    needs_names: bool,
     /// The names of all calls so far, by id. The latest call with an id wins.
     called: HashMap<&'a str, &'a str>,
     /// The names of the last turn's calls, by id.
@@ -158,7 +159,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(conversation: &'a Conversation) -> Result<Self, Invalid> {
+    fn new(conversation: &'a Conversation, needs_names: bool) -> Result<Self, Invalid> {
         let only_tool = match conversation.tools.as_ref().and_then(Value::as_array).map(Vec::as_slice) {
             Some([tool]) => tool_name(&tool.get("function").unwrap_or(tool)["name"]).ok(),
             _ => None,
@@ -166,6 +167,7 @@ impl<'a> Reader<'a> {
         Ok(Self {
             attachments: Attachments::declared_in(&conversation.template_args)?,
             only_tool,
+            needs_names,
             called: HashMap::new(),
             called_last: HashMap::new(),
             awaits_results: false,
@@ -255,13 +257,20 @@ impl<'a> Reader<'a> {
         let Some(function) = call.get("function").filter(|function| function.is_object()) else {
             return Err(path.invalid("function", "must be an object with a name and arguments"));
         };
-        let name = tool_name(&function["name"]).map_err(|problem| path.invalid("function.name", problem))?;
+        let name = self.call_name(&function["name"]).map_err(|problem| path.invalid("function.name", problem))?;
         let arguments = match &function["arguments"] {
             Value::Null if function.get("arguments").is_some() => None,
             Value::Object(arguments) => Some(arguments),
             _ => return Err(path.invalid("function.arguments", ARGUMENTS_NOT_AN_OBJECT)),
         };
         Ok(self.called(Call { id: &call["id"], name, arguments }))
+    }
+
+    fn call_name<'n>(&self, name: &'n Value) -> Result<&'n str, &'static str> {
+        match tool_name(name) {
+            Ok("") if self.needs_names => Err("must be a string that is not empty"),
+            name => name,
+        }
     }
 
     fn called(&mut self, call: Call<'a>) -> Call<'a> {
@@ -309,7 +318,7 @@ impl<'a> Reader<'a> {
             Value::Null => None,
             _ => return Err(path.invalid("input", "must be a JSON object")),
         };
-        let name = tool_name(&block["name"]).map_err(|problem| path.invalid("name", problem))?;
+        let name = self.call_name(&block["name"]).map_err(|problem| path.invalid("name", problem))?;
         Ok(self.called(Call { id: &block["id"], name, arguments }))
     }
 
