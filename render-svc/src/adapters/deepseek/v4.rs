@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
-use tandem_template::python::{self, Json, LoadsError};
 use tandem_template::ArgumentsShape;
+use tandem_template::python::{self, Json, LoadsError};
 
 use super::blocks::{Item, Reading, read};
 use super::calls::{Call, dsml_block};
@@ -321,7 +321,10 @@ impl<'a> Encoder<'a> {
         if continued == Some(REASONING) {
             return Err(reasoning_not_shown());
         }
-        let calls = calls.iter().map(|call| Ok(call.dsml(&arguments(call, self.takes_objects)?))).collect::<Result<Vec<_>, Invalid>>()?;
+        let calls = calls
+            .iter()
+            .map(|call| Ok(call.dsml(&arguments(call, self.takes_objects)?)))
+            .collect::<Result<Vec<_>, Invalid>>()?;
         out.extend([turn.printed_or_empty("content"), dsml_block("tool_calls", &calls)]);
         if continued.is_none() && turn.given("wo_eos").is_none() {
             out.push_str(EOS);

@@ -8,8 +8,7 @@ const BY_TOKENS: &[(&str, &[&str])] =
     &[("chatml", &["<|im_start|>"]), ("llama3", &["<|start_header_id|>"]), ("tagged", &["<|system|>", "<|end|>"])];
 
 /// Formats by a part of the name of the file or folder, in lower case. The first match wins.
-const BY_NAME: &[(&str, &str)] =
-    &[("qwen", "chatml"), ("deepseek", "chatml"), ("yi-", "chatml"), ("llama", "llama3")];
+const BY_NAME: &[(&str, &str)] = &[("qwen", "chatml"), ("deepseek", "chatml"), ("yi-", "chatml"), ("llama", "llama3")];
 
 /// The likeliest format of a model.
 pub(in crate::adapters) struct Guess {
