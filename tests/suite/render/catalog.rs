@@ -381,3 +381,61 @@ async fn named_template_choice_matches_transformers() {
     let unknown = rendered(Some("x"), false).await;
     is_failed("catalog/template-not-found", unknown, Code::NotFound, "TEMPLATE_NOT_FOUND", Some("options.template"));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_contract_names_the_field_to_continue() {
+    let folder = folder();
+    write(
+        folder.path(),
+        "a",
+        "{% for m in messages %}{{ m.role }}({{ m.reasoning_content }}){{ m.content }};{% endfor %}",
+    );
+    let service = serve_catalog(open(sources(&folder)).into(), None).await;
+    let mut client = RenderServiceClient::new(service.channel().await);
+    let mut rendered = async |field: &str, is_continued: Option<bool>| {
+        let mut said = conversation(vec![text("assistant", "x")]);
+        said.messages[0].reasoning_content = Some("because ".to_owned());
+        let options = pb::RenderOptions {
+            continue_final_message: is_continued,
+            continue_final_field: Some(field.to_owned()),
+            ..Default::default()
+        };
+        client.render(pb::RenderRequest { options: Some(options), ..request(said) }).await
+    };
+    for is_continued in [None, Some(true)] {
+        let response = rendered("reasoning_content", is_continued).await.expect("renders").into_inner();
+        assert_eq!(prompt(response), "assistant(because ");
+    }
+    let field = Some("options.continue_final_field");
+    let closed = rendered("reasoning_content", Some(false)).await;
+    is_failed("continue/closed", closed, Code::InvalidArgument, "INVALID_REQUEST", field);
+    is_failed("continue/empty", rendered("", None).await, Code::InvalidArgument, "INVALID_REQUEST", field);
+    let missing = rendered("name", None).await;
+    is_failed(
+        "continue/missing",
+        missing,
+        Code::InvalidArgument,
+        "INVALID_REQUEST",
+        Some("options.continue_final_message"),
+    );
+}
+
+/// A caller of the service sees the names of all models only in ListModels.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_model_is_answered_without_a_list_of_all_models() {
+    let folder = folder();
+    ["alpha-secret", "beta-secret", "qwen3-8b"].iter().for_each(|name| write(folder.path(), name, "1"));
+    let service = serve_catalog(open(sources(&folder)).into(), None).await;
+    let mut client = RenderServiceClient::new(service.channel().await);
+    let mut message = async |model: &str| {
+        let request = request(conversation(vec![text("user", "x")]));
+        let status = client.render(pb::RenderRequest { model: model.to_owned(), ..request }).await;
+        status.expect_err("no model has the name").message().to_owned()
+    };
+    let messages = [message("zzz").await, message("").await, message("qwen3-8B").await];
+    assert!(
+        messages.iter().all(|message| !message.contains("secret") && message.contains("ListModels")),
+        "{messages:?}"
+    );
+    assert!(messages[2].contains("qwen3-8b") && !messages[0].contains("qwen"), "{messages:?}");
+}

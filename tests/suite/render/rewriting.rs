@@ -4,13 +4,19 @@
 use std::path::Path;
 
 use render_svc::catalog::{ModelTable, ServedModel};
+use render_svc::cli;
 use render_svc::error::without_folder;
+use render_svc::job::RenderJob;
+use render_svc::limits::Limits;
 use render_svc::prepare::forms::{self, ContentForm};
 use render_svc::prepare::null_content;
 use render_svc::prepare::origins::Origins;
 use render_svc::prepare::tools;
 use render_svc::prepare::traced::Traced;
+use render_svc::render::render;
+use render_svc::warning::WarningCode;
 use serde_json::{Value, json};
+use tandem_template::LocalTime;
 use tandem_tests::{ModelFolder, answer, error_texts};
 use tempfile::TempDir;
 
@@ -571,6 +577,10 @@ fn return_without_effect_is_ignored_with_one_warning() {
     let answer = answer(&models, &request);
     let ignored: Vec<_> = warnings(&answer).into_iter().filter(|(code, _)| *code == "OPTION_IGNORED").collect();
     assert_eq!(ignored, [("OPTION_IGNORED", "return")]);
+    // A task sets both options itself.
+    let job = cli::json::request(&request.to_string(), LocalTime::EPOCH).expect("a request");
+    let rendered = render(&models, RenderJob { is_task: true, ..job }, &Limits::default()).expect("renders");
+    assert!(rendered.warnings.iter().all(|warning| warning.code != WarningCode::OptionIgnored));
 }
 
 #[test]
