@@ -1,11 +1,7 @@
-//! The time of the render, and `strftime_now`, which formats it.
-
-mod strftime;
+//! The time of the render.
 
 use std::cell::Cell;
 use std::time::{SystemTime, UNIX_EPOCH};
-
-use crate::error::Fallible;
 
 /// A date and time of day without a time zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,17 +66,17 @@ impl LocalTime {
     }
 
     /// Returns the number of days since the epoch.
-    fn days(&self) -> i64 {
+    pub(crate) fn days(&self) -> i64 {
         days_from_civil(self.year, self.month, self.day)
     }
 
     /// Returns the day of the week, from 0 for Sunday to 6 for Saturday.
-    fn weekday(&self) -> i64 {
+    pub(crate) fn weekday(&self) -> i64 {
         (self.days() + 4).rem_euclid(7)
     }
 
     /// Returns the day of the year, from 0 for the first of January.
-    fn day_of_year(&self) -> i64 {
+    pub(crate) fn day_of_year(&self) -> i64 {
         self.days() - days_from_civil(self.year, 1, 1)
     }
 }
@@ -132,24 +128,21 @@ fn civil_from_days(days: i64) -> (i32, u8, u8) {
     (i32::try_from(year).unwrap_or(i32::MAX), u8::try_from(month).unwrap_or(1), u8::try_from(day).unwrap_or(1))
 }
 
-/// Formats the time of the render.
-///
-/// # Errors
-/// The budget has no room for the text.
-pub(crate) fn strftime(format: &str) -> Fallible<String> {
-    strftime::format(&NOW.get(), format)
+/// Returns the time of this render.
+pub(crate) fn current() -> LocalTime {
+    NOW.get()
 }
 
 impl LocalTime {
     /// Returns the year and number of the ISO week. The week belongs to the year of its Thursday.
-    fn iso_week(&self) -> (i64, i64) {
+    pub(crate) fn iso_week(&self) -> (i64, i64) {
         let thursday = self.days() - (self.weekday() + 6) % 7 + 3;
         let (year, ..) = civil_from_days(thursday);
         (year.into(), (thursday - days_from_civil(year, 1, 1)) / 7 + 1)
     }
 
     /// Returns the seconds since the epoch.
-    fn unix(&self) -> i64 {
+    pub(crate) fn unix(&self) -> i64 {
         let seconds = i64::from(self.hour) * 3600 + i64::from(self.minute) * 60 + i64::from(self.second);
         self.days() * 86_400 + seconds
     }
@@ -157,35 +150,9 @@ impl LocalTime {
 
 #[cfg(test)]
 mod tests {
-    use super::{LocalTime, set};
-
-    fn strftime(format: &str) -> String {
-        super::strftime(format).expect("room for the text")
-    }
+    use super::LocalTime;
 
     const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };
-
-    #[test]
-    fn strftime_directives_match_python() {
-        set(NOW);
-        assert_eq!(strftime("%A %d %b %Y %H:%M:%S"), "Friday 04 Jul 2025 09:05:03");
-        assert_eq!(strftime("%j %U %W %V %G %u %w %p %I %y %%"), "185 26 26 27 2025 5 5 AM 09 25 %");
-        assert_eq!(strftime("%e|%-d|%_d|%^a"), " 4|4| 4|FRI");
-    }
-
-    #[test]
-    fn weeks_match_python() {
-        for ((year, month, day), expected) in [
-            ((2020, 2, 29), "Sat 2020-09 6 08 08"),
-            ((2021, 1, 3), "Sun 2020-53 7 01 00"),
-            ((2024, 12, 30), "Mon 2025-01 1 52 53"),
-            ((2026, 1, 3), "Sat 2026-01 6 00 00"),
-            ((2027, 1, 1), "Fri 2026-53 5 00 00"),
-        ] {
-            set(LocalTime { year, month, day, ..NOW });
-            assert_eq!(strftime("%a %G-%V %u %U %W"), expected);
-        }
-    }
 
     #[test]
     fn unix_seconds_convert_to_dates() {

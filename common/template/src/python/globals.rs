@@ -12,7 +12,7 @@ use crate::value::{
     Builtin, Counter, CounterKind, Dict, Namespace, PyObject, PyValue, Range, dict, iterate, py_value, to_vec,
     type_name,
 };
-use crate::{budget, clock, taint};
+use crate::{budget, strftime, taint};
 
 /// The maximum length of `range(...)`, as in Jinja2's sandbox.
 const MAX_RANGE: usize = 100_000;
@@ -119,7 +119,7 @@ fn strftime_now(args: &Args<'_>) -> Fallible<Value> {
         _ => return Err(fail(format!("strftime() argument 1 must be str, not {}", type_name(&format)))),
     };
     let mut written = TextBuffer::new();
-    taint::write(&mut written, format, |out, format| out.push(&clock::strftime(format)?))?;
+    taint::write(&mut written, format, |out, format| out.push(&strftime::strftime(format)?))?;
     crate::value::text(written.finish())
 }
 

@@ -3,8 +3,8 @@
 
 use std::borrow::Cow;
 
-use super::LocalTime;
 use crate::budget;
+use crate::clock::{self, LocalTime};
 use crate::error::{Error, Fallible};
 
 const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
@@ -23,11 +23,19 @@ const MONTHS: [&str; 12] = [
     "December",
 ];
 
+/// Formats the time of the render.
+///
+/// # Errors
+/// The budget has no room for the text.
+pub(crate) fn strftime(text: &str) -> Fallible<String> {
+    format(&clock::current(), text)
+}
+
 /// Formats a time. A text that is too long for CPython's buffer is empty, as in CPython.
 ///
 /// # Errors
 /// The budget has no room for the text.
-pub(super) fn format(now: &LocalTime, format: &str) -> Fallible<String> {
+fn format(now: &LocalTime, format: &str) -> Fallible<String> {
     // In C, a text ends at the first null character.
     let format = of_datetime(now, format.split('\0').next().unwrap_or_default());
     let mut out = Out { text: String::new(), left: capacity(format.chars().count()) };
@@ -276,4 +284,37 @@ fn number(now: &LocalTime, code: char) -> Option<(i64, usize)> {
         'g' => (now.iso_week().0.rem_euclid(100), 2),
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::clock::{LocalTime, set};
+
+    const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };
+
+    fn strftime(format: &str) -> String {
+        super::strftime(format).expect("room for the text")
+    }
+
+    #[test]
+    fn strftime_directives_match_python() {
+        set(NOW);
+        assert_eq!(strftime("%A %d %b %Y %H:%M:%S"), "Friday 04 Jul 2025 09:05:03");
+        assert_eq!(strftime("%j %U %W %V %G %u %w %p %I %y %%"), "185 26 26 27 2025 5 5 AM 09 25 %");
+        assert_eq!(strftime("%e|%-d|%_d|%^a"), " 4|4| 4|FRI");
+    }
+
+    #[test]
+    fn weeks_match_python() {
+        for ((year, month, day), expected) in [
+            ((2020, 2, 29), "Sat 2020-09 6 08 08"),
+            ((2021, 1, 3), "Sun 2020-53 7 01 00"),
+            ((2024, 12, 30), "Mon 2025-01 1 52 53"),
+            ((2026, 1, 3), "Sat 2026-01 6 00 00"),
+            ((2027, 1, 1), "Fri 2026-53 5 00 00"),
+        ] {
+            set(LocalTime { year, month, day, ..NOW });
+            assert_eq!(strftime("%a %G-%V %u %U %W"), expected);
+        }
+    }
 }
