@@ -74,7 +74,12 @@ fn one(runner: &mut RequestRunner, text: &str, out: &mut impl Write) -> Result<(
         tracing::warn!(path = warning.path, "{}", warning.text);
     }
     match rendered.output {
-        Output::Prompt { text, .. } => out.write_all(text.as_bytes())?,
+        Output::Prompt { text, attachments, .. } => {
+            if !attachments.is_empty() {
+                tracing::warn!(attachments = attachments.len(), "attachments not written: --jsonl writes them");
+            }
+            out.write_all(text.as_bytes())?;
+        }
         Output::HfMessages(hf) => writeln!(out, "{}", serde_json::Value::from(hf.messages))?,
     }
     Ok(())

@@ -5,7 +5,8 @@ use crate::fact::{Fact, FactSource};
 use crate::model::Model;
 use crate::probes::ArgumentFact;
 
-/// Returns the facts about a model: its capabilities, and what its default chat template does.
+/// Returns the facts about a model: its capabilities, what its default chat template does, and why its
+/// adapter renders.
 #[must_use]
 pub fn facts(served: &ServedModel) -> Vec<Fact> {
     let model = &served.model;
@@ -13,7 +14,8 @@ pub fn facts(served: &ServedModel) -> Vec<Fact> {
     let flags = flags.map(|((name, is_set), (_, source))| Fact::new(name, yes_no(is_set), *source));
     let probed = model.facts().map(|facts| facts.listed()).unwrap_or_default();
     let probed = probed.into_iter().map(|(name, value)| Fact::new(name, value, FactSource::Probe));
-    flags.chain(probed).collect()
+    let adapter = Fact::new("adapter.reason", served.adapter.resolution.reason.clone(), FactSource::Adapter);
+    flags.chain(probed).chain([adapter]).collect()
 }
 
 fn yes_no(is_set: bool) -> &'static str {
