@@ -3,16 +3,21 @@
 //! template. Then it is completed for the adapter that renders.
 
 mod ends;
+mod families;
 mod probe;
 mod reasoning;
 pub mod tool_calls;
 mod vocabulary;
 
 use serde_json::Value;
+use tandem_model_files::artifacts::EosOrigin;
+use tandem_model_files::tokenizer::Tokenizer;
 
+pub use self::ends::{EndSource, TurnEnd, TurnEnds};
+pub use self::probe::{Mark, Opened, opens};
 pub use self::reasoning::Reasoning;
 
-use self::probe::End;
+use self::probe::{MarkReader, ProbedTurn, Prober};
 use self::vocabulary::Vocabulary;
 use crate::adapter::{Adapter, Kind};
 use crate::model::Model;
@@ -20,10 +25,8 @@ use crate::model::Model;
 /// The data with which gen-svc reads a model's output. A generation request contains it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct OutputSpec {
-    /// Ids that end the model's turn, in ascending order.
-    pub eos_token_ids: Vec<u32>,
-    /// Strings that end the model's turn, for formats whose end marker is not one token.
-    pub stop_strings: Vec<String>,
+    /// The ends of the model's turn: tokens, and text for formats whose end marker is not one token.
+    pub ends: TurnEnds,
     /// Ids of special tokens that are part of a tool call, in ascending order. Their text is part
     /// of the answer.
     pub passed_token_ids: Vec<u32>,
@@ -46,31 +49,51 @@ impl OutputSpec {
     /// start of the assistant's turn.
     #[must_use]
     pub fn infer(model: &Model) -> Self {
-        let mut eos_token_ids = model.artifacts.generation_eos.clone();
+        let mut ends = TurnEnds::default();
+        let origin = match model.artifacts.eos_origin {
+            EosOrigin::GenerationConfig => EndSource::GenerationConfig,
+            EosOrigin::Config => EndSource::Config,
+            EosOrigin::Gguf => EndSource::Gguf,
+        };
+        model.artifacts.generation_eos.iter().for_each(|&id| ends.add(Mark::Token(id), origin));
         let runs_on = model.templates.choose(None, false).is_err();
         let Ok(tokenizer) = &model.tokenizer else {
-            return Self { eos_token_ids: ascending(eos_token_ids), runs_on, ..Self::default() };
+            return Self { ends, runs_on, ..Self::default() };
         };
-        let named = model.special_tokens.get("eos_token").and_then(Value::as_str);
         let vocabulary = Vocabulary::new(tokenizer, &model.artifacts);
-        eos_token_ids.extend(named.and_then(|text| vocabulary.id(text)));
-        eos_token_ids.extend(ends::of_families(&vocabulary));
-        let mut stop_strings = Vec::new();
-        match probe::end_of_turn(model, tokenizer) {
-            Some(End::Token(id)) => eos_token_ids.push(id),
-            Some(End::Text(text)) => stop_strings.push(text),
-            None => {}
+        let named = model.special_tokens.get("eos_token").and_then(Value::as_str);
+        if let Some(id) = named.and_then(|text| vocabulary.id(text)) {
+            ends.add(Mark::Token(id), EndSource::EosToken);
         }
-        let mut eos_token_ids = ascending(eos_token_ids);
-        eos_token_ids.retain(|&id| vocabulary.reaches(id));
+        let prober = Prober::new(model);
+        let turn = prober.as_ref().and_then(|prober| probed_turn(model, tokenizer, prober)).unwrap_or_default();
+        if let Some(end) = &turn.end {
+            ends.add(end.clone(), EndSource::Probe);
+        }
+        // Where another end is known, the answer of this model may follow an end of its family.
+        let has_end = ends.iter().next().is_some();
+        let of_family = families::ends(&vocabulary).into_iter();
+        let of_family = of_family.filter(|&id| !(has_end && turn.continues_after(id)));
+        of_family.for_each(|id| ends.add(Mark::Token(id), EndSource::TokenizerFamily));
+        ends.retain_tokens(|id| vocabulary.reaches(id));
+        let opened = prober.map(|prober| probe::opened(model, &prober)).unwrap_or_default();
         let reasoning = reasoning::of_model(model, &vocabulary);
-        let turn_head = probe::turn_head(model, tokenizer, reasoning).unwrap_or_default();
-        Self { eos_token_ids, stop_strings, passed_token_ids: Vec::new(), reasoning, turn_head, runs_on }
+        Self { ends, passed_token_ids: Vec::new(), reasoning, turn_head: opened.head, runs_on }
+    }
+
+    /// Returns the spec with these eos ids in place of every one that is inferred, also of those
+    /// that an adapter adds. Ends that are no tokens remain. An empty list changes nothing.
+    #[must_use]
+    pub fn with_eos_override(mut self, ids: Option<&[u32]>) -> Self {
+        if let Some(ids) = ids.filter(|ids| !ids.is_empty()) {
+            self.ends.replace_tokens(ids);
+        }
+        self
     }
 
     /// Returns the spec for prompts of this adapter. Each turn end of the adapter is added: as an
-    /// id if it is one token, else as a stop string. The special tokens of tool calls that the
-    /// adapter or a template writes are added too.
+    /// id if it is one token, else as a stop string. The special tokens of tool calls are added
+    /// too, except those that end the turn.
     #[must_use]
     pub fn with_adapter(&self, adapter: &Adapter, model: &Model) -> Self {
         let mut spec = self.clone();
@@ -81,23 +104,26 @@ impl OutputSpec {
             spec.reasoning = spec.reasoning.filter(|markers| matches!(markers, Reasoning::Tokens(..)));
         }
         if let Some(vocabulary) = &vocabulary {
-            spec.passed_token_ids = tokens_of_calls(adapter, model, vocabulary);
-            spec.passed_token_ids.retain(|id| !spec.eos_token_ids.contains(id));
+            let ends = spec.ends.token_ids();
+            spec.passed_token_ids = tokens_of_calls(vocabulary);
+            spec.passed_token_ids.retain(|id| !ends.contains(id));
         }
         spec
     }
 
     fn add_ends(&mut self, ends: &[&str], vocabulary: Option<&Vocabulary<'_>>) {
         for end in ends {
-            match vocabulary.and_then(|vocabulary| vocabulary.id(end)) {
-                Some(id) => self.eos_token_ids.push(id),
-                None if self.stop_strings.iter().all(|known| known != end) => self.stop_strings.push((*end).to_owned()),
-                None => {}
-            }
+            let id = vocabulary.and_then(|vocabulary| vocabulary.id(end));
+            self.ends.add(id.map_or_else(|| Mark::Text((*end).to_owned()), Mark::Token), EndSource::Adapter);
         }
-        self.eos_token_ids = ascending(std::mem::take(&mut self.eos_token_ids));
         self.runs_on &= ends.is_empty();
     }
+}
+
+/// Probes the assistant's turn. None if the tokenizer has too many control tokens to search.
+fn probed_turn(model: &Model, tokenizer: &Tokenizer, prober: &Prober<'_>) -> Option<ProbedTurn> {
+    let reader = MarkReader::new(tokenizer, model).ok()?;
+    Some(probe::probe_turn(prober, &reader))
 }
 
 /// Returns true if a special token ends the turns of a format. Without one, a marker that a user
@@ -107,20 +133,12 @@ fn has_control_token(adapter: &Adapter, vocabulary: Option<&Vocabulary<'_>>) -> 
     adapter.turn_ends.iter().any(is_token)
 }
 
-fn ascending(mut ids: Vec<u32>) -> Vec<u32> {
+/// Returns the special tokens of tool calls, in ascending order. A model may write them whether or
+/// not its prompt explains them.
+fn tokens_of_calls(vocabulary: &Vocabulary<'_>) -> Vec<u32> {
+    let added = vocabulary.tokenizer.added_tokens().iter();
+    let markers = added.filter(|token| token.is_special && tool_calls::is_marker(&token.text));
+    let mut ids: Vec<u32> = markers.map(|token| token.id).filter(|&id| vocabulary.reaches(id)).collect();
     ids.sort_unstable();
-    ids.dedup();
     ids
-}
-
-/// Returns the special tokens of tool calls that a template or the adapter writes.
-fn tokens_of_calls(adapter: &Adapter, model: &Model, vocabulary: &Vocabulary<'_>) -> Vec<u32> {
-    let is_written = |text: &str| adapter.markup.contains(&text) || model.templates.write(text);
-    let markers = vocabulary
-        .tokenizer
-        .added_tokens()
-        .iter()
-        .filter(|token| token.is_special && tool_calls::is_marker(&token.text));
-    let written = markers.filter(|token| vocabulary.reaches(token.id) && is_written(&token.text));
-    ascending(written.map(|token| token.id).collect())
 }

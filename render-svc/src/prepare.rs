@@ -6,6 +6,7 @@ mod calls;
 pub mod forms;
 pub mod hf_messages;
 pub mod merge;
+pub mod needs;
 pub mod normalize;
 pub mod null_content;
 pub mod origins;
@@ -20,7 +21,8 @@ use serde_json::Value;
 use tandem_template::ArgumentsShape;
 
 use self::block_types::Probe;
-use self::forms::{ContentForm, Forms};
+use self::forms::ContentForm;
+use self::needs::Needs;
 use self::origins::Origins;
 use self::place::Place;
 use self::policy::{Policy, Rewritten};
@@ -161,11 +163,13 @@ impl Request<'_> {
         if self.resolved.adapter().kind == Kind::Family {
             return Policy { conversion, ..Policy::default() };
         }
+        let facts = self.template.map(|named| &*named.facts);
+        let needs = Needs::new(facts, self.options.capabilities, self.resolved.model);
         Policy {
             conversion,
-            forms: Forms::all(self.form),
-            capabilities: Some(self.options.capabilities.unwrap_or(self.resolved.model.capabilities)),
-            null_content_fails: false,
+            forms: needs.forms(self.form),
+            turns: Some(needs.turns()),
+            null_content_fails: needs.null_content_fails(),
         }
     }
 
@@ -218,7 +222,7 @@ fn without_content(messages: &[Value]) -> Vec<String> {
 
 fn rewrite_warning(rewrite: &Rewrite) -> Warning {
     let code = match rewrite.change {
-        Change::Merged => WarningCode::MessagesMerged,
+        Change::Merged | Change::SystemMerged => WarningCode::MessagesMerged,
         Change::SystemToUser => WarningCode::SystemRewritten,
     };
     Warning { code, path: rewrite.path(), text: rewrite.to_string() }

@@ -13,7 +13,7 @@ use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions, Enc
 use tandem_template::LocalTime;
 use tandem_template::taint::TaintScope;
 
-use crate::adapter::{AdapterOutput, Attachment, Input};
+use crate::adapter::{AdapterOutput, Attachment, Input, Kind};
 use crate::catalog::{ModelTable, Resolution};
 use crate::conversation::{Conversation, Object};
 use crate::error::Error;
@@ -107,10 +107,22 @@ pub fn render(models: &ModelTable, job: RenderJob, limits: &Limits) -> Result<Re
     limits.check_images(&job.conversation)?;
     let start = Instant::now();
     let resolved = ResolvedRender::new(served, &job)?;
+    let job = with_toggles(job, &resolved);
     match resolved.form {
         OutputForm::Prompt(_) => render_prompt(&resolved, job, limits, start),
         OutputForm::HfMessages => render_hf_messages(&resolved, job, limits, start),
     }
+}
+
+/// Adds the configured arguments that the request does not set. A format reads none.
+fn with_toggles(mut job: RenderJob, resolved: &ResolvedRender<'_>) -> RenderJob {
+    let args = &mut job.conversation.template_args;
+    for (name, value) in resolved.model.toggles.iter().filter(|_| resolved.adapter().kind != Kind::Format) {
+        if !args.contains_key(name) {
+            args.insert(name.clone(), value.clone());
+        }
+    }
+    job
 }
 
 fn render_prompt(

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::gguf::{Gguf, GgufError};
 use crate::tokenizer::{Tokenizer, TokenizerError};
-pub use contents::{Artifacts, SpecialTokens, Templates, TemplatesError};
+pub use contents::{Artifacts, EosOrigin, SpecialTokens, Templates, TemplatesError};
 use contents::{Source, unique};
 pub use error::ArtifactsError;
 pub use json::read_object;
@@ -110,6 +110,7 @@ fn from_gguf(path: &Path) -> Result<Artifacts, ArtifactsError> {
         special_tokens,
         templates,
         generation_eos,
+        eos_origin: EosOrigin::Gguf,
         config: serde_json::Value::Null,
         source: Source::Gguf(Arc::new(gguf)),
         tokenizer: OnceLock::new(),

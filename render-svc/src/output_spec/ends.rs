@@ -1,39 +1,98 @@
-//! Tokens that end a turn or a text, for models whose files contain only one of them.
+//! The ends of a model's turn, each with the ways in which it was found.
 
-use super::vocabulary::Vocabulary;
+use super::probe::Mark;
 
-/// The end tokens of tokenizer families, each family identified by a special token that only its
-/// tokenizers have. A tokenizer config names one eos token. The others are in generation configs,
-/// which GGUF files and many folders lack.
-const TOKENIZER_FAMILIES: &[(&str, &[&str])] = &[
-    // ChatML: Qwen, SmolLM2, Yi, InternLM.
-    ("<|im_start|>", &["<|im_end|>", "<|endoftext|>"]),
-    // Kimi.
-    ("<|im_middle|>", &["<|im_end|>", "[EOS]"]),
-    // Llama 3 and 4.
-    ("<|start_header_id|>", &["<|eot_id|>", "<|eom_id|>", "<|end_of_text|>"]),
-    ("<|header_start|>", &["<|eot|>", "<|eom|>", "<|end_of_text|>"]),
-    // Gemma to 3, and 4.
-    ("<start_of_turn>", &["<end_of_turn>", "<eos>"]),
-    ("<|turn>", &["<turn|>", "<eos>"]),
-    // DeepSeek.
-    ("<｜Assistant｜>", &["<｜end▁of▁sentence｜>"]),
-    // Mistral and Llama 2.
-    ("[INST]", &["</s>"]),
-    // Command R.
-    ("<|START_OF_TURN_TOKEN|>", &["<|END_OF_TURN_TOKEN|>"]),
-    // Granite.
-    ("<|start_of_role|>", &["<|end_of_text|>"]),
-    // GLM-4, which ends its turn with the start of the next.
-    ("[gMASK]", &["<|endoftext|>", "<|user|>", "<|observation|>"]),
-    // Phi-3 and later.
-    ("<|assistant|>", &["<|end|>", "<|endoftext|>"]),
-    // gpt-oss: <|end|> ends a message of several, not the turn.
-    ("<|return|>", &["<|return|>", "<|call|>", "<|endoftext|>"]),
-];
+/// A way in which an end of turn is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EndSource {
+    /// The service's configuration of the model.
+    Override,
+    /// `generation_config.json`.
+    GenerationConfig,
+    /// `config.json`.
+    Config,
+    /// The keys of a GGUF file.
+    Gguf,
+    /// The tokenizer's `eos_token`.
+    EosToken,
+    /// The list of the tokenizer's family.
+    TokenizerFamily,
+    /// The chat template, which writes it at the end of every probed turn.
+    Probe,
+    /// The adapter that renders.
+    Adapter,
+}
 
-/// Returns the ids of the special tokens that end turns in the tokenizer's family.
-pub(super) fn of_families(vocabulary: &Vocabulary<'_>) -> Vec<u32> {
-    let families = TOKENIZER_FAMILIES.iter().filter(|(mark, _)| vocabulary.special_id(mark).is_some());
-    families.flat_map(|(_, ends)| ends.iter()).filter_map(|text| vocabulary.special_id(text)).collect()
+/// One end of turn.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TurnEnd {
+    /// The end, as a token or as text.
+    pub mark: Mark,
+    /// The ways in which it was found, in the order of [`EndSource`].
+    pub sources: Vec<EndSource>,
+}
+
+/// The ends of a model's turn. Ends that are found more than once have several sources.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TurnEnds {
+    ends: Vec<TurnEnd>,
+    /// True if the configuration replaces every token that is found.
+    is_overridden: bool,
+}
+
+impl TurnEnds {
+    /// Adds an end that was found. Tokens are left out if the configuration lists them.
+    pub(super) fn add(&mut self, mark: Mark, source: EndSource) {
+        if self.is_overridden && matches!(mark, Mark::Token(_)) {
+            return;
+        }
+        match self.ends.iter_mut().find(|end| end.mark == mark) {
+            Some(end) if end.sources.contains(&source) => {}
+            Some(end) => {
+                end.sources.push(source);
+                end.sources.sort_unstable();
+            }
+            None => self.ends.push(TurnEnd { mark, sources: vec![source] }),
+        }
+    }
+
+    /// Replaces the tokens by those of the configuration.
+    pub(super) fn replace_tokens(&mut self, ids: &[u32]) {
+        self.ends.retain(|end| matches!(end.mark, Mark::Text(_)));
+        self.is_overridden = false;
+        ids.iter().for_each(|&id| self.add(Mark::Token(id), EndSource::Override));
+        self.is_overridden = true;
+    }
+
+    /// Removes tokens that the output layer lacks.
+    pub(super) fn retain_tokens(&mut self, is_reached: impl Fn(u32) -> bool) {
+        self.ends.retain(|end| !matches!(end.mark, Mark::Token(id) if !is_reached(id)));
+    }
+
+    /// Returns every end, in the order in which they were found.
+    pub fn iter(&self) -> impl Iterator<Item = &TurnEnd> {
+        self.ends.iter()
+    }
+
+    /// Returns the ids of the ends that are tokens, in ascending order.
+    #[must_use]
+    pub fn token_ids(&self) -> Vec<u32> {
+        let ids = self.ends.iter().filter_map(|end| match end.mark {
+            Mark::Token(id) => Some(id),
+            Mark::Text(_) => None,
+        });
+        let mut ids: Vec<u32> = ids.collect();
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Returns the ends that are no tokens.
+    #[must_use]
+    pub fn texts(&self) -> Vec<String> {
+        let texts = self.ends.iter().filter_map(|end| match &end.mark {
+            Mark::Token(_) => None,
+            Mark::Text(text) => Some(text.clone()),
+        });
+        texts.collect()
+    }
 }

@@ -13,7 +13,7 @@ pub enum Reasoning {
 }
 
 /// Pairs of markers that tokenizers and chat templates contain.
-const PAIRS: &[(&str, &str)] = &[
+pub(super) const PAIRS: &[(&str, &str)] = &[
     ("<think>", "</think>"),
     ("[THINK]", "[/THINK]"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),

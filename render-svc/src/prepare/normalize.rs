@@ -19,21 +19,44 @@ pub struct Normalized {
     pub rewrites: Vec<Rewrite>,
 }
 
-/// Merges consecutive system messages. If the template has no system role, they become user
-/// messages. If turns are strict, consecutive messages of user or assistant are merged too. If the
-/// capabilities are unknown, only the first step is done.
+/// The turns that a template needs. The default needs no change.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Turns {
+    /// System messages become messages of users.
+    pub system_to_user: bool,
+    /// Consecutive messages of users are merged.
+    pub merges_users: bool,
+    /// Consecutive messages of the assistant are merged.
+    pub merges_assistants: bool,
+}
+
+impl From<Capabilities> for Turns {
+    fn from(capabilities: Capabilities) -> Self {
+        Self {
+            system_to_user: capabilities.lacks_system_role(),
+            merges_users: capabilities.requires_strict_turns,
+            merges_assistants: capabilities.requires_strict_turns,
+        }
+    }
+}
+
+/// Merges consecutive system messages. Then changes roles and merges messages as `turns` needs.
 #[must_use]
-pub fn normalize(messages: Vec<Traced>, capabilities: Capabilities) -> Normalized {
+pub fn normalize(messages: Vec<Traced>, turns: impl Into<Turns>) -> Normalized {
+    let turns = turns.into();
     let mut rewrites = Vec::new();
     let mut messages = merge(messages, &["system"], &mut rewrites);
-    if capabilities.lacks_system_role() {
+    rewrites.iter_mut().for_each(|rewrite| rewrite.change = Change::SystemMerged);
+    if turns.system_to_user {
         for message in messages.iter_mut().filter(|message| message.role() == Some("system")) {
             system_to_user(message);
             rewrites.push(Rewrite { change: Change::SystemToUser, messages: message.sources.clone() });
         }
     }
-    if capabilities.requires_strict_turns {
-        messages = merge(messages, &["user", "assistant"], &mut rewrites);
+    let merged = [("user", turns.merges_users), ("assistant", turns.merges_assistants)];
+    let merged: Vec<_> = merged.into_iter().filter(|(_, is_merged)| *is_merged).map(|(role, _)| role).collect();
+    if !merged.is_empty() {
+        messages = merge(messages, &merged, &mut rewrites);
     }
     Normalized { messages, rewrites }
 }

@@ -4,13 +4,12 @@
 use serde_json::Value;
 
 use super::forms::{self, Forms};
-use super::normalize::{Normalized, normalize};
+use super::normalize::{Normalized, Turns, normalize};
 use super::null_content;
 use super::place::Place;
 use super::rewrite::Rewrite;
 use super::traced::Traced;
 use super::typed_blocks::{self, Conversion};
-use crate::capabilities::Capabilities;
 use crate::conversation::Invalid;
 
 /// The facts about a template that decide how messages are rewritten. The default rewrites nothing.
@@ -20,8 +19,8 @@ pub struct Policy {
     pub conversion: Option<Conversion>,
     /// The form of each role's content.
     pub forms: Forms,
-    /// The capabilities that decide which messages are merged. None merges none.
-    pub capabilities: Option<Capabilities>,
+    /// The messages that are merged or get another role. None changes none.
+    pub turns: Option<Turns>,
     /// True if the template fails for null content beside tool calls, and not for an empty text.
     pub null_content_fails: bool,
 }
@@ -51,8 +50,8 @@ impl Policy {
             let form = self.forms.of(message.role());
             forms::apply(message, form)?;
         }
-        let Normalized { mut messages, rewrites } = match self.capabilities {
-            Some(capabilities) => normalize(messages, capabilities),
+        let Normalized { mut messages, rewrites } = match self.turns {
+            Some(turns) => normalize(messages, turns),
             None => Normalized { messages, rewrites: Vec::new() },
         };
         if self.null_content_fails {

@@ -14,7 +14,9 @@ pub struct Rewrite {
 /// The change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
-    /// Consecutive messages of one role became one.
+    /// Consecutive system messages became one.
+    SystemMerged,
+    /// Consecutive messages of one role became one, since the template needs it.
     Merged,
     /// A system message became a user message.
     SystemToUser,
@@ -46,7 +48,10 @@ impl fmt::Display for Rewrite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names = self.names();
         match self.change {
-            Change::Merged => write!(f, "{names} were merged: the model's template takes one message in their place"),
+            Change::SystemMerged => {
+                write!(f, "{names} were merged: consecutive system messages become one; normalization NONE keeps them")
+            }
+            Change::Merged => write!(f, "{names} were merged: the model's template takes no two of this role in a row"),
             Change::SystemToUser => {
                 write!(f, "{names}: written as the user's, since the model's template takes no system message")
             }

@@ -19,6 +19,11 @@ pub(super) fn user_form(renderer: &Renderer<'_>) -> Option<UserForm> {
     shows(json!([{"type": "text", "text": USER}])).then_some(UserForm::Blocks)
 }
 
+/// Returns true if the template renders a user's text, shown or not.
+pub(super) fn renders_a_question(renderer: &Renderer<'_>) -> bool {
+    renderer.render(&Probe::of([renderer.message("user", USER)])).text().is_some()
+}
+
 /// What a template does with a list of text blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ContentLists {

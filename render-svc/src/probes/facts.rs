@@ -14,7 +14,8 @@ use crate::conversation::Object;
 /// The facts about one chat template with the special tokens of its model.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TemplateFacts {
-    /// True if the template shows a user's words. Otherwise no probe says anything.
+    /// True if the template shows a user's words. Otherwise no probe of instructions and of repeated
+    /// roles says anything.
     pub is_known: bool,
     /// The forms of content by role.
     pub contents: RoleContents,
@@ -38,13 +39,13 @@ impl TemplateFacts {
     /// Learns the facts about a template. The number and the cost of its renderings are bounded.
     #[must_use]
     pub fn of(template: &ChatTemplate, special_tokens: &Object) -> Self {
-        let Some(renderer) = renderer_of(template, special_tokens) else { return Self::default() };
+        let Some((renderer, is_known)) = renderer_of(template, special_tokens) else { return Self::default() };
         let tools = ToolFacts::of(&renderer);
         Self {
-            is_known: true,
+            is_known,
             contents: RoleContents::of(&renderer, &tools),
-            instructions: Instructions::of(&renderer),
-            repeats: Repeats::of(&renderer, &tools),
+            instructions: if is_known { Instructions::of(&renderer) } else { Instructions::default() },
+            repeats: if is_known { Repeats::of(&renderer, &tools) } else { Repeats::default() },
             reasoning: ReasoningFacts::of(&renderer, &tools),
             documents: messages::documents(&renderer),
             generation_prompt: messages::generation_prompt(&renderer),
@@ -61,13 +62,14 @@ impl TemplateFacts {
     }
 }
 
-/// Returns a renderer whose probes show the words of users. Some templates for tools fail without
-/// any. None if the template shows no user's words.
-fn renderer_of<'a>(template: &'a ChatTemplate, special_tokens: &'a Object) -> Option<Renderer<'a>> {
-    let renderers =
-        [Renderer::new(template, special_tokens), Renderer::new(template, special_tokens).with_tools(tools::tools())];
-    renderers.into_iter().find_map(|renderer| {
+/// Returns a renderer whose probes show the words of users, and true. Some templates for tools fail
+/// without any. If the template only shows other roles, returns false. None if it renders no
+/// question.
+fn renderer_of<'a>(template: &'a ChatTemplate, special_tokens: &'a Object) -> Option<(Renderer<'a>, bool)> {
+    let new = || Renderer::new(template, special_tokens);
+    let shown = [new(), new().with_tools(tools::tools())].into_iter().find_map(|renderer| {
         let user = contents::user_form(&renderer)?;
-        Some(renderer.with_user(user))
-    })
+        Some((renderer.with_user(user), true))
+    });
+    shown.or_else(|| Some((new(), false)).filter(|(renderer, _)| contents::renders_a_question(renderer)))
 }

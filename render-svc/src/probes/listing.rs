@@ -6,7 +6,7 @@ impl TemplateFacts {
     /// Returns each fact as a name and a value. Empty if no probe says anything.
     #[must_use]
     pub fn listed(&self) -> Vec<(&'static str, String)> {
-        if !self.is_known {
+        if *self == Self::default() {
             return Vec::new();
         }
         let yes_no = |is: bool| if is { "yes" } else { "no" };

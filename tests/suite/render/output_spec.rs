@@ -26,10 +26,10 @@ fn one_token_turn_end_becomes_an_eos_id() {
     let models = ModelFolder::new("bare").with_tokens(&tokens).models();
     for (format, id) in [("chatml", 256), ("llama3", 257)] {
         let spec = spec(&models, Some(format));
-        assert_eq!((spec.eos_token_ids, spec.stop_strings), (vec![id], vec![]), "{format}");
+        assert_eq!((spec.ends.token_ids(), spec.ends.texts()), (vec![id], vec![]), "{format}");
     }
     let tagged = spec(&models, Some("tagged"));
-    assert_eq!((tagged.eos_token_ids, tagged.stop_strings), (vec![258], vec!["\n<|end|>".to_owned()]));
+    assert_eq!((tagged.ends.token_ids(), tagged.ends.texts()), (vec![258], vec!["\n<|end|>".to_owned()]));
 }
 
 #[test]
@@ -43,8 +43,8 @@ fn text_turn_end_becomes_a_stop_string() {
     ];
     for (format, ends) in expected {
         let spec = spec(&models, Some(format));
-        assert_eq!(spec.stop_strings, ends, "{format}");
-        assert_eq!(spec.eos_token_ids, [0u32; 0], "{format}");
+        assert_eq!(spec.ends.texts(), ends, "{format}");
+        assert_eq!(spec.ends.token_ids(), [0u32; 0], "{format}");
     }
 }
 
@@ -53,17 +53,17 @@ fn pinned_format_adds_its_turn_end_to_the_model_eos_ids() {
     let tokens = [("<|eot_id|>", true), ("</s>", true)];
     let model =
         ModelFolder::new("x").with_tokens(&tokens).with_template("{{ messages }}").with_setting("eos_token", "</s>");
-    assert_eq!(spec(&model.models(), None).eos_token_ids, [257]);
-    assert_eq!(spec(&model.models(), Some("llama3")).eos_token_ids, [256, 257]);
+    assert_eq!(spec(&model.models(), None).ends.token_ids(), [257]);
+    assert_eq!(spec(&model.models(), Some("llama3")).ends.token_ids(), [256, 257]);
 }
 
 #[test]
 fn template_turn_end_becomes_an_eos_id_or_a_stop_string() {
     let as_text = ModelFolder::new("x").with_tokens(&[]).with_template(CHATML);
-    assert_eq!(spec(&as_text.models(), None).stop_strings, ["<|im_end|>"]);
+    assert_eq!(spec(&as_text.models(), None).ends.texts(), ["<|im_end|>"]);
     let as_token = ModelFolder::new("x").with_tokens(&[("<|im_end|>", true)]).with_template(CHATML);
     let as_token = spec(&as_token.models(), None);
-    assert_eq!((as_token.eos_token_ids, as_token.stop_strings), (vec![256], vec![]));
+    assert_eq!((as_token.ends.token_ids(), as_token.ends.texts()), (vec![256], vec![]));
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn other_family_end_tokens_are_eos_ids_if_special() {
     let eos = |tokens: &[(&str, bool)], eos: &str| {
         let model =
             ModelFolder::new("x").with_tokens(tokens).with_template("{{ messages }}").with_setting("eos_token", eos);
-        spec(&model.models(), None).eos_token_ids
+        spec(&model.models(), None).ends.token_ids()
     };
     let qwen = [("<|endoftext|>", true), ("<|im_start|>", true), ("<|im_end|>", true)];
     assert_eq!(eos(&qwen, "<|im_end|>"), [256, 258]);
@@ -93,14 +93,14 @@ fn output_spec_excludes_ids_outside_the_output_layer() {
     let with_layer_of = |size: u32| {
         std::fs::write(path.join("config.json"), format!(r#"{{"vocab_size": {size}}}"#)).expect("a file");
         let spec = spec(&ServedModel::load(&path).expect("loads").into(), Some("chatml"));
-        (spec.eos_token_ids, spec.passed_token_ids)
+        (spec.ends.token_ids(), spec.passed_token_ids)
     };
     assert_eq!(with_layer_of(260), (vec![257, 258], vec![259]));
     assert_eq!(with_layer_of(258), (vec![257], vec![]));
 }
 
 #[test]
-fn tool_call_tokens_pass_if_the_template_writes_them() {
+fn tool_call_tokens_pass_whether_or_not_the_template_writes_them() {
     let template = "{% for m in messages %}[INST]{{ m.content }}[/INST]{% if m.tool_calls %}[TOOL_CALLS]{% endif %}</s>{% endfor %}";
     let tokens = [
         ("[INST]", true),
@@ -109,11 +109,22 @@ fn tool_call_tokens_pass_if_the_template_writes_them() {
         ("</s>", true),
         ("<tool_call>", true),
         ("<|python_tag|>", true),
+        ("<tool_response>", true),
     ];
     let model = ModelFolder::new("x").with_tokens(&tokens).with_template(template).with_setting("eos_token", "</s>");
-    assert_eq!(spec(&model.models(), None).passed_token_ids, [258]);
-    // The built-in formats write <tool_call>.
-    assert_eq!(spec(&model.models(), Some("chatml")).passed_token_ids, [258, 260]);
+    for adapter in [None, Some("chatml"), Some("plain")] {
+        assert_eq!(spec(&model.models(), adapter).passed_token_ids, [258, 260, 261], "{adapter:?}");
+    }
+    let bare = ModelFolder::new("x").with_tokens(&tokens);
+    assert_eq!(spec(&bare.models(), Some("plain")).passed_token_ids, [258, 260, 261]);
+}
+
+#[test]
+fn a_tool_call_token_that_ends_the_turn_does_not_pass() {
+    let tokens = [("<|function_call|>", true), ("<tool_call>", true)];
+    let model = ModelFolder::new("x").with_tokens(&tokens).with_template("{{ messages }}");
+    let model = model.with_setting("eos_token", "<|function_call|>");
+    assert_eq!(spec(&model.models(), None).passed_token_ids, [257]);
 }
 
 #[test]
@@ -137,7 +148,7 @@ fn family_markers_and_turn_ends_need_no_template() {
     let model = ModelFolder::new("x").with_tokens(&tokens).with_architecture("deepseek_v32").models();
     let spec = spec(&model, None);
     assert_eq!(spec.reasoning, Some(Reasoning::Text("<think>", "</think>")));
-    assert_eq!((spec.eos_token_ids, spec.runs_on), (vec![256], false));
+    assert_eq!((spec.ends.token_ids(), spec.runs_on), (vec![256], false));
 }
 
 #[test]

@@ -21,13 +21,26 @@ pub struct Artifacts {
     pub context_length: Option<u32>,
     pub special_tokens: SpecialTokens,
     pub templates: Templates,
-    /// The end-of-turn ids of `generation_config.json`, or of the GGUF's keys.
+    /// The end-of-turn ids of `generation_config.json`, else of `config.json`, or of the GGUF's keys.
     pub generation_eos: Vec<u32>,
+    /// The place of `generation_eos`.
+    pub eos_origin: EosOrigin,
     /// The content of `config.json`. Null without the file, and for a GGUF, whose settings are in
     /// [`Artifacts::gguf`].
     pub config: serde_json::Value,
     pub(super) source: Source,
     pub(super) tokenizer: OnceLock<Tokenizer>,
+}
+
+/// The places that list end-of-turn ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EosOrigin {
+    /// `generation_config.json`.
+    GenerationConfig,
+    /// `config.json`.
+    Config,
+    /// The keys of a GGUF.
+    Gguf,
 }
 
 /// Special tokens, by their names in chat templates.

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use super::contents::{Artifacts, Source, SpecialTokens, Templates, unique};
+use super::contents::{Artifacts, EosOrigin, Source, SpecialTokens, Templates, unique};
 use super::error::ArtifactsError;
 use super::json::{Object, read_object, read_text};
 use super::locate::model_name;
@@ -26,6 +26,7 @@ pub(super) fn load(folder: &Path) -> Result<Artifacts, ArtifactsError> {
     let tokenizer_config = read_object(&folder.join(TOKENIZER_CONFIG))?.unwrap_or_default();
     let config = read_object(&folder.join(CONFIG))?;
     let settings = Settings { config: config.as_ref() };
+    let (generation_eos, eos_origin) = generation_eos(folder, &settings)?;
     Ok(Artifacts {
         name: model_name(folder),
         path: folder.to_owned(),
@@ -33,7 +34,8 @@ pub(super) fn load(folder: &Path) -> Result<Artifacts, ArtifactsError> {
         context_length: context_length(&settings, &tokenizer_config),
         special_tokens: special_tokens(folder, &tokenizer_config)?,
         templates: templates(folder, &tokenizer_config)?,
-        generation_eos: generation_eos(folder, &settings)?,
+        generation_eos,
+        eos_origin,
         config: config.map_or(Value::Null, Value::Object),
         source: Source::Folder,
         tokenizer: OnceLock::new(),
@@ -198,10 +200,12 @@ fn config_templates(value: Option<&Value>, path: &Path) -> Result<Templates, Art
 
 /// Reads the eos ids of `generation_config.json`. Without any, they are read from `config.json`, as
 /// in transformers.
-fn generation_eos(folder: &Path, config: &Settings<'_>) -> Result<Vec<u32>, ArtifactsError> {
+fn generation_eos(folder: &Path, config: &Settings<'_>) -> Result<(Vec<u32>, EosOrigin), ArtifactsError> {
     let generation = read_object(&folder.join(GENERATION_CONFIG))?.unwrap_or_default();
-    let eos = generation.get("eos_token_id").filter(|ids| !ids.is_null()).or_else(|| config.get("eos_token_id"));
-    Ok(unique(ids(eos)))
+    Ok(match generation.get("eos_token_id").filter(|ids| !ids.is_null()) {
+        Some(eos) => (unique(ids(Some(eos))), EosOrigin::GenerationConfig),
+        None => (unique(ids(config.get("eos_token_id"))), EosOrigin::Config),
+    })
 }
 
 /// Reads one id or a list of ids.

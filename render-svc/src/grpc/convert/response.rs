@@ -185,10 +185,10 @@ fn tokenizer_sha256(model: &Model) -> String {
 
 impl From<&OutputSpec> for generate::OutputSpec {
     fn from(spec: &OutputSpec) -> Self {
-        let OutputSpec { eos_token_ids, stop_strings, passed_token_ids, reasoning, turn_head, runs_on } = spec;
+        let OutputSpec { ends, passed_token_ids, reasoning, turn_head, runs_on } = spec;
         Self {
-            eos_token_ids: eos_token_ids.clone(),
-            stop_strings: stop_strings.clone(),
+            eos_token_ids: ends.token_ids(),
+            stop_strings: ends.texts(),
             special_token_classes: passed_class(passed_token_ids).into_iter().collect(),
             reasoning: reasoning.as_ref().map(reasoning_markers),
             extraction: Some(generate::ExtractionRules {

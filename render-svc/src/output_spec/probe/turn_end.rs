@@ -1,0 +1,228 @@
+//! The end of the assistant's turn: what follows the assistant's text in every probed conversation,
+//! at the end and before another message, and never stands inside a turn.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::conversations::{ANSWER, ARGUMENT, CALLS, NEXT, Prober, QUESTION, REASONING, SYSTEM};
+use super::marks::{Mark, MarkReader};
+use crate::output_spec::reasoning::PAIRS;
+
+/// The facts about the assistant's turn.
+#[derive(Default)]
+pub(in super::super) struct ProbedTurn {
+    /// The mark that ends every turn.
+    pub(in super::super) end: Option<Mark>,
+    inside: Inside,
+}
+
+impl ProbedTurn {
+    /// Returns true if the answer follows after this token.
+    pub(in super::super) fn continues_after(&self, id: u32) -> bool {
+        self.inside.before_answer.contains(&Mark::Token(id))
+    }
+}
+
+/// Probes the ends of turns.
+pub(in super::super) fn probe_turn(prober: &Prober<'_>, reader: &MarkReader<'_>) -> ProbedTurn {
+    let inside = Inside::probe(prober, reader);
+    let end = TurnEndProbe::new(prober, reader, &inside).and_then(|probe| probe.end());
+    ProbedTurn { end, inside }
+}
+
+/// The marks inside turns.
+#[derive(Default)]
+struct Inside {
+    /// Marks between the reasoning, the answer and the tool calls of a turn.
+    anywhere: BTreeSet<Mark>,
+    /// Marks between the reasoning and what follows it.
+    before_answer: BTreeSet<Mark>,
+}
+
+impl Inside {
+    fn probe(prober: &Prober<'_>, reader: &MarkReader<'_>) -> Self {
+        let mut inside = Self::default();
+        for turn in turns_with_parts(prober) {
+            let texts = [REASONING, ANSWER, CALLS[0], CALLS[1], ARGUMENT];
+            let starts = texts.iter().filter_map(|text| Some(turn.find(text)? + text.len()));
+            let ends = texts.iter().filter_map(|text| turn.rfind(text));
+            inside.anywhere.extend(reader.marks(part(&turn, starts.min(), ends.max())));
+            let reasoned = turn.find(REASONING).map(|at| at + REASONING.len());
+            let followed = texts[1..].iter().filter_map(|text| turn.find(text)).filter(|&at| Some(at) > reasoned);
+            inside.before_answer.extend(reader.marks(part(&turn, reasoned, followed.min())));
+        }
+        inside
+    }
+
+    fn has(&self, mark: &Mark) -> bool {
+        self.anywhere.contains(mark)
+    }
+}
+
+fn part(text: &str, start: Option<usize>, end: Option<usize>) -> &str {
+    start.zip(end).and_then(|(start, end)| text.get(start..end)).unwrap_or_default()
+}
+
+/// Returns the rendered turns of several parts that the template takes.
+fn turns_with_parts(prober: &Prober<'_>) -> Vec<String> {
+    let thought = format!("<think>\n{REASONING}\n</think>\n\n{ANSWER}");
+    let without_calls = [prober.reasoned(ANSWER), prober.assistant(&thought)];
+    let with_calls = [
+        prober.with_calls(prober.reasoned(ANSWER), &CALLS),
+        prober.with_calls(prober.reasoned(""), &CALLS[..1]),
+        prober.with_calls(prober.assistant(ANSWER), &CALLS[..1]),
+    ];
+    let question = || prober.user(QUESTION);
+    let without_calls = without_calls.into_iter().filter_map(|turn| prober.render(&[question(), turn]));
+    let with_calls = with_calls.into_iter().filter_map(|turn| prober.render_calls(&[question(), turn]));
+    let after_question = |text: String| text.rsplit_once(QUESTION).map(|(_, turn)| turn.to_owned());
+    without_calls.chain(with_calls).filter_map(after_question).collect()
+}
+
+/// A turn, rendered as the last message and before another one.
+struct RenderedTurn {
+    last: Option<String>,
+    next: Option<String>,
+}
+
+impl RenderedTurn {
+    fn new(prober: &Prober<'_>, mut messages: Vec<Value>) -> Option<Self> {
+        let last = prober.render(&messages).filter(|text| text.contains(ANSWER));
+        messages.push(prober.user(NEXT));
+        let next = prober.render(&messages).filter(|text| between(text).is_some());
+        (last.is_some() || next.is_some()).then_some(Self { last, next })
+    }
+
+    /// Returns one of the renderings.
+    fn any(&self) -> &str {
+        self.last.as_deref().or(self.next.as_deref()).unwrap_or_default()
+    }
+}
+
+/// Returns the text between the answer and the next question.
+fn between(text: &str) -> Option<&str> {
+    Some(text.rsplit_once(NEXT)?.0.rsplit_once(ANSWER)?.1)
+}
+
+/// The search for the end of turns.
+struct TurnEndProbe<'a> {
+    reader: &'a MarkReader<'a>,
+    inside: &'a Inside,
+    turns: Vec<RenderedTurn>,
+    /// The marks before all words of every prompt. They start turns.
+    leading: Vec<Mark>,
+    /// The marks between the question and the end of a prompt. They end the user's turn and start
+    /// the assistant's.
+    prompt: Vec<Mark>,
+    /// Markers of reasoning.
+    reasoning: Vec<Mark>,
+}
+
+impl<'a> TurnEndProbe<'a> {
+    /// Renders the turns. None if the template renders none.
+    fn new(prober: &Prober<'_>, reader: &'a MarkReader<'a>, inside: &'a Inside) -> Option<Self> {
+        let question = || prober.user(QUESTION);
+        let turns = [
+            vec![question(), prober.assistant(ANSWER)],
+            vec![question(), prober.reasoned(ANSWER)],
+            vec![prober.system(), question(), prober.assistant(ANSWER)],
+        ];
+        let turns: Vec<_> = turns.into_iter().filter_map(|turn| RenderedTurn::new(prober, turn)).collect();
+        let mut leading = reader.leading(turns.first()?.any());
+        // A default system message without text leads with its end.
+        if let Some(turn) = turns.iter().find(|turn| turn.any().contains(SYSTEM)) {
+            let with_system = reader.leading(turn.any());
+            leading.retain(|mark| with_system.contains(mark));
+        }
+        let prompt = prober.render_prompt().unwrap_or_default();
+        let prompt = prompt.rsplit_once(QUESTION).map(|(_, after)| reader.marks(after)).unwrap_or_default();
+        let reasoning = PAIRS.iter().flat_map(|(start, end)| [reader.marks(start), reader.marks(end)].concat());
+        Some(Self { reader, inside, leading, prompt, reasoning: reasoning.collect(), turns })
+    }
+
+    /// Returns the mark that ends every turn.
+    fn end(&self) -> Option<Mark> {
+        let mut ends = self.turns.iter().map(|turn| self.end_of(turn));
+        let first = ends.next()?;
+        ends.all(|end| end == first).then_some(first)?
+    }
+
+    /// Returns the mark that ends a turn in both renderings.
+    fn end_of(&self, turn: &RenderedTurn) -> Option<Mark> {
+        let (before, after) = turn.any().split_once(QUESTION)?;
+        let head = after.split_once(ANSWER).map(|(head, _)| self.reader.marks(head)).unwrap_or_default();
+        let user = UserStart { before: self.reader.marks(before), prompt: &self.prompt };
+        let last = turn.last.as_deref().and_then(|text| text.rsplit_once(ANSWER));
+        let last = last.map(|(_, after)| self.before_start(self.reader.marks(after)));
+        let next = turn.next.as_deref().and_then(between).map(|text| {
+            let mut marks = self.reader.marks(text);
+            marks.pop_if(|mark| user.is_before_question(mark));
+            self.before_start(marks)
+        });
+        match (last, next) {
+            (Some(last), Some(next)) => self.end_in_both(&last, &next, &head, &user),
+            (Some(last), None) => last.into_iter().rfind(|mark| self.is_end(mark) && !is_in_square_brackets(mark)),
+            (None, next) => self.first_end(&next?),
+        }
+    }
+
+    /// Returns the marks before the first one that starts a turn.
+    fn before_start(&self, marks: Vec<Mark>) -> Vec<Mark> {
+        marks.into_iter().take_while(|mark| !self.leading.contains(mark)).collect()
+    }
+
+    /// Returns the end from the marks after the answer, at the end and before another message.
+    fn end_in_both(&self, last: &[Mark], next: &[Mark], head: &[Mark], user: &UserStart<'_>) -> Option<Mark> {
+        let common = last.iter().zip(next).take_while(|(last, next)| last == next).count();
+        let (common, rest) = next.split_at(common);
+        let in_common = || common.iter().rfind(|mark| self.is_end(mark)).cloned();
+        match common {
+            // The template ends the turn only before another message.
+            [] if last.iter().all(|mark| self.prompt.contains(mark)) => self.first_end(rest),
+            // The first mark closes a section; the end is written only before another message.
+            [_] if last.len() == 1 && self.opens_section(head) => {
+                self.first_end(rest).filter(|mark| !user.has(mark)).or_else(in_common)
+            }
+            _ => in_common(),
+        }
+    }
+
+    fn is_end(&self, mark: &Mark) -> bool {
+        !self.inside.has(mark)
+    }
+
+    /// Returns the first of the marks before another message that may be an end.
+    fn first_end(&self, marks: &[Mark]) -> Option<Mark> {
+        marks.iter().find(|mark| self.is_end(mark) && !is_in_square_brackets(mark)).cloned()
+    }
+
+    /// Returns true if the mark before the answer opens a section: it is neither in a prompt nor a
+    /// marker of reasoning.
+    fn opens_section(&self, head: &[Mark]) -> bool {
+        head.last().is_some_and(|mark| !self.prompt.contains(mark) && !self.reasoning.contains(mark))
+    }
+}
+
+/// Returns true for text such as `[/INST]`. Answers contain such text too, so it has to end the turn
+/// in every rendering.
+fn is_in_square_brackets(mark: &Mark) -> bool {
+    matches!(mark, Mark::Text(text) if text.starts_with('['))
+}
+
+/// The marks that start the user's turn. They are before the user's text, and not before the
+/// assistant's as the end of a turn is.
+struct UserStart<'a> {
+    before: Vec<Mark>,
+    prompt: &'a [Mark],
+}
+
+impl UserStart<'_> {
+    fn has(&self, mark: &Mark) -> bool {
+        self.before.contains(mark) && !self.prompt.contains(mark)
+    }
+
+    fn is_before_question(&self, mark: &Mark) -> bool {
+        self.before.last() == Some(mark) && !self.prompt.contains(mark)
+    }
+}

@@ -1,0 +1,77 @@
+//! The rewriting that a template needs: by its facts, and by capabilities of a request or of the
+//! configuration, which replace the facts.
+
+use super::forms::{ContentForm, Forms};
+use super::normalize::Turns;
+use crate::capabilities::Capabilities;
+use crate::fact::FactSource;
+use crate::model::Model;
+use crate::probes::{ContentFacts, ContentLists, TemplateFacts};
+
+/// What is known of a template.
+#[derive(Debug, Clone, Copy)]
+pub struct Needs<'a> {
+    /// What probes show of it. None without a template.
+    facts: Option<&'a TemplateFacts>,
+    /// The capabilities of the request or the configuration. No flags mean unknown capabilities.
+    given: Option<Capabilities>,
+    /// The capabilities of the model.
+    inferred: Capabilities,
+}
+
+impl<'a> Needs<'a> {
+    /// Returns what is known of a template of this model, with the capabilities of a request.
+    #[must_use]
+    pub fn new(facts: Option<&'a TemplateFacts>, requested: Option<Capabilities>, model: &Model) -> Self {
+        let is_configured = model.capability_sources.iter().any(|(_, source)| *source == FactSource::Configuration);
+        let configured = is_configured.then_some(model.capabilities);
+        Self { facts, given: requested.or(configured), inferred: model.capabilities }
+    }
+
+    /// Returns the messages that are merged or get another role.
+    #[must_use]
+    pub fn turns(&self) -> Turns {
+        match (self.given, self.facts) {
+            (Some(given), _) => given.into(),
+            (None, Some(facts)) if facts.is_known => Turns {
+                system_to_user: facts.instructions.system_first.is_lost(),
+                merges_users: facts.repeats.user.needs_merging(),
+                merges_assistants: facts.repeats.assistant.needs_merging(),
+            },
+            (None, _) => self.inferred.into(),
+        }
+    }
+
+    /// Returns the form of each role's content, where `usual` is the form of lists that no template
+    /// walks.
+    #[must_use]
+    pub fn forms(&self, usual: ContentForm) -> Forms {
+        let Some(facts) = self.facts else { return Forms::all(usual) };
+        let form = |facts: ContentFacts| self.form(facts, usual);
+        let contents = &facts.contents;
+        Forms {
+            system: form(contents.system),
+            assistant: form(contents.assistant),
+            tool: form(contents.tool),
+            user: form(contents.user),
+        }
+    }
+
+    fn form(&self, facts: ContentFacts, usual: ContentForm) -> ContentForm {
+        let given = self.given.filter(|given| !given.is_empty());
+        let walks = given.map_or(facts.lists == ContentLists::Walked, |given| given.supports_content_blocks);
+        match facts.lists {
+            ContentLists::FirstOnly if facts.needs_list() => ContentForm::OneBlock,
+            _ if facts.needs_list() => ContentForm::List,
+            _ if walks => ContentForm::AsIs,
+            _ => usual,
+        }
+    }
+
+    /// Returns true if the template fails for null content beside tool calls, and not for an empty
+    /// text.
+    #[must_use]
+    pub fn null_content_fails(&self) -> bool {
+        self.facts.is_some_and(|facts| facts.tools.null_content_fails)
+    }
+}
