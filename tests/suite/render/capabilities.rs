@@ -82,6 +82,7 @@ const UNKNOWN: Capabilities = Capabilities {
     requires_strict_turns: false,
     supports_tool_calls: false,
     supports_reasoning: false,
+    supports_content_blocks: false,
     rejects_system_role: false,
 };
 const SYSTEM_ONLY: Capabilities = Capabilities { supports_system_role: true, ..UNKNOWN };
