@@ -10,7 +10,7 @@ use tandem_tests::{ModelFolder, answer};
 const ABSOLUTE: &str = "Reasoning Effort: Absolute maximum";
 const BEYOND: &str = "Reasoning Effort: Beyond maximum";
 
-/// Source that has what tells the encoder of the preview from later ones: the text of one effort.
+/// Source with the mark of the preview's encoder: the text of one effort.
 const PREVIEW: &str = "REASONING_EFFORT_MAX = (\n    \"Reasoning Effort: Absolute maximum with no shortcuts\\n\"\n)\n";
 
 /// Source of a later encoder: the texts of two efforts.

@@ -1,4 +1,4 @@
-//! Which templates the `gemma-4` adapter stands in for. A template is a known revision if the adapter
+//! The templates that the `gemma-4` adapter replaces. A template is a known revision if the adapter
 //! and the template engine give equal answers to generated conversations. Each was compared on 1,500
 //! conversations with calls, results, reasoning, media, tools and errors. The texts are not part of
 //! this repository; the tests compare those of the corpus beside it, if it exists:
@@ -180,7 +180,7 @@ fn prompt(models: &ModelTable, request: &Value, adapter: &str) -> Option<String>
 }
 
 #[test]
-fn the_adapter_equals_the_template_that_it_stands_in_for() {
+fn the_adapter_equals_the_template_that_it_replaces() {
     let Some(corpus) = corpus() else { return };
     let folder = folder("gemma4", &source(&corpus, NEWEST));
     let models: ModelTable = ServedModel::load(&folder.path()).expect("a model").into();
