@@ -279,7 +279,7 @@ fn a_type_that_the_template_compares_with_a_block_is_known() {
     let thinking = say("assistant", json!([{"type": "thinking", "thinking": "x"}]));
     let shown = answer(&models, &json!({"messages": [say("user", "a"), thinking, say("user", "b")]}));
     assert_eq!(shown["prompt"], "", "{shown}");
-    // The error of a template that fails without the block too is its own.
+    // A template that fails without the block too returns its error.
     let fails = "{{ raise_exception('no') if messages }}{{ 'audio' }}";
     failure(fails, &with_blocks(json!([{"type": "audio"}])), "TEMPLATE_RAISED", "messages");
 }
@@ -338,7 +338,7 @@ fn a_template_that_needs_content_names_the_message_with_null_content() {
     let template = "{% for m in messages %}{{ '<' + m.content }}{% endfor %}";
     let calls =
         json!({"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]});
-    let request = json!({"messages": [say("user", "q"), calls, say("tool", "4")]});
+    let request = json!({"normalization": "none", "messages": [say("user", "q"), calls, say("tool", "4")]});
     let null = failure(template, &request, "TEMPLATE_FAILED", "messages[1]");
     let request =
         json!({"messages": [say("system", "a"), say("system", "b"), say("user", "q"), {"role": "assistant"}]});
