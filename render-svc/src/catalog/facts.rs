@@ -3,6 +3,7 @@
 use super::served_model::ServedModel;
 use crate::fact::{Fact, FactSource};
 use crate::model::Model;
+use crate::output_spec::{EndSource, Mark, TurnEnd};
 use crate::probes::ArgumentFact;
 
 /// Returns the facts about a model: its capabilities, and what its default chat template does.
@@ -13,7 +14,35 @@ pub fn facts(served: &ServedModel) -> Vec<Fact> {
     let flags = flags.map(|((name, is_set), (_, source))| Fact::new(name, yes_no(is_set), *source));
     let probed = model.facts().map(|facts| facts.listed()).unwrap_or_default();
     let probed = probed.into_iter().map(|(name, value)| Fact::new(name, value, FactSource::Probe));
-    flags.chain(probed).collect()
+    flags.chain(probed).chain(ends(served)).collect()
+}
+
+/// Returns the ends of the assistant's turn, each with the first way in which it was found.
+fn ends(served: &ServedModel) -> Vec<Fact> {
+    let spec = served.adapter.format.output_spec();
+    let tokenizer = served.model.tokenizer.as_ref().ok();
+    let text = |mark: &Mark| match mark {
+        Mark::Text(text) => text.clone(),
+        Mark::Token(id) => match tokenizer.and_then(|tokenizer| tokenizer.token_bytes(*id)) {
+            Some(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+            None => id.to_string(),
+        },
+    };
+    let end = |end: &TurnEnd| {
+        let source = end.sources.first().map_or(FactSource::Default, |source| source_of(*source));
+        Fact::new("end_of_turn", text(&end.mark), source)
+    };
+    spec.ends.iter().map(end).collect()
+}
+
+fn source_of(source: EndSource) -> FactSource {
+    match source {
+        EndSource::Override => FactSource::Configuration,
+        EndSource::GenerationConfig | EndSource::Config | EndSource::Gguf | EndSource::EosToken => FactSource::Files,
+        EndSource::TokenizerFamily => FactSource::Tokenizer,
+        EndSource::Probe => FactSource::Probe,
+        EndSource::Adapter => FactSource::Adapter,
+    }
 }
 
 fn yes_no(is_set: bool) -> &'static str {
