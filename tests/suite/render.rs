@@ -18,3 +18,4 @@ mod origins;
 mod output_spec;
 mod prefix;
 mod rewriting;
+mod turn_ends;

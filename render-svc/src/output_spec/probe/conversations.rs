@@ -28,7 +28,7 @@ pub(super) const ARGUMENT: &str = "tandem-argument-probe";
 
 /// Limits of one rendering. Templates are not trusted, and a model is probed about twenty times. The
 /// steps are in addition to those for the texts, which suffice for every known template.
-const LIMITS: Limits = Limits { steps: 20_000, bytes: 4 * 1024 * 1024, output: 256 * 1024 };
+const LIMITS: Limits = Limits { steps: 8_000, bytes: 4 * 1024 * 1024, output: 256 * 1024 };
 
 /// Renders probed conversations with a model's default template.
 pub(in super::super) struct Prober<'a> {
