@@ -289,11 +289,7 @@ fn template_failure(cause: &RenderError, empty: &[String]) -> Failure {
     };
     let mut message = cause.to_string();
     if !empty.is_empty() {
-        let _ = write!(
-            message,
-            "; messages without content: {}; set their content, \"\" if there is none",
-            empty.join(", ")
-        );
+        let _ = write!(message, "; messages without content: {}; an empty text is content: \"\"", empty.join(", "));
     }
     let failure = Failure::new(reason, message).with_context(field);
     match cause {

@@ -128,6 +128,30 @@ async fn errors_name_fields_of_the_request_message() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn errors_name_blocks_of_messages_that_were_merged_or_converted() {
+    let (_service, mut client) = serve("{{ messages | tojson }}").await;
+    let capabilities = pb::CapabilityOverride { capabilities: vec![pb::Capability::RequiresStrictTurns.into()] };
+    let options = || Some(pb::RenderOptions { capabilities: Some(capabilities.clone()), ..Default::default() });
+    let misplaced = Kind::ToolUse(chat::ToolUseBlock { name: "f".to_owned(), ..Default::default() });
+    let system = || vec![text("user", "a"), text("system", "p"), text("system", "x")];
+    let cases = [
+        (vec![blocks("user", vec![hologram()])], "conversation.messages[3].blocks.blocks[0]"),
+        (
+            vec![blocks("user", vec![text_block("a"), result_of(vec![text_block("b"), hologram()])])],
+            "conversation.messages[3].blocks.blocks[1].tool_result.blocks.blocks[1]",
+        ),
+        (vec![blocks("user", vec![misplaced])], "conversation.messages[3].blocks.blocks[0].tool_use"),
+    ];
+    for (messages, field) in cases {
+        let conversation = conversation([system(), messages].concat());
+        let request = pb::RenderRequest { options: options(), ..request(conversation) };
+        let status = client.render(request).await.expect_err("the block cannot be rendered");
+        assert_eq!(failed(&status).field.as_deref(), Some(field), "{}", status.message());
+        check_path(RENDER_REQUEST, field);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn other_methods_name_their_own_fields() {
     let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}");
     let service = render_service(&[model.path()], None).await;
@@ -228,13 +252,13 @@ async fn media_data_can_stay_out_of_responses() {
     let root = "conversation.messages[1].blocks.blocks";
     let expected = json!([
         {"role": "user", "content": "a"},
+        {"role": "tool", "content": [
+            {"type": "image", "field": format!("{root}[3].tool_result.blocks.blocks[0].image")},
+        ]},
         {"role": "user", "content": [
             {"type": "text", "text": "b"},
             {"type": "image", "field": format!("{root}[1].image")},
             {"type": "image", "url": "https://host/a.png"},
-            {"type": "tool_result", "content": [
-                {"type": "image", "field": format!("{root}[3].tool_result.blocks.blocks[0].image")},
-            ]},
         ]},
     ]);
     assert_eq!(messages_json, expected.to_string());

@@ -347,6 +347,27 @@ fn a_template_that_needs_content_names_the_message_with_null_content() {
 }
 
 #[test]
+fn parts_of_messages_that_a_format_never_writes_cause_warnings() {
+    let call = json!({"function": {"name": "f", "arguments": {}}});
+    let said = json!({"role": "assistant", "content": "a", "reasoning_content": "Hm.", "tool_calls": [call, call]});
+    let failed = json!([{"type": "tool_result", "content": "x", "is_error": true}]);
+    let check = |adapter: &str, calls: &[(&str, &str)]| {
+        let request = json!({"adapter": adapter, "messages": [say("system", "A"), say("system", "B"), say("user", "q"), said, say("user", failed.clone())]});
+        let answer = answer(&ModelFolder::new("tiny").models(), &request);
+        let mut expected =
+            vec![("MESSAGES_MERGED", "messages[0]"), ("REASONING_IGNORED", "messages[3].reasoning_content")];
+        expected.extend(calls);
+        expected.push(("MESSAGE_IGNORED", "messages[4].content[0].is_error"));
+        assert_eq!(warnings(&answer), expected, "{adapter}");
+    };
+    check("chatml", &[]);
+    check("llama3", &[]);
+    let calls =
+        [("TOOL_CALLS_IGNORED", "messages[3].tool_calls[0]"), ("TOOL_CALLS_IGNORED", "messages[3].tool_calls[1]")];
+    check("plain", &calls);
+}
+
+#[test]
 fn plain_prompt_ids_begin_with_the_tokenizer_bos() {
     let models = ModelFolder::new("tiny").with_tokens_around().models();
     let request = |text: &str| json!({"messages": [say("user", text)], "return": ["token_ids", "offsets"]});

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
-use tandem_template::python::{self, Json, LoadsError};
 use tandem_template::ArgumentsShape;
+use tandem_template::python::{self, Json, LoadsError};
 
 use super::blocks::{Item, Reading, read};
 use super::calls::{Call, dsml_block};
@@ -310,7 +310,10 @@ impl<'a> Encoder<'a> {
         if self.thinking && !answers_a_task && (is_current || !self.drop_thinking) {
             out.extend([&turn.printed_or_empty("reasoning_content"), THINK_END]);
         }
-        let calls = calls.iter().map(|call| Ok(call.dsml(&arguments(call, self.takes_objects)?))).collect::<Result<Vec<_>, Invalid>>()?;
+        let calls = calls
+            .iter()
+            .map(|call| Ok(call.dsml(&arguments(call, self.takes_objects)?)))
+            .collect::<Result<Vec<_>, Invalid>>()?;
         out.extend([turn.printed_or_empty("content"), dsml_block("tool_calls", &calls)]);
         let is_continued = self.continue_final_message && i + 1 == self.messages.len();
         if !is_continued && turn.given("wo_eos").is_none() {
