@@ -1,5 +1,5 @@
-//! Ends of the assistant's turn: those that the files list, and the one that probes find. The
-//! templates are shaped like those of well-known models.
+//! Ends of the assistant's turn: the ends that the files list, and the end that probes find. The
+//! templates are shaped like templates of well-known models.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -189,6 +189,12 @@ fn the_start_of_a_turn_does_not_end_one() {
          {% for m in messages %}<|s|>{{ m.role }}<|sep|>{{ m.content }}<|end|>{% endfor %}",
         Some("<|end|>"),
     );
+    // The bos token is also the eos token, as in OLMo.
+    check(
+        "{{ eos_token }}{% for m in messages %}<|{{ m.role[0] }}|>{{ m.content }}{% if m.role == 'assistant' %}{{ eos_token }}\
+         {% endif %}{% endfor %}",
+        Some("</s>"),
+    );
     // The system message ends as turns do, directly before the user's text.
     check("{% for m in messages %}{{ m.content }}<|end|>{% endfor %}", Some("<|end|>"));
 }
@@ -208,6 +214,15 @@ fn templates_that_take_only_lists_or_need_tools_are_probed() {
 }
 
 #[test]
+fn templates_that_restrict_the_last_message_are_probed() {
+    for (role, end) in [("user", "<|end|>"), ("assistant", "<|end|>")] {
+        let template = "{% if messages[-1].role == 'ROLE' %}{{ raise_exception('The last message is wrong') }}{% endif %}\
+                        {% for m in messages %}<|s|>{{ m.role }}<|sep|>{{ m.content }}<|end|>{% endfor %}";
+        check(&template.replace("ROLE", role), Some(end));
+    }
+}
+
+#[test]
 fn an_end_that_is_no_token_becomes_a_stop_string() {
     check("{% for m in messages %}[{{ m.role }}]{{ m.content }}[/{{ m.role }}]{% endfor %}", Some("text [/assistant]"));
     check("{% for m in messages %}{{ m.role }}: {{ m.content }} <|endx|>\n{% endfor %}", Some("text <|endx|>"));
@@ -217,7 +232,7 @@ fn an_end_that_is_no_token_becomes_a_stop_string() {
          {% endfor %}",
         None,
     );
-    // Text in square brackets is an end only if each rendering has it.
+    // Text in square brackets is an end only if every rendering has it.
     check(
         "{% for m in messages %}{{ m.role }}: {{ m.content }}{% if not loop.last %}[/{{ m.role }}]{% endif %}{% endfor %}",
         None,
@@ -235,7 +250,7 @@ fn an_end_need_not_be_special() {
 }
 
 #[test]
-fn an_end_of_the_family_that_stands_before_the_answer_is_left_out() {
+fn a_family_end_before_the_answer_is_left_out() {
     // The tokens are those of Phi-3's family, the sections are not.
     let template = "{% for m in messages %}<|{{ m.role }}|>{% if m.reasoning_content %}{{ m.reasoning_content }}<|end|>{% endif %}\
                     {{ m.content }}<|eom|>{% endfor %}";
@@ -336,12 +351,13 @@ fn the_generation_prompt_opens_a_turn_and_reasoning() {
 fn a_template_that_never_ends_has_no_probed_end() {
     let endless = "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}";
     let nearly = "{% for m in messages %}{{ m.role }}{{ m.content }}<|end|>{% endfor %}{% for a in range(1000) %}{% set b = a %}{% endfor %}";
-    for template in [endless, nearly] {
+    let brackets = "{% for m in messages %}{{ m.role }}{{ m.content }}<|end|>{% endfor %}{{ '[<|' * 60000 }}";
+    for template in [endless, nearly, brackets] {
         let model = loaded(&folder(template));
         let start = Instant::now();
         let end = probed(&model);
         eprintln!("{end:?} in {:?}", start.elapsed());
-        assert_eq!(end.is_some(), template == nearly, "{template}");
+        assert_eq!(end.is_some(), template != endless, "{template}");
     }
 }
 

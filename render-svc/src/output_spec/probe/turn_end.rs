@@ -1,5 +1,5 @@
-//! The end of the assistant's turn: what follows the assistant's text in every probed conversation,
-//! at the end and before another message, and never stands inside a turn.
+//! The end of the assistant's turn: the mark that follows the assistant's text in every probed
+//! conversation, at the end and before another message, and never occurs inside a turn.
 
 use std::collections::BTreeSet;
 
@@ -90,7 +90,12 @@ impl RenderedTurn {
     fn new(prober: &Prober<'_>, mut messages: Vec<Value>) -> Option<Self> {
         let last = prober.render(&messages).filter(|text| text.contains(ANSWER));
         messages.push(prober.user(NEXT));
-        let next = prober.render(&messages).filter(|text| between(text).is_some());
+        let next = prober.render(&messages).or_else(|| {
+            // Some templates require that the assistant's message is the last.
+            messages.push(prober.assistant("Yes"));
+            prober.render(&messages)
+        });
+        let next = next.filter(|text| between(text).is_some());
         (last.is_some() || next.is_some()).then_some(Self { last, next })
     }
 
@@ -131,12 +136,7 @@ impl<'a> TurnEndProbe<'a> {
             vec![prober.system(), question(), prober.assistant(ANSWER)],
         ];
         let turns: Vec<_> = turns.into_iter().filter_map(|turn| RenderedTurn::new(prober, turn)).collect();
-        let mut leading = reader.leading(turns.first()?.any());
-        // A default system message without text leads with its end.
-        if let Some(turn) = turns.iter().find(|turn| turn.any().contains(SYSTEM)) {
-            let with_system = reader.leading(turn.any());
-            leading.retain(|mark| with_system.contains(mark));
-        }
+        let leading = leading_marks(prober, reader, &turns)?;
         let prompt = prober.render_prompt();
         let always_prompts = prompt.is_some() && prompt == prober.render(&[question()]);
         let prompt = prompt
@@ -221,4 +221,18 @@ impl<'a> TurnEndProbe<'a> {
 /// in every rendering.
 fn is_in_square_brackets(mark: &Mark) -> bool {
     matches!(mark, Mark::Text(text) if text.starts_with('['))
+}
+
+/// Returns the marks before all words of every rendering, except the eos token, which is also the bos
+/// token of some models.
+fn leading_marks(prober: &Prober<'_>, reader: &MarkReader<'_>, turns: &[RenderedTurn]) -> Option<Vec<Mark>> {
+    let mut leading = reader.leading(turns.first()?.any());
+    // A default system message without text leads with its end.
+    if let Some(turn) = turns.iter().find(|turn| turn.any().contains(SYSTEM)) {
+        let with_system = reader.leading(turn.any());
+        leading.retain(|mark| with_system.contains(mark));
+    }
+    let eos = reader.marks(prober.eos_token());
+    leading.retain(|mark| !eos.contains(mark));
+    Some(leading)
 }
