@@ -351,7 +351,7 @@ fn the_generation_prompt_opens_a_turn_and_reasoning() {
 fn a_template_that_never_ends_has_no_probed_end() {
     let endless = "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}";
     let nearly = "{% for m in messages %}{{ m.role }}{{ m.content }}<|end|>{% endfor %}{% for a in range(1000) %}{% set b = a %}{% endfor %}";
-    let brackets = "{% for m in messages %}{{ m.role }}{{ m.content }}<|end|>{% endfor %}{{ '[<|' * 60000 }}";
+    let brackets = "{% for m in messages %}{{ m.role }}{{ m.content }}<|end|>{% endfor %}{{ '[<|' * 10000 }}";
     for template in [endless, nearly, brackets] {
         let model = loaded(&folder(template));
         let start = Instant::now();
