@@ -111,7 +111,7 @@ fn writes_turns(model: &Model) -> bool {
 
 fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let options = options(model, input);
-    let Prompt { text, attachments, warnings } = if input.continue_final_message {
+    let Prompt { text, attachments, warnings } = if input.continue_final_message.is_some() {
         continued(input.conversation, &options)?
     } else {
         prompt::write(input.conversation, &options)?

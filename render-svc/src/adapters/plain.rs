@@ -1,6 +1,6 @@
 //! `plain`: message texts joined by newlines, for models of unknown format.
 
-use super::formats::{MARKUP, tagged_text};
+use super::formats::{MARKUP, guess, tagged_text};
 use crate::adapter::{Adapter, AdapterOutput, Input, Match};
 use crate::conversation::text;
 use crate::error::Error;
@@ -13,7 +13,7 @@ pub(super) const PLAIN: Adapter = Adapter {
     ..Adapter::new(
         "plain",
         "message texts joined by newlines, for models about whose format nothing is known",
-        |_| Match::Selected("serves every model that nothing else does".to_owned()),
+        |model| Match::Guessed(guess(model).reason),
         render,
     )
 };

@@ -147,7 +147,7 @@ impl<'a> Prober<'a> {
             args: &Object::new(),
             special_tokens: self.special_tokens,
             add_generation_prompt,
-            continue_final_message: false,
+            continue_final_message: None,
             now: LocalTime::EPOCH,
             taint: None,
         };
