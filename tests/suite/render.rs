@@ -22,3 +22,4 @@ mod origins;
 mod output_spec;
 mod prefix;
 mod rewriting;
+mod turn_ends;
