@@ -195,7 +195,11 @@ async fn a_message_without_content_and_images_for_a_text_model_cause_warnings() 
         warnings
     };
     let found = warnings(vec![text("user", ""), calls, empty()]).await;
-    assert_eq!(found, [(pb::WarningCode::NoContent, "conversation.messages[2]".to_owned())]);
+    let expected = [
+        (pb::WarningCode::NoContent, "conversation.messages[2]".to_owned()),
+        (pb::WarningCode::ToolCallsIgnored, "conversation.messages[1].tool_calls[0]".to_owned()),
+    ];
+    assert_eq!(found, expected);
     let image = image_block(chat::media_block::Source::Location("a.png".to_owned()));
     let found = warnings(vec![text("user", "a"), blocks("user", vec![text_block("b"), image])]).await;
     let path = "conversation.messages[1].blocks.blocks[1].image".to_owned();

@@ -1,6 +1,6 @@
 //! Paths of rewritten conversations: whatever an error, a warning or `omit_media` names leads to the
 //! part of the request with the same word, in random conversations and rewritings. Each block, call
-//! and result of a conversation has a word of its own.
+//! and result of a conversation has another word.
 
 use std::ops::Range;
 
@@ -129,7 +129,7 @@ impl Maker {
     }
 }
 
-/// Returns the blocks of a conversation. Blocks of a result stand in its place.
+/// Returns the blocks of a conversation. The blocks of a result replace it.
 fn all_blocks(said: &mut chat::Conversation) -> Vec<&mut Kind> {
     let contents = said.messages.iter_mut().filter_map(|message| message.content.as_mut());
     let lists = contents.filter_map(|content| match content {
@@ -269,7 +269,7 @@ fn check_error(models: &ModelTable, seed: u64) {
     }
 }
 
-/// Returns true if a message of the tool has results and other blocks, which is an error of its own.
+/// Returns true if a message of the tool has results and other blocks, which is another error.
 fn has_mixed_tool_message(said: &chat::Conversation) -> bool {
     said.messages.iter().filter(|message| message.role == "tool").any(|message| match &message.content {
         Some(chat_message::Content::Blocks(list)) => {

@@ -22,9 +22,10 @@ use tempfile::TempDir;
 
 /// Shows messages and tools. The only capability found in its text is system messages.
 const SHOW: &str = "{{ messages | tojson }}{{ tools | tojson }}";
-/// Shows messages. Its text requires strict turns.
-const STRICT: &str =
-    "{% if false %}{{ raise_exception('Conversation roles must alternate') }}{% endif %}{{ messages | tojson }}";
+/// Shows messages whose roles alternate.
+const STRICT: &str = "{% for m in messages %}{% if not loop.first and m.role == loop.previtem.role %}\
+                      {{ raise_exception('Conversation roles must alternate') }}{% endif %}{% endfor %}\
+                      {{ messages | tojson }}";
 
 /// Checks the reason and the field of a failed request. Returns the message.
 #[track_caller]
@@ -78,7 +79,7 @@ fn warning_paths_refer_to_the_request_after_merging() {
     // The template fails on text arguments. The request below has object arguments and shows the
     // warnings.
     assert_eq!(answer["error"]["reason"], "TEMPLATE_FAILED", "{answer}");
-    let template = format!("{{% if false %}}{template}{{% endif %}}");
+    let template = format!("{{% if false %}}{template}{{% endif %}}{{{{ messages | tojson }}}}");
     let answer = tandem_tests::answer(&ModelFolder::new("tiny").with_template(&template).models(), &request);
     let expected =
         [("MESSAGES_MERGED", "messages[0]"), ("TOOL_ARGUMENTS_TYPE", "messages[3].tool_calls[0].function.arguments")];
@@ -184,7 +185,8 @@ fn nested_keys_do_not_replace_block_keys() {
 #[test]
 fn warnings_of_one_kind_are_bounded() {
     let calls: Vec<_> = (0..1000).map(|_| json!({"function": {"name": "f", "arguments": "{}"}})).collect();
-    let template = "{% if false %}{{ messages[0].tool_calls[0].function.arguments.items() }}{% endif %}";
+    let template =
+        "{% if false %}{{ messages[0].tool_calls[0].function.arguments.items() }}{% endif %}{{ messages | tojson }}";
     let request = json!({"messages": [{"role": "assistant", "tool_calls": calls}]});
     let answer = answer(&ModelFolder::new("tiny").with_template(template).models(), &request);
     let of_calls = answer["warnings"].as_array().expect("warnings");
@@ -285,7 +287,7 @@ fn a_type_that_the_template_compares_with_a_block_is_known() {
     let thinking = say("assistant", json!([{"type": "thinking", "thinking": "x"}]));
     let shown = answer(&models, &json!({"messages": [say("user", "a"), thinking, say("user", "b")]}));
     assert_eq!(shown["prompt"], "", "{shown}");
-    // The error of a template that fails without the block too is its own.
+    // A template that fails without the block too returns its error.
     let fails = "{{ raise_exception('no') if messages }}{{ 'audio' }}";
     failure(fails, &with_blocks(json!([{"type": "audio"}])), "TEMPLATE_RAISED", "messages");
 }
@@ -344,7 +346,7 @@ fn a_template_that_needs_content_names_the_message_with_null_content() {
     let template = "{% for m in messages %}{{ '<' + m.content }}{% endfor %}";
     let calls =
         json!({"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]});
-    let request = json!({"messages": [say("user", "q"), calls, say("tool", "4")]});
+    let request = json!({"normalization": "none", "messages": [say("user", "q"), calls, say("tool", "4")]});
     let null = failure(template, &request, "TEMPLATE_FAILED", "messages[1]");
     let request =
         json!({"messages": [say("system", "a"), say("system", "b"), say("user", "q"), {"role": "assistant"}]});
@@ -436,13 +438,13 @@ fn unrenderable_tool_parameters_cause_a_warning() {
 
 #[test]
 fn reserved_template_args_are_ignored_with_a_warning() {
-    let template = "{{ tokenize is defined }}{{ add_generation_prompt }}{{ messages | length }}{{ flag }}";
+    let template = "{{ tokenize is defined }}{{ add_generation_prompt }}{{ messages[0].content }}{{ flag }}";
     let names = ["messages", "tools", "documents", "chat_template", "tokenize"];
     let args: serde_json::Map<_, _> = names.iter().map(|name| ((*name).to_owned(), json!(false))).collect();
     let mut request = json!({"messages": [say("user", "x")], "template_args": args});
     request["template_args"]["flag"] = 7.into();
     let answer = answer(&ModelFolder::new("tiny").with_template(template).models(), &request);
-    assert_eq!(answer["prompt"], "FalseTrue17");
+    assert_eq!(answer["prompt"], "FalseTruex7");
     let paths: Vec<_> = names.iter().map(|name| format!("template_args.{name}")).collect();
     let expected: Vec<_> = paths.iter().map(|path| ("TEMPLATE_ARG_RESERVED", path.as_str())).collect();
     assert_eq!(warnings(&answer), expected);
@@ -653,7 +655,8 @@ fn a_request_overrides_capabilities() {
     let request = |names: Value| json!({"messages": [say("system", "S"), say("user", "A"), say("user", "B")], "capabilities": names});
     let prompt = |names: Value| answer(&models, &request(names))["prompt"].clone();
     assert_eq!(prompt(json!(null)), "system:S;user:A;user:B;");
-    assert_eq!(prompt(json!([])), "user:[System]: S;user:A;user:B;");
+    // No flags mean that nothing is known, as in GetModel.
+    assert_eq!(prompt(json!([])), "system:S;user:A;user:B;");
     assert_eq!(prompt(json!(["REQUIRES_STRICT_TURNS"])), "user:[System]: S\n\nA\n\nB;");
     assert_eq!(prompt(json!(["REQUIRES_STRICT_TURNS", "SUPPORTS_SYSTEM_ROLE"])), "system:S;user:A\n\nB;");
     let unknown = answer(&models, &request(json!(["SUPPORTS_MAGIC"])));
