@@ -45,8 +45,8 @@ struct Format {
     before_role: &'static str,
     after_role: &'static str,
     end: &'static str,
-    /// Texts that end the model's turn: the parts of `end`, the longer one first, and for a format
-    /// whose `end` the model may not know, the starts of other turns.
+    /// Texts that end the model's turn: the parts of `end`, the longer one first. A model that never
+    /// writes `end` starts the next turn, so a format may list the starts of turns too.
     turn_ends: &'static [&'static str],
 }
 

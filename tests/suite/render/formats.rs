@@ -166,7 +166,7 @@ fn a_pinned_format_is_no_guess() {
     assert_eq!(answer(&folder.models(), &request)["warnings"], json!([]));
 }
 
-/// A model that does not know `<|end|>` goes on with the next turn's mark.
+/// A model that was not trained on `<|end|>` writes the start of the next turn instead.
 #[test]
 fn marks_of_roles_end_a_turn_of_the_tagged_format() {
     let request = json!({"adapter": "tagged", "messages": [{"role": "user", "content": "Hi"}]});

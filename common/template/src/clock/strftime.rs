@@ -210,7 +210,10 @@ impl Out {
     /// Adds the text of a directive that does not exist in glibc, from its last percent sign.
     fn unknown(&mut self, directive: &Directive<'_>) -> Result<(), Stop> {
         let text = if directive.code == Some('%') { "%" } else { directive.text };
-        self.add(text, directive.width, directive.padding, directive.case())
+        // glibc changes the case of a month before it refuses the modifier.
+        let is_month = directive.code.is_some_and(|code| "bhB".contains(code));
+        let case = if directive.other_case && is_month { Case::Upper } else { directive.case() };
+        self.add(text, directive.width, directive.padding, case)
     }
 
     /// Adds a number of at least `digits` digits.
