@@ -84,7 +84,6 @@ const UNKNOWN: Capabilities = Capabilities {
     supports_reasoning: false,
     supports_content_blocks: false,
     rejects_system_role: false,
-    supports_content_blocks: false,
 };
 const SYSTEM_ONLY: Capabilities = Capabilities { supports_system_role: true, ..UNKNOWN };
 const NO_SYSTEM: Capabilities = Capabilities { supports_tool_calls: true, ..UNKNOWN };

@@ -405,7 +405,7 @@ async fn configured_facts_replace_those_that_the_files_show() {
     let mut client = RenderServiceClient::new(service.channel().await);
     let mut rendered = async |args: &str| {
         let mut said = conversation(vec![text("system", "S"), text("user", "U")]);
-        args.clone_into(&mut said.template_args_json);
+        said.template_args_json = (!args.is_empty()).then(|| args.to_owned());
         client.render(request(said)).await.expect("renders").into_inner()
     };
     let response = rendered("").await;

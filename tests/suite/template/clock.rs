@@ -15,7 +15,7 @@ fn formatted(template: &ChatTemplate, now: LocalTime, format: &str) -> Option<St
         args: &args,
         special_tokens: &Map::new(),
         add_generation_prompt: false,
-        continue_final_message: false,
+        continue_final_message: None,
         now,
         taint: None,
     };
