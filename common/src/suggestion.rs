@@ -13,7 +13,8 @@ pub fn unknown_key(key: &str, known: &[&str]) -> String {
 }
 
 /// Returns the known name that is most similar to a name, or None if no name is similar.
-fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     if name.len() > MAX_NAME_BYTES {
         return None;
     }

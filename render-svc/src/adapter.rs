@@ -42,6 +42,12 @@ pub struct Adapter {
     pub leaves_bos_to_tokenizer: bool,
     /// The names in a conversation that the adapter's code compares with.
     pub known_names: KnownNames,
+    /// The fields of the final message that the prompt can end within. None if this depends on the
+    /// model's template.
+    pub continued_fields: Option<&'static [&'static str]>,
+    /// True if template_args that the adapter does not define have no effect, also those that
+    /// transformers takes as parameters of `apply_chat_template`.
+    pub drops_unknown_args: bool,
     /// Returns how the model's own chat template differs from the adapter's prompts; None if it
     /// does not, or if the model ships none. Called once per load, for an adapter that is selected.
     pub differs: fn(&Model) -> Option<String>,
@@ -70,6 +76,8 @@ impl Adapter {
             arguments: ArgumentsShape::Either,
             leaves_bos_to_tokenizer: false,
             known_names: KnownNames::CONVERSATION,
+            continued_fields: Some(&[conversation::CONTENT]),
+            drops_unknown_args: false,
             differs: |_| None,
         }
     }
@@ -146,8 +154,8 @@ pub struct Input<'a> {
     pub conversation: &'a Conversation,
     /// True if the prompt ends with the start of the assistant's turn.
     pub add_generation_prompt: bool,
-    /// True if the last message has no end of turn, so that the model continues it.
-    pub continue_final_message: bool,
+    /// The field of the last message that the model continues: the prompt ends within it.
+    pub continue_final_message: Option<&'a str>,
     /// The chat template to render with, chosen once per request. None for an adapter that renders
     /// without one; `tokenizer-template` then renders with the model's default for the
     /// conversation.

@@ -63,11 +63,30 @@ impl ModelCatalog {
     /// # Errors
     /// A source cannot be read, two models have the same id, or no model can be loaded.
     pub fn open(sources: Sources, registry: Registry) -> Result<Self, CatalogError> {
+        Self::open_with(sources, registry, |entry| entry.model.is_ok())
+    }
+
+    /// Loads every model as [`Self::open`] does. A model for which only pinned adapters render is
+    /// enough.
+    ///
+    /// # Errors
+    /// A source cannot be read, two models have the same id, or no model can be used.
+    pub fn open_for_pins(sources: Sources, registry: Registry) -> Result<Self, CatalogError> {
+        Self::open_with(sources, registry, |entry| entry.model.is_ok() || entry.pinnable.is_some())
+    }
+
+    fn open_with(
+        sources: Sources,
+        registry: Registry,
+        is_usable: fn(&CatalogEntry) -> bool,
+    ) -> Result<Self, CatalogError> {
         let (changed, _) = watch::channel(());
         let catalog = Self { sources, registry, table: ArcSwap::default(), changed, reloading: Mutex::default() };
         catalog.reload()?;
-        match catalog.models().entries().map(|(_, entry)| &entry.model).min_by_key(|model| model.is_err()) {
-            Some(Err(problem)) => Err(CatalogError::NoneLoaded(Arc::clone(problem))),
+        let models = catalog.models();
+        let first = models.entries().map(|(_, entry)| entry).min_by_key(|entry| !is_usable(entry));
+        match first.map(|entry| entry.problem.as_ref().filter(|_| !is_usable(entry))) {
+            Some(Some(problem)) => Err(CatalogError::NoneLoaded(Arc::clone(problem))),
             None if !catalog.sources.models.is_empty() => {
                 Err(CatalogError::NotAModel { path: catalog.sources.models[0].clone() })
             }
@@ -130,23 +149,22 @@ impl ModelCatalog {
         }
         let id = settings.ids.id.clone().unwrap_or_else(|| default_id(&path));
         let loaded = ServedModel::load_with(&path, &settings, &self.registry);
-        let entry =
-            |model, problem| CatalogEntry { path: path.clone(), aliases: settings.ids.aliases, stamp, model, problem };
-        match loaded {
-            Ok(served) => {
-                log_loaded(&id, &served);
-                (Change::Loaded, id, entry(Ok(Arc::new(served)), None))
+        let aliases = settings.ids.aliases;
+        let entry = match loaded {
+            Ok(served) => CatalogEntry::new(path, aliases, stamp, served),
+            Err(error) => CatalogEntry::failed(path, aliases, stamp, error),
+        };
+        let Some(problem) = &entry.problem else {
+            entry.model.iter().for_each(|served| log_loaded(&id, served));
+            return (Change::Loaded, id, entry);
+        };
+        tracing::error!(path = %entry.path.display(), "model not loaded: {}", chain(problem));
+        match known.filter(|(_, entry)| entry.model.is_ok()) {
+            Some((id, earlier)) => {
+                let problem = Some(Arc::clone(problem));
+                (Change::Failed, id.to_owned(), CatalogEntry { problem, ..earlier.clone() })
             }
-            Err(error) => {
-                tracing::error!(path = %path.display(), "model not loaded: {}", chain(&error));
-                let error = Arc::new(error);
-                match known.filter(|(_, entry)| entry.model.is_ok()) {
-                    Some((id, earlier)) => {
-                        (Change::Failed, id.to_owned(), CatalogEntry { problem: Some(error), ..earlier.clone() })
-                    }
-                    None => (Change::Failed, id, entry(Err(Arc::clone(&error)), Some(error))),
-                }
-            }
+            None => (Change::Failed, id, entry),
         }
     }
 }

@@ -70,11 +70,17 @@ fn render_all(config: Config, out: impl Write) -> Result<(), CommandError> {
 
 fn one(runner: &mut RequestRunner, text: &str, out: &mut impl Write) -> Result<(), CommandError> {
     let rendered = runner.render(text)?;
-    for warning in &rendered.warnings {
-        tracing::warn!(path = warning.path, "{}", warning.text);
-    }
+    let mut warnings: Vec<_> = rendered.warnings.iter().map(|it| (json::key(&it.path), &it.text)).collect();
+    warnings.dedup();
+    warnings.iter().for_each(|(path, text)| tracing::warn!(path, "{text}"));
     match rendered.output {
-        Output::Prompt { text, .. } => out.write_all(text.as_bytes())?,
+        Output::Prompt { text, attachments, .. } => {
+            if !attachments.is_empty() {
+                let attachments = attachments.len();
+                tracing::warn!(attachments, "the prompt has attachments, which only --jsonl shows");
+            }
+            out.write_all(text.as_bytes())?;
+        }
         Output::HfMessages(hf) => writeln!(out, "{}", serde_json::Value::from(hf.messages))?,
     }
     Ok(())

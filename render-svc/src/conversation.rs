@@ -13,6 +13,9 @@ use self::media::MediaKind;
 /// A JSON object that keeps its key order.
 pub type Object = Map<String, Value>;
 
+/// The field of a message that a request continues unless it names another one.
+pub const CONTENT: &str = "content";
+
 /// Fields of messages and blocks.
 pub const FIELDS: &[&str] = &["role", "content", "type", "text", "reasoning_content", "thinking", "reasoning"];
 

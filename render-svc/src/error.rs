@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tandem_common::status::{Failure, Reason, chain};
+use tandem_common::suggestion::nearest;
 use tandem_model_files::tokenizer::TokenizerError;
 use tandem_template::{Limit, RenderError};
 use tonic::Status;
@@ -185,10 +186,10 @@ impl From<&Error> for Failure {
     fn from(error: &Error) -> Self {
         let message = error.to_string();
         match error {
-            Error::ModelNotFound { model, .. } => {
-                Failure::new(Reason::ModelNotFound, message).with_field("model").with_resource("model", model)
-            }
-            Error::ModelNotNamed { .. } => Failure::invalid("model", message),
+            Error::ModelNotFound { model, known } => Failure::new(Reason::ModelNotFound, not_found(model, known))
+                .with_field("model")
+                .with_resource("model", model),
+            Error::ModelNotNamed { known } => Failure::invalid("model", not_named(known)),
             Error::ModelNotLoaded { path, .. } => {
                 Failure::new(Reason::ModelNotLoaded, without_folder(&message, path)).with_field("model")
             }
@@ -271,6 +272,20 @@ fn choices(known: &[String]) -> String {
     }
 }
 
+/// Returns the text for callers, who may see every model only in ListModels.
+fn not_found(model: &str, known: &[String]) -> String {
+    let known: Vec<&str> = known.iter().map(String::as_str).collect();
+    let suggestion = nearest(model, &known).map(|near| format!(", did you mean {near:?}?")).unwrap_or_default();
+    format!("model {model:?} not found{suggestion}; {HOW_TO_LIST}")
+}
+
+fn not_named(known: &[String]) -> String {
+    let how = if known.is_empty() { "none is loaded" } else { HOW_TO_LIST };
+    format!("the request names no model; {how}")
+}
+
+const HOW_TO_LIST: &str = "ListModels lists the models";
+
 fn known_templates(known: &[String]) -> String {
     if known.is_empty() { "it has none".to_owned() } else { format!("it has {}", known.join(", ")) }
 }
@@ -289,11 +304,7 @@ fn template_failure(cause: &RenderError, empty: &[String]) -> Failure {
     };
     let mut message = cause.to_string();
     if !empty.is_empty() {
-        let _ = write!(
-            message,
-            "; messages without content: {}; set their content, \"\" if there is none",
-            empty.join(", ")
-        );
+        let _ = write!(message, "; messages without content: {}; an empty text is content: \"\"", empty.join(", "));
     }
     let failure = Failure::new(reason, message).with_context(field);
     match cause {

@@ -93,7 +93,7 @@ impl OutputSpec {
 
     /// Returns the spec for prompts of this adapter. Each turn end of the adapter is added: as an
     /// id if it is one token, else as a stop string. The special tokens of tool calls are added
-    /// too, except those that end the turn.
+    /// too, except ends of the turn.
     #[must_use]
     pub fn with_adapter(&self, adapter: &Adapter, model: &Model) -> Self {
         let mut spec = self.clone();

@@ -195,7 +195,7 @@ impl Request<'_> {
         let input = Input {
             conversation,
             add_generation_prompt: self.resolved.add_generation_prompt,
-            continue_final_message: false,
+            continue_final_message: None,
             template: self.template,
             is_normalized: self.is_normalized(),
             now: self.options.now,

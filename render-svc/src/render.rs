@@ -76,7 +76,7 @@ pub struct HfMessages {
     pub template_args: Object,
     /// True if the prompt ends with the start of the assistant's turn.
     pub add_generation_prompt: bool,
-    /// True if the prompt ends inside the last message.
+    /// True if the prompt ends inside the content of the last message.
     pub continue_final_message: bool,
     /// The time that the template sees.
     pub now: LocalTime,
@@ -101,12 +101,12 @@ impl Rendered {
 ///
 /// # Errors
 /// [`Error`]. There is no fallback to another adapter.
-pub fn render(models: &ModelTable, job: RenderJob, limits: &Limits) -> Result<Rendered, Error> {
-    let served = models.get(&job.model)?;
+pub fn render(models: &ModelTable, mut job: RenderJob, limits: &Limits) -> Result<Rendered, Error> {
+    let served = models.get_for(&job.model, job.options.adapter.as_deref())?;
     job.conversation.check()?;
     limits.check_images(&job.conversation)?;
     let start = Instant::now();
-    let resolved = ResolvedRender::new(served, &job)?;
+    let resolved = ResolvedRender::new(served, &mut job)?;
     let job = with_toggles(job, &resolved);
     match resolved.form {
         OutputForm::Prompt(_) => render_prompt(&resolved, job, limits, start),
@@ -132,13 +132,14 @@ fn render_prompt(
     start: Instant,
 ) -> Result<Rendered, Error> {
     let RenderJob { conversation, options, token_ids, return_offsets, omit_media, .. } = job;
+    let unused = unused_capabilities(resolved, &options);
     let prepared = prepare::for_prompt(conversation, &options, resolved, limits)?;
     let Prepared { conversation, mut warnings, origins, without_content } = prepared;
     CancelScope::check()?;
     let input = Input {
         conversation: &conversation,
         add_generation_prompt: resolved.add_generation_prompt,
-        continue_final_message: options.continue_final_message,
+        continue_final_message: options.continued_field(),
         template: resolved.template(),
         is_normalized: options.normalization == Normalization::Capability,
         now: options.now,
@@ -156,6 +157,7 @@ fn render_prompt(
         return Err(Error::PromptTooLarge { limit: limits.max_prompt_bytes, found: text.len() });
     }
     warnings.extend(more.into_iter().map(|warning| origins.warning(warning)));
+    warnings.extend(unused);
     let render_time = start.elapsed();
     let start = Instant::now();
     let literal = match options.control_tokens {
@@ -228,8 +230,10 @@ fn render_hf_messages(
     limits: &Limits,
     start: Instant,
 ) -> Result<Rendered, Error> {
-    let ignored = hf_warnings(&job);
-    let RenderOptions { continue_final_message, now, control_tokens, .. } = job.options;
+    let mut ignored = hf_warnings(&job);
+    ignored.extend(unused_capabilities(resolved, &job.options));
+    let RenderOptions { now, control_tokens, .. } = job.options;
+    let continue_final_message = job.options.continued_field().is_some();
     let prepared = prepare::for_hf(job.conversation, &job.options, resolved, limits)?;
     let Prepared { conversation, mut warnings, origins, without_content: _ } = prepared;
     warnings.extend(ignored);
@@ -260,13 +264,24 @@ fn render_hf_messages(
     })
 }
 
+/// Warns of capabilities of the request if its messages are not rewritten for any.
+fn unused_capabilities(resolved: &ResolvedRender<'_>, options: &RenderOptions) -> Option<Warning> {
+    let adapter = resolved.adapter();
+    let why = match (adapter.kind, options.normalization) {
+        (Kind::Family, _) => format!("the {} adapter renders messages of every capability", adapter.name),
+        (_, Normalization::None) => "messages are not normalized".to_owned(),
+        _ => return None,
+    };
+    options.capabilities.is_some().then(|| option_ignored("capabilities", &why))
+}
+
 /// Warns of every part of the request that has no place in HF messages.
 fn hf_warnings(job: &RenderJob) -> Vec<Warning> {
-    let RenderJob { options, token_ids, return_offsets, .. } = job;
+    let RenderJob { options, token_ids, return_offsets, is_task, .. } = job;
     let given = [
         ("template", options.template.is_some()),
-        ("return_token_ids", *token_ids == ReturnTokenIds::Yes),
-        ("return_offsets", *return_offsets),
+        ("return_token_ids", *token_ids == ReturnTokenIds::Yes && !is_task),
+        ("return_offsets", *return_offsets && !is_task),
     ];
     let options = given.into_iter().filter(|(_, is_given)| *is_given);
     options.map(|(option, _)| option_ignored(option, HF_REASON)).collect()

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::adapter::{Adapter, Kind};
 use crate::catalog::{Resolution, ResolvedAdapter, ServedModel};
-use crate::conversation::{Conversation, Invalid};
+use crate::conversation::{CONTENT, Conversation, Invalid};
 use crate::error::Error;
 use crate::job::{RenderJob, RenderOptions};
 use crate::model::{Model, NamedTemplate};
@@ -32,20 +32,26 @@ pub enum OutputForm<'m> {
 }
 
 impl<'m> ResolvedRender<'m> {
-    /// Resolves a job for a model.
+    /// Resolves a job for a model. Template arguments that count as options become options.
     ///
     /// # Errors
     /// Options contradict each other, the pinned adapter cannot render for the model, there is no
-    /// message to render, or the model lacks the template.
-    pub fn new(served: &'m ServedModel, job: &RenderJob) -> Result<Self, Error> {
-        let RenderJob { conversation, options, .. } = job;
+    /// message to render, the model lacks the template, or the adapter cannot continue the field.
+    pub fn new(served: &'m ServedModel, job: &mut RenderJob) -> Result<Self, Error> {
+        let adapter = served.resolve(job.options.adapter.as_deref())?;
+        if !adapter.adapter().drops_unknown_args {
+            job.take_template_args()?;
+        }
+        let RenderJob { conversation, options, .. } = &*job;
         let add_generation_prompt = generation_prompt(options)?;
-        let adapter = served.resolve(options.adapter.as_deref())?;
         let form = if becomes_hf_messages(&adapter, conversation) {
             OutputForm::HfMessages
         } else {
             OutputForm::Prompt(template(served, adapter.adapter(), job)?)
         };
+        if let Some(field) = options.continued_field() {
+            check_continued(field, &form, adapter.adapter())?;
+        }
         Ok(Self { model: &served.model, adapter, form, add_generation_prompt })
     }
 
@@ -101,12 +107,28 @@ fn becomes_hf_messages(adapter: &ResolvedAdapter, conversation: &Conversation) -
 }
 
 fn generation_prompt(options: &RenderOptions) -> Result<bool, Invalid> {
-    let wanted = options.add_generation_prompt.unwrap_or(!options.continue_final_message);
-    if wanted && options.continue_final_message {
+    let is_continued = options.continued_field().is_some();
+    let wanted = options.add_generation_prompt.unwrap_or(!is_continued);
+    if wanted && is_continued {
         let problem = "cannot be combined with continue_final_message: a turn is either continued or begun";
         return Err(Invalid::new("add_generation_prompt", problem));
     }
     Ok(wanted)
+}
+
+/// Fails if the output cannot end within this field of the final message.
+fn check_continued(field: &str, form: &OutputForm<'_>, adapter: &Adapter) -> Result<(), Invalid> {
+    let refused = |what: &str, fields: &str| {
+        let problem = format!("cannot be {field:?}: {what} can only end within {fields} of the final message");
+        Err(Invalid::new("continue_final_message", problem))
+    };
+    match (form, adapter.continued_fields) {
+        (OutputForm::HfMessages, _) if field != CONTENT => refused("HF messages", CONTENT),
+        (OutputForm::Prompt(_), Some(known)) if !known.contains(&field) => {
+            refused(&format!("a prompt of {}", adapter.name), &known.join(" or "))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the chat template of an adapter that renders with one. Only a family's encoder renders a

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::conversation::{Content, Conversation, content};
+use crate::conversation::{Content, Conversation, blocks, content};
 
 /// A warning about one field of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,6 +132,31 @@ pub fn ignored(name: &str, conversation: &Conversation, codes: &[WarningCode]) -
         text: format!("{name} cannot show {path} to the model: ignored"),
     };
     ignored.map(warning).collect()
+}
+
+/// Names of reasoning in a message.
+const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
+/// Returns a warning for each part of a message that a format never writes: reasoning, the mark of a
+/// failed result and, unless it writes them, calls.
+#[must_use]
+pub fn ignored_parts(name: &str, conversation: &Conversation, writes_calls: bool) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let mut warn = |code, path| warnings.push(Warning { code, path, text: format!("{name} cannot show it: ignored") });
+    for (i, message) in conversation.messages.iter().enumerate() {
+        let is_said = |key: &&str| message.get(*key).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+        if let Some(key) = REASONING.iter().find(|key| is_said(key)) {
+            warn(WarningCode::ReasoningIgnored, format!("messages[{i}].{key}"));
+        }
+        let calls = message.get("tool_calls").and_then(Value::as_array).filter(|_| !writes_calls);
+        for k in 0..calls.map_or(0, Vec::len) {
+            warn(WarningCode::ToolCallsIgnored, format!("messages[{i}].tool_calls[{k}]"));
+        }
+        for (j, _) in blocks(message).iter().enumerate().filter(|(_, block)| block["is_error"] == true) {
+            warn(WarningCode::MessageIgnored, format!("messages[{i}].content[{j}].is_error"));
+        }
+    }
+    warnings
 }
 
 /// Returns a warning for each message without content. The assistant's tool calls and reasoning are

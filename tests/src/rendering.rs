@@ -15,20 +15,21 @@ use tandem_template::LocalTime;
 pub struct AdapterRequest {
     conversation: Conversation,
     add_generation_prompt: bool,
-    continue_final_message: bool,
+    continued_field: Option<String>,
     is_normalized: bool,
 }
 
 impl AdapterRequest {
     /// Reads a request from JSON. The keys `continue_final_message` and `add_generation_prompt`,
-    /// with any value, continue the last message and omit the generation prompt. The policy is
-    /// CAPABILITY, unless `normalization` is "none".
+    /// with any value, continue the last message and omit the generation prompt. Text names the
+    /// field to continue. The policy is CAPABILITY, unless `normalization` is "none".
     ///
     /// # Panics
     /// If there are no messages.
     #[must_use]
     pub fn new(request: &Value) -> Self {
-        let continue_final_message = request.get("continue_final_message").is_some();
+        let continued = request.get("continue_final_message");
+        let continued_field = continued.map(|field| field.as_str().unwrap_or("content").to_owned());
         Self {
             conversation: Conversation {
                 messages: request["messages"].as_array().expect("the request has a list of messages").clone(),
@@ -36,8 +37,8 @@ impl AdapterRequest {
                 documents: request.get("documents").cloned(),
                 template_args: request.get("template_args").and_then(Value::as_object).cloned().unwrap_or_default(),
             },
-            add_generation_prompt: !continue_final_message && request.get("add_generation_prompt").is_none(),
-            continue_final_message,
+            add_generation_prompt: continued_field.is_none() && request.get("add_generation_prompt").is_none(),
+            continued_field,
             is_normalized: request.get("normalization").is_none_or(|policy| policy != "none"),
         }
     }
@@ -48,7 +49,7 @@ impl AdapterRequest {
         Input {
             conversation: &self.conversation,
             add_generation_prompt: self.add_generation_prompt,
-            continue_final_message: self.continue_final_message,
+            continue_final_message: self.continued_field.as_deref(),
             template: None,
             is_normalized: self.is_normalized,
             now: LocalTime::EPOCH,

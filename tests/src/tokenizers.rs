@@ -94,7 +94,7 @@ pub fn byte_level(longer: &[&[u8]], added: &[(&str, bool)]) -> Tokenizer {
     let first = tokens.len() as u32;
     let added: Vec<_> = (first..).zip(added).map(|(id, (text, special))| (id, *text, *special)).collect();
     let decoder = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true});
-    Tokenizer::from_json(&json_tokenizer(bpe(&tokens), decoder, &added), &[]).expect("a valid tokenizer.json")
+    Tokenizer::from_json(&json_tokenizer(bpe(&tokens), decoder, &added)).expect("a valid tokenizer.json")
 }
 
 /// Spells bytes in the byte-level alphabet. Printable Latin-1 bytes are spelled as themselves, and

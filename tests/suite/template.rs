@@ -1,5 +1,6 @@
 //! The template engine.
 
 mod analysis;
+mod clock;
 mod differential;
 mod rendering;

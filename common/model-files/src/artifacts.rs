@@ -11,12 +11,13 @@ mod mmproj;
 mod names;
 pub mod safetensors;
 mod sampling;
+mod tokens;
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use crate::gguf::{Gguf, GgufError};
-use crate::tokenizer::{Tokenizer, TokenizerError};
+use crate::tokenizer::{FolderTokens, Tokenizer, TokenizerError};
 pub use contents::{Artifacts, EosOrigin, SpecialTokens, Templates, TemplatesError};
 use contents::{Source, unique};
 pub use error::ArtifactsError;
@@ -29,8 +30,8 @@ pub use sampling::SamplingDefaults;
 
 impl Artifacts {
     /// Reads the header of a `.gguf` file, or those of these files that a folder contains:
-    /// `tokenizer_config.json`, `tokenizer.json`, `config.json`, `generation_config.json` and chat
-    /// templates. A folder without any of them is searched as [`locate`] does. The tokenizer is
+    /// `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`, `tokenizer.json`,
+    /// `config.json`, `generation_config.json` and chat templates. A folder without any of them is searched as [`locate`] does. The tokenizer is
     /// built on first use.
     pub fn load(path: &Path) -> Result<Self, ArtifactsError> {
         let path = &locate(path)?;
@@ -51,7 +52,7 @@ impl Artifacts {
     pub fn gguf(&self) -> Option<&Arc<Gguf>> {
         match &self.source {
             Source::Gguf(gguf) => Some(gguf),
-            Source::Folder => None,
+            Source::Folder(_) => None,
         }
     }
 
@@ -62,17 +63,15 @@ impl Artifacts {
         }
         let built = match &self.source {
             Source::Gguf(gguf) => Tokenizer::from_gguf(gguf)?,
-            Source::Folder => self.folder_tokenizer()?,
+            Source::Folder(tokens) => self.folder_tokenizer(tokens)?,
         };
         Ok(self.tokenizer.get_or_init(|| built).clone())
     }
 
-    fn folder_tokenizer(&self) -> Result<Tokenizer, TokenizerError> {
+    fn folder_tokenizer(&self, tokens: &FolderTokens) -> Result<Tokenizer, TokenizerError> {
         let path = self.path.join(TOKENIZER);
         let json = json::read_tokenizer(&path).map_err(|source| TokenizerError::Read { path, source })?;
-        let SpecialTokens { named, additional } = &self.special_tokens;
-        let texts: Vec<&str> = named.iter().map(|(_, text)| text).chain(additional).map(String::as_str).collect();
-        Tokenizer::from_json(&json, &texts)
+        Tokenizer::from_folder(&json, tokens)
     }
 
     /// Returns the ids of end-of-turn tokens: those of the generation config and the tokenizer's

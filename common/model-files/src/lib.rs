@@ -4,6 +4,7 @@
 pub mod artifacts;
 pub mod digest;
 pub mod gguf;
+mod python_json;
 mod source_file;
 pub mod tokenizer;
 

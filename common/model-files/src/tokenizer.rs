@@ -10,6 +10,7 @@ mod classic;
 mod decode;
 mod error;
 mod fast;
+mod folder;
 mod gguf;
 mod literal;
 mod located;
@@ -28,6 +29,7 @@ use std::sync::Arc;
 
 use crate::digest::hex_sha256;
 use crate::gguf::Gguf;
+use crate::python_json::standard;
 pub use added::AddedToken;
 use affixes::Affixes;
 use bytes::{ByteTable, MinTokens};
@@ -36,6 +38,8 @@ use classic::Classic;
 use decode::Decoder;
 pub use error::TokenizerError;
 use fast::Fast;
+use folder::AddedTokens;
+pub use folder::{FolderToken, FolderTokens, ListedTokens, NamedToken};
 use literal::{Forbidden, Piece, pieces};
 use located::Locator;
 use pending::Pending;
@@ -101,46 +105,55 @@ struct Inner {
     bytes: ByteTable,
     added: Vec<AddedToken>,
     forbidden: Forbidden,
-    special: HashSet<u32>,
+    special: Special,
     affixes: Affixes,
     min_tokens: Option<MinTokens>,
     sha256: String,
 }
 
 impl Tokenizer {
-    /// Builds a tokenizer from the bytes of a `tokenizer.json`. `named_special` are the texts of
-    /// the special tokens in the model's other files. A text that is in the vocabulary becomes a
-    /// special token, as in transformers.
-    pub fn from_json(json: &[u8], named_special: &[&str]) -> Result<Self, TokenizerError> {
+    /// Builds a tokenizer from the bytes of a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// The file is invalid, or a part of it is not supported.
+    pub fn from_json(json: &[u8]) -> Result<Self, TokenizerError> {
+        Self::of_json(json, None)
+    }
+
+    /// Builds a tokenizer from the bytes of a `tokenizer.json` and the tokens in the files beside it.
+    ///
+    /// # Errors
+    /// As [`from_json`](Self::from_json); or there are too many tokens.
+    pub fn from_folder(json: &[u8], tokens: &FolderTokens) -> Result<Self, TokenizerError> {
+        Self::of_json(json, Some(tokens))
+    }
+
+    fn of_json(json: &[u8], tokens: Option<&FolderTokens>) -> Result<Self, TokenizerError> {
+        let (file, json) = (json, &*standard(json));
         let mut encoder = parse(json)?;
+        let own = AddedTokens::of(&encoder);
+        if let Some(tokens) = tokens {
+            tokens.apply(&mut encoder, json)?;
+        }
+        let added = AddedTokens::of(&encoder);
         // Some files contain truncation and padding from training, which would corrupt prompts.
         let _ = encoder.with_truncation(None);
         encoder.with_padding(None);
-        let named = named_special.iter().filter(|text| is_plain_token(&encoder, text));
-        let added: Vec<_> = named.map(|text| tokenizers::AddedToken::from(*text, true)).collect();
-        encoder.add_special_tokens(added).map_err(|error| TokenizerError::Json { reason: error.to_string() })?;
-        let mut special = flagged_special(&encoder);
-        special.extend(named_special.iter().filter_map(|text| encoder.token_to_id(text)));
+        let sha256 = if added == own { hex_sha256(file) } else { added.sha256(file) };
         let affixes = Affixes::of(&encoder)?;
-        Self::assemble(encoder, special, affixes, hex_sha256(json))
+        Self::assemble(encoder, affixes, sha256)
     }
 
     /// Builds a tokenizer from a GGUF header: vocabulary, merges or scores, token types and
     /// pre-tokenizer name.
     pub fn from_gguf(gguf: &Gguf) -> Result<Self, TokenizerError> {
         let built = gguf::build(gguf)?;
-        let special = flagged_special(&built.encoder);
-        Self::assemble(built.encoder, special, built.affixes, built.sha256)
+        Self::assemble(built.encoder, built.affixes, built.sha256)
     }
 
-    fn assemble(
-        encoder: tokenizers::Tokenizer,
-        special: HashSet<u32>,
-        affixes: Affixes,
-        sha256: String,
-    ) -> Result<Self, TokenizerError> {
-        let bytes = ByteTable::new(&encoder)?;
-        let added = added_tokens(&encoder, &special);
+    fn assemble(encoder: tokenizers::Tokenizer, affixes: Affixes, sha256: String) -> Result<Self, TokenizerError> {
+        let (bytes, special) = (ByteTable::new(&encoder)?, Special::of(&encoder));
+        let added = added_tokens(&encoder, &special.all);
         let forbidden = Forbidden::new(&added);
         let min_tokens = MinTokens::new(&encoder);
         let (decoder, locator) = (Decoder::of(&encoder)?, Locator::of(&encoder));
@@ -201,7 +214,7 @@ impl Tokenizer {
         if let Some(&id) = ids.iter().find(|&&id| self.token_bytes(id).is_none()) {
             return Err(TokenizerError::UnknownId { id, size: self.vocab_size() });
         }
-        let kept = ids.iter().copied().filter(|&id| !(skip_special_tokens && self.is_special(id)));
+        let kept = ids.iter().copied().filter(|id| !(skip_special_tokens && self.inner.special.skipped.contains(id)));
         self.inner.decoder.decode(kept, &self.inner.bytes, &self.inner.classic)
     }
 
@@ -222,12 +235,12 @@ impl Tokenizer {
 
     /// Returns true if `id` is a control token, such as the end of a turn, and not text.
     pub fn is_special(&self, id: u32) -> bool {
-        self.inner.special.contains(&id)
+        self.inner.special.all.contains(&id)
     }
 
     /// Returns the ids of all special tokens, ascending.
     pub fn special_ids(&self) -> Vec<u32> {
-        let mut ids: Vec<u32> = self.inner.special.iter().copied().collect();
+        let mut ids: Vec<u32> = self.inner.special.all.iter().copied().collect();
         ids.sort_unstable();
         ids
     }
@@ -249,8 +262,9 @@ impl Tokenizer {
     }
 
     /// Returns a SHA-256 in lower-case hex: of the bytes of `tokenizer.json`, or of a GGUF's
-    /// tokenizer metadata in the form that `tokenizer/gguf.rs` defines. The same files have the
-    /// same digest on every machine.
+    /// tokenizer metadata in the form that `tokenizer/gguf.rs` defines. If other files of a folder
+    /// change the added tokens of `tokenizer.json`, the digest covers the changed tokens too. The same
+    /// files have the same digest on every machine.
     pub fn sha256(&self) -> &str {
         &self.inner.sha256
     }
@@ -340,15 +354,24 @@ fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, TokenizerError> {
     }
 }
 
-/// Returns true if `text` is a token of the vocabulary but not an added token.
-fn is_plain_token(encoder: &tokenizers::Tokenizer, text: &str) -> bool {
-    let added = encoder.get_added_vocabulary().get_vocab();
-    !added.contains_key(text) && encoder.token_to_id(text).is_some()
+/// The ids of special tokens.
+struct Special {
+    all: HashSet<u32>,
+    /// The special tokens that decoding skips. The library decodes a normalized token whose normal form
+    /// differs, although it is special.
+    skipped: HashSet<u32>,
 }
 
-fn flagged_special(encoder: &tokenizers::Tokenizer) -> HashSet<u32> {
-    let added = encoder.get_added_tokens_decoder();
-    added.iter().filter(|(_, token)| token.special).map(|(&id, _)| id).collect()
+impl Special {
+    /// A token is special if its flag says so, or if decoding skips it.
+    fn of(encoder: &tokenizers::Tokenizer) -> Self {
+        let added = encoder.get_added_vocabulary();
+        let tokens = added.get_added_tokens_decoder();
+        let is_skipped = |id: &u32| added.simple_id_to_token(*id).is_some_and(|token| added.is_special_token(&token));
+        let skipped: HashSet<u32> = tokens.keys().copied().filter(is_skipped).collect();
+        let flagged = tokens.iter().filter(|(_, token)| token.special).map(|(&id, _)| id);
+        Self { all: flagged.chain(skipped.iter().copied()).collect(), skipped }
+    }
 }
 
 fn added_tokens(encoder: &tokenizers::Tokenizer, special: &HashSet<u32>) -> Vec<AddedToken> {

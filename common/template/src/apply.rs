@@ -37,8 +37,9 @@ pub struct Input<'a> {
     pub special_tokens: &'a Map<String, Json>,
     /// True if the prompt ends with the start of the assistant's answer.
     pub add_generation_prompt: bool,
-    /// True if the prompt ends within the final message, which the model then continues.
-    pub continue_final_message: bool,
+    /// The field of the final message within which the prompt ends, so that the model continues it:
+    /// usually `content`. A name of reasoning means every field with the same reasoning.
+    pub continue_final_message: Option<&'a str>,
     /// The time that `strftime_now` returns.
     pub now: LocalTime,
     /// The taint of text from the conversation, which the template does not see.
@@ -64,7 +65,7 @@ pub(super) fn apply(
     check(input)?;
     let _scope = taint::TaintScope::start(input.taint);
     let mut messages = prepare(input.messages)?;
-    let continued = if input.continue_final_message { Some(mark_final(&mut messages, source)?) } else { None };
+    let continued = input.continue_final_message.map(|field| mark_final(&mut messages, field, source)).transpose()?;
     let mut applied = run(program, &messages, input, limits)?;
     if let Some(final_text) = continued {
         cut_at_mark(&mut applied, &final_text)?;
@@ -80,7 +81,7 @@ fn check(input: &Input<'_>) -> Result<(), RenderError> {
     if input.messages.is_empty() {
         return refuse("the conversation is empty");
     }
-    if input.continue_final_message && input.add_generation_prompt {
+    if input.continue_final_message.is_some() && input.add_generation_prompt {
         return cannot_continue("it is not compatible with add_generation_prompt");
     }
     let objects = |value: Option<&Json>| value.is_none_or(list_of_objects);
@@ -136,21 +137,55 @@ fn cannot_continue<T>(message: impl Into<String>) -> Result<T, RenderError> {
     Err(RenderError::ContinueFinalMessage { message: message.into() })
 }
 
-/// Marks the end of the final message's text, and returns the text.
-fn mark_final(messages: &mut Messages<'_>, source: &str) -> Result<String, RenderError> {
-    let last = messages.last_mut().map(Cow::to_mut);
-    let content = last.and_then(|message| message.get_mut("content")).filter(|content| !content.is_null());
-    let Some(content) = content else {
-        return cannot_continue("the final message has no content to continue");
+/// Marks the end of the final message's text in `field`, and returns the text.
+fn mark_final(messages: &mut Messages<'_>, field: &str, source: &str) -> Result<String, RenderError> {
+    let missing = || cannot_continue(format!("the final message has no {field} to continue"));
+    let Some(message) = messages.last_mut().map(Cow::to_mut) else { return missing() };
+    let (fields, mut value) = continued_fields(message, field);
+    if value.is_null() {
+        return missing();
+    }
+    if !fields.iter().any(|field| source.contains(&*taint::strip(field))) {
+        return cannot_continue(format!("the template does not use the {field} of messages"));
+    }
+    let text = match &mut value {
+        Json::String(text) => mark(text),
+        Json::Array(blocks) => mark_last_block(blocks)?,
+        _ => return cannot_continue(format!("the {field} of the final message is neither text nor a list of blocks")),
     };
-    if !source.contains("content") {
-        return cannot_continue("the template does not use the content of messages");
+    for field in fields {
+        if message.get(&field).is_some_and(Json::is_null) {
+            message.shift_remove(&field); // a null field is none, so the field is new and comes last
+        }
+        message.insert(field, value.clone());
     }
-    match content {
-        Json::String(text) => Ok(mark(text)),
-        Json::Array(blocks) => mark_last_block(blocks),
-        _ => cannot_continue("the content of the final message is neither text nor a list of blocks"),
-    }
+    Ok(text)
+}
+
+/// Returns the keys of the fields to continue, and their value: null if there is none. Reasoning has
+/// several names, of which a template reads any. Every name of the same text is continued, and
+/// every name of the same list.
+fn continued_fields(message: &Map<String, Json>, field: &str) -> (Vec<String>, Json) {
+    let given = |name: &str| lookup(message, name).filter(|value| !value.is_null());
+    let first = REASONING.into_iter().find(|name| given(name).is_some());
+    let Some(first) = first.filter(|_| REASONING.contains(&field)) else {
+        let key = message.keys().find(|key| taint::strip(key) == field);
+        let value = key.map_or(Json::Null, |key| message[key].clone());
+        return (key.cloned().into_iter().collect(), value);
+    };
+    // The name in the request that a name has its value from, as in `message_value`.
+    let origin = |name: &str| match name {
+        "reasoning_content" => Some(first),
+        "thinking" if given(name).is_none() => Some(first),
+        _ => REASONING.into_iter().find(|known| *known == name && given(known).is_some()),
+    };
+    let value_of = |name: &str| origin(name).and_then(given);
+    let Some(value) = value_of(field) else { return (Vec::new(), Json::Null) };
+    let is_same = |name: &&str| match value {
+        Json::String(_) => value_of(name) == Some(value),
+        _ => origin(name) == origin(field),
+    };
+    (REASONING.into_iter().filter(is_same).map(str::to_owned).collect(), value.clone())
 }
 
 fn mark(text: &mut String) -> String {

@@ -1,7 +1,6 @@
-//! `strftime_now`: formats the time of the render as Python's `strftime` does in the C locale.
+//! The time of the render.
 
 use std::cell::Cell;
-use std::fmt::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A date and time of day without a time zone.
@@ -67,17 +66,17 @@ impl LocalTime {
     }
 
     /// Returns the number of days since the epoch.
-    fn days(&self) -> i64 {
+    pub(crate) fn days(&self) -> i64 {
         days_from_civil(self.year, self.month, self.day)
     }
 
     /// Returns the day of the week, from 0 for Sunday to 6 for Saturday.
-    fn weekday(&self) -> i64 {
+    pub(crate) fn weekday(&self) -> i64 {
         (self.days() + 4).rem_euclid(7)
     }
 
     /// Returns the day of the year, from 0 for the first of January.
-    fn day_of_year(&self) -> i64 {
+    pub(crate) fn day_of_year(&self) -> i64 {
         self.days() - days_from_civil(self.year, 1, 1)
     }
 }
@@ -129,177 +128,31 @@ fn civil_from_days(days: i64) -> (i32, u8, u8) {
     (i32::try_from(year).unwrap_or(i32::MAX), u8::try_from(month).unwrap_or(1), u8::try_from(day).unwrap_or(1))
 }
 
-const WEEKDAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
-const MONTHS: [&str; 12] = [
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
-];
-
-/// Formats the time of the render.
-pub(crate) fn strftime(format: &str) -> String {
-    let now = NOW.get();
-    let mut out = String::new();
-    // In C, a text ends at the first null character.
-    let mut chars = format.split('\0').next().unwrap_or_default().chars();
-    while let Some(c) = chars.next() {
-        if c != '%' {
-            out.push(c);
-            continue;
-        }
-        // glibc's flags: no padding, or padding with spaces or zeros.
-        let rest = chars.as_str();
-        let flag = rest.chars().next().filter(|flag| matches!(flag, '-' | '_' | '0' | '^'));
-        if flag.is_some() {
-            chars.next();
-        }
-        match chars.next() {
-            Some(code) => now.directive(&mut out, flag, code),
-            None => out.extend(['%'].into_iter().chain(flag)),
-        }
-    }
-    out
+/// Returns the time of this render.
+pub(crate) fn current() -> LocalTime {
+    NOW.get()
 }
 
 impl LocalTime {
-    fn directive(&self, out: &mut String, flag: Option<char>, code: char) {
-        if let Some((number, width, padding)) = self.number(code) {
-            return push_padded(out, number, width, flag, padding);
-        }
-        let text = match self.text(code) {
-            Some(text) if flag == Some('^') => text.to_uppercase(),
-            Some(text) => text,
-            None => ['%'].into_iter().chain(flag).chain([code]).collect(),
-        };
-        out.push_str(&text);
-    }
-
-    /// Returns the value, width and padding of a directive that is one number. None for other
-    /// directives.
-    fn number(&self, code: char) -> Option<(i64, usize, char)> {
-        let hour12 = (i64::from(self.hour) + 11) % 12 + 1;
-        let year = i64::from(self.year);
-        Some(match code {
-            'Y' => (year, 1, '0'),
-            'C' => (year.div_euclid(100), 2, '0'),
-            'y' => (year.rem_euclid(100), 2, '0'),
-            'm' => (self.month.into(), 2, '0'),
-            'd' => (self.day.into(), 2, '0'),
-            'e' => (self.day.into(), 2, ' '),
-            'H' => (self.hour.into(), 2, '0'),
-            'k' => (self.hour.into(), 2, ' '),
-            'I' => (hour12, 2, '0'),
-            'l' => (hour12, 2, ' '),
-            'M' => (self.minute.into(), 2, '0'),
-            'S' => (self.second.into(), 2, '0'),
-            'f' => (self.microsecond.into(), 6, '0'),
-            'j' => (self.day_of_year() + 1, 3, '0'),
-            'w' => (self.weekday(), 1, '0'),
-            'u' => ((self.weekday() + 6) % 7 + 1, 1, '0'),
-            'U' => ((self.day_of_year() + 7 - self.weekday()) / 7, 2, '0'),
-            'W' => ((self.day_of_year() + 7 - (self.weekday() + 6) % 7) / 7, 2, '0'),
-            'V' => (self.iso_week().1, 2, '0'),
-            'G' => (self.iso_week().0, 1, '0'),
-            'g' => (self.iso_week().0.rem_euclid(100), 2, '0'),
-            's' => (
-                self.days() * 86_400
-                    + i64::from(self.hour) * 3600
-                    + i64::from(self.minute) * 60
-                    + i64::from(self.second),
-                1,
-                '0',
-            ),
-            _ => return None,
-        })
-    }
-
     /// Returns the year and number of the ISO week. The week belongs to the year of its Thursday.
-    fn iso_week(&self) -> (i64, i64) {
+    pub(crate) fn iso_week(&self) -> (i64, i64) {
         let thursday = self.days() - (self.weekday() + 6) % 7 + 3;
         let (year, ..) = civil_from_days(thursday);
         (year.into(), (thursday - days_from_civil(year, 1, 1)) / 7 + 1)
     }
 
-    /// Returns the text of a directive that is not one number. None for an unknown directive.
-    fn text(&self, code: char) -> Option<String> {
-        let weekday = WEEKDAYS.get(usize::try_from(self.weekday()).ok()?).copied()?;
-        let month = MONTHS.get(usize::from(self.month).checked_sub(1)?).copied()?;
-        let all = |format: &str| {
-            let mut out = String::new();
-            format
-                .chars()
-                .for_each(|c| if c.is_ascii_alphabetic() { self.directive(&mut out, None, c) } else { out.push(c) });
-            out
-        };
-        Some(match code {
-            'A' => weekday.to_owned(),
-            'a' => weekday[..3].to_owned(),
-            'B' => month.to_owned(),
-            'b' | 'h' => month[..3].to_owned(),
-            'p' => if self.hour < 12 { "AM" } else { "PM" }.to_owned(),
-            'P' => if self.hour < 12 { "am" } else { "pm" }.to_owned(),
-            'c' => all("a b e H:M:S Y"),
-            'D' | 'x' => all("m/d/y"),
-            'F' => all("Y-m-d"),
-            'T' | 'X' => all("H:M:S"),
-            'R' => all("H:M"),
-            'r' => all("I:M:S p"),
-            'n' => "\n".to_owned(),
-            't' => "\t".to_owned(),
-            '%' => "%".to_owned(),
-            'z' | 'Z' => String::new(),
-            _ => return None,
-        })
+    /// Returns the seconds since the epoch.
+    pub(crate) fn unix(&self) -> i64 {
+        let seconds = i64::from(self.hour) * 3600 + i64::from(self.minute) * 60 + i64::from(self.second);
+        self.days() * 86_400 + seconds
     }
-}
-
-fn push_padded(out: &mut String, number: i64, width: usize, flag: Option<char>, padding: char) {
-    // Writing to a String cannot fail.
-    let _ = match flag {
-        Some('-') => write!(out, "{number}"),
-        Some('_') => write!(out, "{number:width$}"),
-        Some('0') => write!(out, "{number:0width$}"),
-        _ if padding == ' ' => write!(out, "{number:width$}"),
-        _ => write!(out, "{number:0width$}"),
-    };
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{LocalTime, set, strftime};
+    use super::LocalTime;
 
     const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };
-
-    #[test]
-    fn strftime_directives_match_python() {
-        set(NOW);
-        assert_eq!(strftime("%A %d %b %Y %H:%M:%S"), "Friday 04 Jul 2025 09:05:03");
-        assert_eq!(strftime("%j %U %W %V %G %u %w %p %I %y %%"), "185 26 26 27 2025 5 5 AM 09 25 %");
-        assert_eq!(strftime("%e|%-d|%_d|%^a"), " 4|4| 4|FRI");
-    }
-
-    #[test]
-    fn weeks_match_python() {
-        for ((year, month, day), expected) in [
-            ((2020, 2, 29), "Sat 2020-09 6 08 08"),
-            ((2021, 1, 3), "Sun 2020-53 7 01 00"),
-            ((2024, 12, 30), "Mon 2025-01 1 52 53"),
-            ((2026, 1, 3), "Sat 2026-01 6 00 00"),
-            ((2027, 1, 1), "Fri 2026-53 5 00 00"),
-        ] {
-            set(LocalTime { year, month, day, ..NOW });
-            assert_eq!(strftime("%a %G-%V %u %U %W"), expected);
-        }
-    }
 
     #[test]
     fn unix_seconds_convert_to_dates() {

@@ -9,7 +9,7 @@
 //!
 //! Every module imports only modules above it in this list.
 //!
-//! - [`error`], [`limits`], [`clock`], [`unicode`]: errors, limits, `strftime`, character tables.
+//! - [`error`], [`limits`], [`clock`], [`strftime`], [`unicode`]: errors, limits, time, character tables.
 //! - [`budget`], [`text_buffer`], [`taint`]: steps and memory of a render, bounded text, taint.
 //! - [`ast`], [`lexer`], [`parser`]: source to syntax tree, by Jinja2's grammar.
 //! - [`arguments`], [`interpreter`]: calls, and the trait through which filters call template code.
@@ -68,6 +68,7 @@ mod predicates;
 mod program;
 pub mod python;
 mod scope;
+mod strftime;
 pub mod taint;
 mod text_buffer;
 mod unicode;

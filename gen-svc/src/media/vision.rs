@@ -206,7 +206,7 @@ impl Vision {
             args,
             special_tokens: &self.special_tokens,
             add_generation_prompt: messages.add_generation_prompt,
-            continue_final_message: messages.continue_final_message,
+            continue_final_message: messages.continue_final_message.then_some("content"),
             now: messages.now,
             taint,
         };

@@ -2,13 +2,16 @@
 //! format consists of the markers around a turn; the same code renders all of them. Tools are
 //! described in the system prompt. Calls and results are tagged text.
 
+mod guess;
+
 use serde_json::{Value, json};
 
+pub(super) use self::guess::{Guess, guess};
 use crate::adapter::{Adapter, AdapterOutput, Input, Match};
 use crate::conversation::{Conversation, Invalid, Object, kind, push_block, text};
 use crate::error::Error;
 use crate::model::Model;
-use crate::warning::{Warning, WarningCode, ignored};
+use crate::warning::{Warning, WarningCode, ignored, ignored_parts};
 use tandem_template::python;
 use tandem_template::taint;
 
@@ -42,14 +45,15 @@ struct Format {
     before_role: &'static str,
     after_role: &'static str,
     end: &'static str,
-    /// The parts of `end` that a model may write at the end of its turn, the longer one first.
+    /// Texts that end the model's turn: the parts of `end`, the longer one first. A model that never
+    /// writes `end` starts the next turn, so a format may list the starts of turns too.
     turn_ends: &'static [&'static str],
 }
 
 const CHATML_FORMAT: Format = Format {
     name: "chatml",
     start: "",
-    before_role: CHATML_START,
+    before_role: "<|im_start|>",
     after_role: "\n",
     end: "<|im_end|>\n",
     turn_ends: &["<|im_end|>"],
@@ -70,15 +74,8 @@ const TAGGED_FORMAT: Format = Format {
     before_role: "<|",
     after_role: "|>\n",
     end: "\n<|end|>\n",
-    turn_ends: &["\n<|end|>", "<|end|>"],
+    turn_ends: &["\n<|end|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>", "<|tool|>"],
 };
-
-/// The start of a ChatML turn. A tokenizer with this token most likely belongs to a ChatML model.
-const CHATML_START: &str = "<|im_start|>";
-
-/// Formats by a part of the file's name. The first match wins.
-const BY_FILE_NAME: &[(&str, &str)] =
-    &[("qwen", "chatml"), ("deepseek", "chatml"), ("yi-", "chatml"), ("llama", "llama3")];
 
 impl Format {
     /// Returns the row of this format.
@@ -93,25 +90,11 @@ impl Format {
     }
 
     fn matches(&self, model: &Model) -> Match {
-        if !model.templates.is_empty() {
+        if !model.artifacts.templates.is_empty() {
             return Match::NotSelected("the model ships a chat template".to_owned());
         }
-        let name = model.artifacts.name.rsplit('/').next().unwrap_or_default().to_lowercase();
-        match BY_FILE_NAME.iter().find(|(part, _)| name.contains(part)) {
-            Some((part, format)) if *format == self.name => {
-                Match::Selected(format!("the model ships no chat template, and its name holds {part:?}"))
-            }
-            None if self.is_chatml_by_tokenizer(model) => Match::Guessed(format!(
-                "the model ships no chat template, its name {name:?} names no format, and its tokenizer has {CHATML_START}"
-            )),
-            _ => Match::NotSelected(format!("the name {name:?} does not identify the format as the model's")),
-        }
-    }
-
-    fn is_chatml_by_tokenizer(&self, model: &Model) -> bool {
-        let has_start =
-            || model.tokenizer.as_ref().is_ok_and(|tokenizer| tokenizer.token_to_id(CHATML_START).is_some());
-        self.name == CHATML_FORMAT.name && has_start()
+        let Guess { format, reason } = guess(model);
+        if format == Some(self.name) { Match::Guessed(reason) } else { Match::NotSelected(reason) }
     }
 
     fn render(&self, input: &Input<'_>) -> Result<AdapterOutput, Error> {
@@ -120,13 +103,14 @@ impl Format {
         for (i, turn) in turns.iter().enumerate() {
             self.open(turn.role, &mut prompt);
             prompt.push_str(&turn.text);
-            let is_open = input.continue_final_message && i + 1 == turns.len();
+            let is_open = input.continue_final_message.is_some() && i + 1 == turns.len();
             prompt.push_str(if is_open { "" } else { self.end });
         }
         if input.add_generation_prompt {
             self.open("assistant", &mut prompt);
         }
         let mut warnings = ignored(self.name, input.conversation, IGNORED);
+        warnings.extend(ignored_parts(self.name, input.conversation, true));
         warnings.extend(lost_parameters(input.conversation));
         Ok(AdapterOutput { prompt, attachments: Vec::new(), warnings })
     }
@@ -212,7 +196,8 @@ fn tool_call(call: &Value, arguments: &str) -> Result<String, Invalid> {
 }
 
 fn name(function: &Value) -> Result<&str, Invalid> {
-    function.get("name").and_then(Value::as_str).ok_or_else(|| Invalid::new("name", "must be a string"))
+    let name = function.get("name").and_then(Value::as_str).ok_or_else(|| Invalid::new("name", "must be a string"))?;
+    if name.is_empty() { Err(Invalid::new("name", "must not be empty")) } else { Ok(name) }
 }
 
 /// Returns arguments as an object if they are the JSON text of one.

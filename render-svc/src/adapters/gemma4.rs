@@ -1,5 +1,5 @@
 //! `gemma-4`: the Gemma 4 prompt, written natively and equal to the official chat template in some of
-//! its revisions. It stands in for these, and renders where a model ships no template or a request
+//! its revisions. It replaces these, and renders where a model ships no template or a request
 //! pins it. Any other template of a model renders itself.
 //!
 //! The adapter also renders input that the template does not support. Typed `tool_use` and
@@ -111,7 +111,7 @@ fn writes_turns(model: &Model) -> bool {
 
 fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let options = options(model, input);
-    let Prompt { text, attachments, warnings } = if input.continue_final_message {
+    let Prompt { text, attachments, warnings } = if input.continue_final_message.is_some() {
         continued(input.conversation, &options)?
     } else {
         prompt::write(input.conversation, &options)?

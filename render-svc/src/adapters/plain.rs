@@ -1,11 +1,11 @@
 //! `plain`: message texts joined by newlines, for models of unknown format.
 
-use super::formats::{MARKUP, tagged_text};
+use super::formats::{MARKUP, guess, tagged_text};
 use crate::adapter::{Adapter, AdapterOutput, Input, Match};
 use crate::conversation::text;
 use crate::error::Error;
 use crate::model::Model;
-use crate::warning::{WarningCode, ignored};
+use crate::warning::{WarningCode, ignored, ignored_parts};
 
 pub(super) const PLAIN: Adapter = Adapter {
     leaves_bos_to_tokenizer: true,
@@ -13,7 +13,7 @@ pub(super) const PLAIN: Adapter = Adapter {
     ..Adapter::new(
         "plain",
         "message texts joined by newlines, for models about whose format nothing is known",
-        |_| Match::Selected("serves every model that nothing else does".to_owned()),
+        |model| Match::Guessed(guess(model).reason),
         render,
     )
 };
@@ -25,6 +25,7 @@ fn render(_: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let texts = input.conversation.messages.iter().enumerate();
     let texts = texts.map(|(i, message)| text(message, tagged_text).map_err(|e| e.within(&format!("messages[{i}]"))));
     let texts: Result<Vec<_>, _> = texts.collect();
-    let warnings = ignored("plain", input.conversation, IGNORED);
+    let mut warnings = ignored("plain", input.conversation, IGNORED);
+    warnings.extend(ignored_parts("plain", input.conversation, false));
     Ok(AdapterOutput { prompt: texts?.join("\n"), attachments: Vec::new(), warnings })
 }

@@ -15,6 +15,7 @@ use crate::model::Model;
 
 pub(super) const TOKENIZER_TEMPLATE: Adapter = Adapter {
     kind: Kind::Template,
+    continued_fields: None,
     known_names: KnownNames { nested_fields: &[], roles: &[conversation::ROLES, ROLES], ..FIELDS },
     ..Adapter::new(
         "tokenizer-template",

@@ -44,7 +44,7 @@ pub enum CatalogError {
     },
     /// The files of a model cannot be loaded.
     #[error(transparent)]
-    Model(#[from] LoadError),
+    Model(Arc<LoadError>),
     /// No adapter renders for the model, or its configured adapter cannot.
     #[error("cannot choose an adapter for {}", path.display())]
     Adapter {
@@ -56,4 +56,10 @@ pub enum CatalogError {
     /// There are models, and none of them can be loaded.
     #[error(transparent)]
     NoneLoaded(Arc<CatalogError>),
+}
+
+impl From<LoadError> for CatalogError {
+    fn from(error: LoadError) -> Self {
+        Self::Model(Arc::new(error))
+    }
 }

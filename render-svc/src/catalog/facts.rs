@@ -6,7 +6,8 @@ use crate::model::Model;
 use crate::output_spec::{EndSource, Mark, TurnEnd};
 use crate::probes::ArgumentFact;
 
-/// Returns the facts about a model: its capabilities, and what its default chat template does.
+/// Returns the facts about a model: its capabilities, what its default chat template does, and why its
+/// adapter renders.
 #[must_use]
 pub fn facts(served: &ServedModel) -> Vec<Fact> {
     let model = &served.model;
@@ -14,7 +15,8 @@ pub fn facts(served: &ServedModel) -> Vec<Fact> {
     let flags = flags.map(|((name, is_set), (_, source))| Fact::new(name, yes_no(is_set), *source));
     let probed = model.facts().map(|facts| facts.listed()).unwrap_or_default();
     let probed = probed.into_iter().map(|(name, value)| Fact::new(name, value, FactSource::Probe));
-    flags.chain(probed).chain(ends(served)).collect()
+    let adapter = Fact::new("adapter.reason", served.adapter.resolution.reason.clone(), FactSource::Adapter);
+    flags.chain(probed).chain(ends(served)).chain([adapter]).collect()
 }
 
 /// Returns the ends of the assistant's turn, each with the first way in which it was found.

@@ -10,7 +10,7 @@ use super::prompt_format::PromptFormat;
 use crate::adapter::{Adapter, Kind, Match};
 use crate::adapters::Registry;
 use crate::error::Error;
-use crate::model::Model;
+use crate::model::{LoadError, Model};
 use crate::output_spec::OutputSpec;
 
 /// A loaded model and the adapter that renders for it unless a request pins another.
@@ -20,8 +20,7 @@ pub struct ServedModel {
     pub model: Arc<Model>,
     /// The adapter for requests that pin no adapter.
     pub adapter: ResolvedAdapter,
-    /// Every adapter of the registry, in order of precedence.
-    formats: Vec<Arc<PromptFormat>>,
+    formats: Formats,
 }
 
 /// The selected adapter, and the reason.
@@ -65,94 +64,121 @@ impl ServedModel {
     /// Loads the model at `path` with default settings and every adapter.
     ///
     /// # Errors
-    /// Fails as [`Self::load_with`] does.
+    /// Fails as [`Self::load_with`] does, or the model's adapter needs a chat template that does not
+    /// compile.
     pub fn load(path: &Path) -> Result<Self, CatalogError> {
-        Self::load_with(path, &Settings::default(), &Registry::default())
+        let served = Self::load_with(path, &Settings::default(), &Registry::default())?;
+        served.problem().map_or(Ok(()), Err)?;
+        Ok(served)
     }
 
-    /// Loads the model at `path` with these settings, and selects its adapter.
+    /// Loads the model at `path` with these settings, and selects its adapter. A chat template that
+    /// does not compile is the model's [`Self::problem`].
     ///
     /// # Errors
-    /// Its files cannot be read, no adapter renders for it, or its adapter needs a chat template
-    /// that does not compile.
+    /// Its files cannot be read, no adapter renders for it, or the adapter of its settings cannot.
     pub fn load_with(path: &Path, settings: &Settings, registry: &Registry) -> Result<Self, CatalogError> {
         let (model, template_error) = Model::load_as(path, settings.ids.clone(), settings.overrides.clone())?;
-        let failed = |source| CatalogError::Adapter { path: path.to_owned(), source: Box::new(source) };
-        let served = Self::new(model, settings.adapter.as_deref(), registry).map_err(failed)?;
-        match template_error {
-            // A family's encoder never reads a template of the model.
-            Some(error) if served.adapter.adapter().kind != Kind::Family => Err(error.into()),
-            _ => Ok(served),
-        }
-    }
-
-    fn new(model: Model, pinned: Option<&str>, registry: &Registry) -> Result<Self, Error> {
         let model = Arc::new(model);
         let output = OutputSpec::infer(&model).with_eos_override(Some(&model.configured_eos));
         let output = Arc::new(output);
         let format = |adapter: &_| Arc::new(PromptFormat::new(*adapter, Arc::clone(&model), Arc::clone(&output)));
-        let formats: Vec<_> = registry.adapters().iter().map(format).collect();
-        let adapter = match pinned {
-            Some(name) => pin(&formats, name, &model, "the model's settings")?,
-            None => select(&formats, &model)?,
+        let formats = Formats {
+            all: registry.adapters().iter().map(format).collect(),
+            template_error: template_error.map(Arc::new),
         };
-        Ok(Self { model, adapter, formats })
+        let adapter = match settings.adapter.as_deref() {
+            Some(name) => formats.pin(name, &model, "the model's settings"),
+            None => formats.select(&model),
+        };
+        let failed = |source| CatalogError::Adapter { path: path.to_owned(), source: Box::new(source) };
+        Ok(Self { adapter: adapter.map_err(failed)?, model, formats })
+    }
+
+    /// Returns the error of a chat template that does not compile if the model's adapter needs one.
+    /// Only requests that pin another adapter can then be rendered.
+    #[must_use]
+    pub fn problem(&self) -> Option<CatalogError> {
+        // A family's encoder never reads a template of the model.
+        let needs_template = !self.adapter.is_pinned && self.adapter.adapter().kind != Kind::Family;
+        let error = self.formats.template_error.as_ref().filter(|_| needs_template)?;
+        Some(CatalogError::Model(Arc::clone(error)))
     }
 
     /// Returns the pinned adapter, or the model's default adapter if none is pinned.
     ///
     /// # Errors
-    /// There is no adapter of the pinned name, or it cannot render for the model.
+    /// There is no adapter of the pinned name, it cannot render for the model, or the adapter needs
+    /// a chat template that does not compile.
     pub fn resolve(&self, pinned: Option<&str>) -> Result<ResolvedAdapter, Error> {
-        match pinned {
-            Some(name) => pin(&self.formats, name, &self.model, "the request"),
-            None => Ok(self.adapter.clone()),
+        match (pinned, self.problem()) {
+            (Some(name), _) => self.formats.pin(name, &self.model, "the request"),
+            (None, None) => Ok(self.adapter.clone()),
+            (None, Some(cause)) => Err(not_loaded(&self.model, cause)),
         }
     }
 }
 
-/// Returns the first adapter that matches the model.
-fn select(formats: &[Arc<PromptFormat>], model: &Model) -> Result<ResolvedAdapter, Error> {
-    let (mut rejected, mut yielded) = (Vec::new(), Vec::new());
-    for format in formats {
-        let name = format.adapter.name;
-        let (reason, is_guess) = match (format.adapter.matches)(model) {
-            Match::Selected(reason) => (reason, false),
-            Match::Guessed(reason) => (reason, true),
-            Match::Yields(reason) => {
-                yielded.push(format!("adapter {name} is its maker's encoder: {reason}"));
-                rejected.push((name, reason));
-                continue;
-            }
-            Match::NotSelected(reason) | Match::Incompatible(reason) => {
-                rejected.push((name, reason));
-                continue;
-            }
-        };
-        let difference = (format.adapter.differs)(model);
-        let reasons: Vec<_> = [reason].into_iter().chain(difference.clone()).chain(yielded).collect();
-        let resolution = Arc::new(Resolution { adapter: Some(name), reason: reasons.join("; "), rejected });
-        let difference = difference.map(Arc::from);
-        return Ok(ResolvedAdapter { format: Arc::clone(format), resolution, is_pinned: false, is_guess, difference });
-    }
-    Err(not_found("any", formats))
+/// Every adapter of a registry, applied to one model.
+#[derive(Debug)]
+struct Formats {
+    /// In order of precedence.
+    all: Vec<Arc<PromptFormat>>,
+    /// The error of a chat template of the model that does not compile.
+    template_error: Option<Arc<LoadError>>,
 }
 
-/// Returns the adapter with this name. `by` is the source of the pin, for the reason.
-fn pin(formats: &[Arc<PromptFormat>], name: &str, model: &Model, by: &str) -> Result<ResolvedAdapter, Error> {
-    let found = formats.iter().find(|format| format.adapter.name == name);
-    let format = found.ok_or_else(|| not_found(name, formats))?;
-    let adapter = &format.adapter;
-    if let Match::Incompatible(reason) = (adapter.matches)(model) {
-        return Err(Error::AdapterNotApplicable { adapter: adapter.name, model: model.id.clone(), reason });
+impl Formats {
+    /// Returns the first adapter that matches the model.
+    fn select(&self, model: &Model) -> Result<ResolvedAdapter, Error> {
+        let (mut rejected, mut yielded) = (Vec::new(), Vec::new());
+        for format in &self.all {
+            let name = format.adapter.name;
+            let (reason, is_guess) = match (format.adapter.matches)(model) {
+                Match::Selected(reason) => (reason, false),
+                Match::Guessed(reason) => (reason, true),
+                Match::Yields(reason) => {
+                    yielded.push(format!("adapter {name} is its maker's encoder: {reason}"));
+                    rejected.push((name, reason));
+                    continue;
+                }
+                Match::NotSelected(reason) | Match::Incompatible(reason) => {
+                    rejected.push((name, reason));
+                    continue;
+                }
+            };
+            let difference = (format.adapter.differs)(model);
+            let reasons: Vec<_> = [reason].into_iter().chain(difference.clone()).chain(yielded).collect();
+            let resolution = Arc::new(Resolution { adapter: Some(name), reason: reasons.join("; "), rejected });
+            let (format, difference) = (Arc::clone(format), difference.map(Arc::from));
+            return Ok(ResolvedAdapter { format, resolution, is_pinned: false, is_guess, difference });
+        }
+        Err(self.not_found("any"))
     }
-    let reason = format!("pinned by {by}");
-    let resolution = Arc::new(Resolution { adapter: Some(adapter.name), reason, rejected: Vec::new() });
-    let format = Arc::clone(format);
-    Ok(ResolvedAdapter { format, resolution, is_pinned: true, is_guess: false, difference: None })
+
+    /// Returns the adapter with this name. `by` is the source of the pin, for the reason.
+    fn pin(&self, name: &str, model: &Model, by: &str) -> Result<ResolvedAdapter, Error> {
+        let found = self.all.iter().find(|format| format.adapter.name == name);
+        let format = found.ok_or_else(|| self.not_found(name))?;
+        let adapter = &format.adapter;
+        if let Some(cause) = self.template_error.as_ref().filter(|_| adapter.kind == Kind::Template) {
+            return Err(not_loaded(model, CatalogError::Model(Arc::clone(cause))));
+        }
+        if let Match::Incompatible(reason) = (adapter.matches)(model) {
+            return Err(Error::AdapterNotApplicable { adapter: adapter.name, model: model.id.clone(), reason });
+        }
+        let reason = format!("pinned by {by}");
+        let resolution = Arc::new(Resolution { adapter: Some(adapter.name), reason, rejected: Vec::new() });
+        let format = Arc::clone(format);
+        Ok(ResolvedAdapter { format, resolution, is_pinned: true, is_guess: false, difference: None })
+    }
+
+    fn not_found(&self, name: &str) -> Error {
+        let known = self.all.iter().map(|format| format.adapter.name).collect();
+        Error::AdapterNotFound { adapter: name.to_owned(), known }
+    }
 }
 
-fn not_found(name: &str, formats: &[Arc<PromptFormat>]) -> Error {
-    let known = formats.iter().map(|format| format.adapter.name).collect();
-    Error::AdapterNotFound { adapter: name.to_owned(), known }
+fn not_loaded(model: &Model, cause: CatalogError) -> Error {
+    Error::ModelNotLoaded { path: model.artifacts.path.clone(), cause: Arc::new(cause) }
 }

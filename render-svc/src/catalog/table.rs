@@ -68,14 +68,32 @@ pub struct CatalogEntry {
     /// The model, from the newest state of its files that could be loaded. Requests for the model
     /// get the error.
     pub model: Result<Arc<ServedModel>, Arc<CatalogError>>,
+    /// The model for requests that pin an adapter, if only its chat template could not be loaded.
+    pub pinnable: Option<Arc<ServedModel>>,
+}
+
+impl CatalogEntry {
+    /// Creates the entry of a model whose files were read.
+    pub(super) fn new(path: PathBuf, aliases: Vec<String>, stamp: Stamp, served: ServedModel) -> Self {
+        let problem = served.problem().map(Arc::new);
+        let served = Arc::new(served);
+        let pinnable = problem.is_some().then(|| Arc::clone(&served));
+        let model = problem.clone().map_or(Ok(served), Err);
+        Self { path, aliases, stamp, problem, model, pinnable }
+    }
+
+    /// Creates the entry of a model that cannot be loaded.
+    pub(super) fn failed(path: PathBuf, aliases: Vec<String>, stamp: Stamp, error: CatalogError) -> Self {
+        let problem = Arc::new(error);
+        Self { path, aliases, stamp, problem: Some(Arc::clone(&problem)), model: Err(problem), pinnable: None }
+    }
 }
 
 impl From<ServedModel> for ModelTable {
     /// Creates a table of one model.
     fn from(served: ServedModel) -> Self {
         let (path, id) = (served.model.artifacts.path.clone(), served.model.id.clone());
-        let model = Ok(Arc::new(served));
-        let entry = CatalogEntry { path, aliases: Vec::new(), stamp: Stamp::default(), problem: None, model };
+        let entry = CatalogEntry::new(path, Vec::new(), Stamp::default(), served);
         let mut generation_ids = GenerationIds::default();
         generation_ids.add(&entry);
         Self {
@@ -115,6 +133,16 @@ impl ModelTable {
             Error::ModelNotLoaded { path, cause }
         };
         entry.model.as_ref().map_err(not_loaded)
+    }
+
+    /// Returns the model for a request that pins this adapter, if any. A pinned adapter also renders
+    /// for a model whose chat template does not compile.
+    ///
+    /// # Errors
+    /// Fails as [`Self::get`] does.
+    pub fn get_for(&self, id: &str, pinned: Option<&str>) -> Result<&Arc<ServedModel>, Error> {
+        let pinnable = if pinned.is_some() { self.entry(id)?.1.pinnable.as_ref() } else { None };
+        pinnable.map_or_else(|| self.get(id), Ok)
     }
 
     /// Returns the ids of all models at the generation service.

@@ -17,7 +17,7 @@ use crate::capabilities::Capabilities;
 use crate::clock;
 use crate::conversation::{Conversation, Invalid, Object};
 use crate::error::Error;
-use crate::job::{ControlTokenPolicy, Normalization, RenderJob, RenderOptions};
+use crate::job::{ControlTokenPolicy, FinalMessage, Normalization, RenderJob, RenderOptions};
 use crate::render::{HfMessages, Output, Rendered};
 use crate::warning::Warning;
 
@@ -32,7 +32,7 @@ struct Request {
     documents: Option<Vec<Value>>,
     template_args: Option<Object>,
     add_generation_prompt: Option<bool>,
-    continue_final_message: Option<bool>,
+    continue_final_message: Option<Value>,
     adapter: Option<String>,
     template: Option<String>,
     normalization: Option<Policy>,
@@ -54,9 +54,10 @@ pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
     }
     let request: Request = serde_json::from_str(text).map_err(|error| wrong(text, &error))?;
     let returns = request.returns.unwrap_or_default();
+    let final_message = request.continue_final_message.as_ref().map(FinalMessage::read).transpose();
     let options = RenderOptions {
         add_generation_prompt: request.add_generation_prompt,
-        continue_final_message: request.continue_final_message.unwrap_or(false),
+        continue_final_message: final_message.map_err(|problem| Invalid::new("continue_final_message", problem))?,
         adapter: request.adapter,
         now: request.render_time.as_deref().map_or(Ok(now), clock::parse)?,
         normalization: request.normalization.map_or(Normalization::Capability, Policy::domain),
@@ -77,6 +78,7 @@ pub fn request(text: &str, now: LocalTime) -> Result<RenderJob, Error> {
         token_ids: returns.has(Return::TokenIds).into(),
         return_offsets: returns.has(Return::Offsets),
         omit_media: request.omit_media.unwrap_or(false),
+        is_task: false,
     })
 }
 
@@ -96,7 +98,7 @@ const FIELDS: [(&str, &str, Shape); 15] = [
     ("documents", "a list", Value::is_array),
     ("template_args", "an object", Value::is_object),
     ("add_generation_prompt", "true or false", Value::is_boolean),
-    ("continue_final_message", "true or false", Value::is_boolean),
+    ("continue_final_message", "true, false or the name of a field", |value| FinalMessage::read(value).is_ok()),
     ("adapter", "text", Value::is_string),
     ("template", "text", Value::is_string),
     ("normalization", "\"capability\" or \"none\"", is::<Policy>),
@@ -203,8 +205,17 @@ enum Return {
 pub fn answer(result: Result<Rendered, Error>) -> Value {
     match result {
         Ok(rendered) => rendered_json(rendered),
-        Err(error) => json!({"error": Failure::from(&error).to_json()}),
+        Err(error) => json!({"error": failure_json(&error)}),
     }
+}
+
+/// Returns the failure of a request. The command line's caller may see the names of all models.
+fn failure_json(error: &Error) -> Value {
+    let mut failure = Failure::from(error).to_json();
+    if let Error::ModelNotFound { .. } | Error::ModelNotNamed { .. } = error {
+        failure["message"] = Failure::new(Reason::ModelNotFound, error.to_string()).message().into();
+    }
+    failure
 }
 
 fn rendered_json(rendered: Rendered) -> Value {
@@ -228,7 +239,9 @@ fn rendered_json(rendered: Rendered) -> Value {
     if let Ok(tokenizer) = &rendered.model.tokenizer {
         answer.insert("tokenizer_sha256".to_owned(), tokenizer.sha256().into());
     }
-    answer.insert("warnings".to_owned(), rendered.warnings.iter().map(warning_json).collect());
+    let mut warnings: Vec<Value> = rendered.warnings.iter().map(warning_json).collect();
+    warnings.dedup(); // an option of the contract may have no key of its own
+    answer.insert("warnings".to_owned(), warnings.into());
     Value::Object(answer)
 }
 
@@ -271,9 +284,13 @@ fn attachment_json(attachment: &Attachment) -> Value {
 }
 
 fn warning_json(warning: &Warning) -> Value {
-    let path = match warning.path.as_str() {
+    json!({"code": warning.code.name(), "path": key(&warning.path), "text": warning.text})
+}
+
+/// Returns the path in a JSON request. `return` is one key for two options of the contract.
+pub(super) fn key(path: &str) -> &str {
+    match path {
         "return_token_ids" | "return_offsets" => "return",
         path => path,
-    };
-    json!({"code": warning.code.name(), "path": path, "text": warning.text})
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tandem_model_files::artifacts::{is_model, locate};
 
 use crate::adapters::Registry;
-use crate::catalog::{CatalogError, ModelCatalog, ModelTable, ServedModel, Sources};
+use crate::catalog::{CatalogError, ModelCatalog, ModelTable, ServedModel, Settings, Sources};
 use crate::error::Error;
 use crate::model::LoadError;
 
@@ -20,7 +20,7 @@ pub(super) struct RequestModels {
 
 impl RequestModels {
     pub(super) fn open(sources: Sources) -> Result<Self, CatalogError> {
-        Ok(Self { catalog: ModelCatalog::open(sources, Registry::default())?, by_path: HashMap::new() })
+        Ok(Self { catalog: ModelCatalog::open_for_pins(sources, Registry::default())?, by_path: HashMap::new() })
     }
     /// Returns the table with a model. A path is loaded once, and has a table of one model, which is
     /// then named by an empty id.
@@ -39,7 +39,7 @@ impl RequestModels {
         if let Some(models) = self.by_path.get(&path) {
             return Ok(Arc::clone(models));
         }
-        let served = ServedModel::load(&path).map_err(not_loaded)?;
+        let served = ServedModel::load_with(&path, &Settings::default(), &Registry::default()).map_err(not_loaded)?;
         Ok(Arc::clone(self.by_path.entry(path).or_insert(Arc::new(served.into()))))
     }
 }

@@ -99,7 +99,8 @@ fn resolution(text: &str, models: &mut RequestModels) -> Result<Value, Error> {
 
 fn explained(mut job: RenderJob, models: &mut RequestModels) -> Result<Value, Error> {
     let table = models.find(&mut job.model)?;
-    let resolution = resolve::explain(table.get(&job.model)?, job.options.adapter.as_deref(), &job.conversation)?;
+    let adapter = job.options.adapter.as_deref();
+    let resolution = resolve::explain(table.get_for(&job.model, adapter)?, adapter, &job.conversation)?;
     let rejected = resolution.rejected.iter().map(|(adapter, reason)| json!({"adapter": adapter, "reason": reason}));
     let adapter = resolution.adapter.unwrap_or_default();
     Ok(json!({"adapter": adapter, "reason": resolution.reason, "rejected": rejected.collect::<Vec<_>>()}))

@@ -17,7 +17,7 @@ use crate::capabilities::Capabilities;
 use crate::clock;
 use crate::conversation::{Conversation, Invalid};
 use crate::executor::Cost;
-use crate::job::{ControlTokenPolicy, Normalization, RenderJob, RenderOptions};
+use crate::job::{ControlTokenPolicy, FinalMessage, Normalization, RenderJob, RenderOptions};
 use crate::tokenize::TokenizeJob;
 
 impl TryFrom<pb::RenderRequest> for RenderJob {
@@ -28,7 +28,7 @@ impl TryFrom<pb::RenderRequest> for RenderJob {
         let conversation = conversation_of(conversation)?;
         let options = render_options(options.unwrap_or_default()).map_err(|invalid| invalid.within("options"))?;
         let token_ids = return_token_ids.into();
-        Ok(Self { model, conversation, options, token_ids, return_offsets, omit_media })
+        Ok(Self { model, conversation, options, token_ids, return_offsets, omit_media, is_task: false })
     }
 }
 
@@ -60,10 +60,11 @@ fn render_options(options: pb::RenderOptions) -> Result<RenderOptions, Invalid> 
         template,
         control_tokens,
         capabilities,
+        continue_final_field,
     } = options;
     Ok(RenderOptions {
         add_generation_prompt,
-        continue_final_message: continue_final_message.unwrap_or(false),
+        continue_final_message: final_message(continue_final_message, continue_final_field)?,
         adapter,
         now: render_time.as_deref().map_or_else(|| Ok(LocalTime::now()), clock::parse)?,
         normalization: self::normalization(normalization)?,
@@ -71,6 +72,17 @@ fn render_options(options: pb::RenderOptions) -> Result<RenderOptions, Invalid> 
         control_tokens: self::control_tokens(control_tokens)?,
         capabilities: capabilities.map(self::capabilities).transpose()?,
     })
+}
+
+/// A field without a flag is continued.
+fn final_message(is_continued: Option<bool>, field: Option<String>) -> Result<Option<FinalMessage>, Invalid> {
+    let invalid = |problem: &str| Err(Invalid::new("continue_final_field", problem));
+    match (is_continued, field) {
+        (is_continued, None) => Ok(is_continued.map(FinalMessage::from)),
+        (_, Some(field)) if field.is_empty() => invalid("must not be empty"),
+        (Some(false), Some(_)) => invalid("cannot be set if continue_final_message is false"),
+        (_, Some(field)) => Ok(Some(FinalMessage::Continued(field))),
+    }
 }
 
 fn normalization(number: i32) -> Result<Normalization, Invalid> {

@@ -45,7 +45,8 @@ impl RegistryService for RenderApi {
         let models = self.executor.catalog().models();
         let explain = move || {
             let conversation = convert::conversation_of(conversation)?;
-            let explained = resolve::explain(models.get(&model)?, adapter.as_deref(), &conversation);
+            let adapter = adapter.as_deref();
+            let explained = resolve::explain(models.get_for(&model, adapter)?, adapter, &conversation);
             explained.map(|resolution| convert::resolution(&resolution))
         };
         let explained = self.executor.run(bytes, explain).await.and_then(|explained| explained);

@@ -54,10 +54,8 @@ impl<G: Generator> TaskService for TaskApi<G> {
         let (deadline, max_priority) = (deadline(request.metadata()), Caller::of(&request).max_priority);
         let (request, parameters) = convert::request(request.into_inner());
         let (cost, paths) = (cost(&request), RequestPaths::new(request.conversation.as_ref()));
-        let rendered = self.render.executor.render(request, cost, |rendered| rendered).await;
-        let mut rendered = rendered.map_err(|error| paths.status(error))?;
-        convert::without_own_options(&mut rendered);
-        let rendered = paths.rendered(rendered);
+        let rendered = self.render.executor.render(convert::TaskRender(request), cost, |rendered| rendered).await;
+        let rendered = paths.rendered(rendered.map_err(|error| paths.status(error))?);
         let paths = TaskPaths::new(paths, &rendered);
         let mut options = parameters.options(&rendered.output_spec);
         // gen-svc sees this service's token, not the caller's.

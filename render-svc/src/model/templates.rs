@@ -95,7 +95,7 @@ impl Templates {
 
 /// Returns a source without leading comments, white space around the rest, and carriage returns. A
 /// source whose rest begins and ends with a tag that removes white space renders like its core: such
-/// a tag, a comment and the reader of line ends leave nothing of these parts.
+/// a tag, a comment and the reader of line ends remove these parts.
 fn core(source: &str) -> String {
     let source = source.replace("\r\n", "\n");
     let mut rest = source.trim();

@@ -1,8 +1,8 @@
 //! The types of blocks that a template distinguishes. A template would print a block of any other
 //! type as Python prints an object, or lose it.
 //!
-//! A template knows a type if it renders a block of this type in another way than the same block with
-//! a type that no template knows. Both are rendered in small conversations, and in the request's.
+//! A template distinguishes a type if it renders a block of this type in another way than the same
+//! block with a made-up type. Both are rendered in small conversations, and in the request's.
 
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::adapter::{Adapter, Input};
 use crate::conversation::{Conversation, Invalid, blocks, blocks_to_text, kind, unknown_block};
 use crate::model::Model;
 
-/// A type that no template knows.
+/// A made-up type.
 const NO_TYPE: &str = "tandem-no-type-of-block";
 
 /// Longer texts in a block are shortened for small conversations.
@@ -31,8 +31,8 @@ pub(super) struct Probe<'a> {
 type Outcome = Result<String, String>;
 
 impl Probe<'_> {
-    /// Fails if the template knows the type of a block neither in small conversations nor in the
-    /// request's.
+    /// Fails if the template distinguishes the type of a block neither in small conversations nor in
+    /// the request's.
     ///
     /// # Errors
     /// The first such block, by path.
@@ -54,8 +54,8 @@ impl Probe<'_> {
         Ok(())
     }
 
-    /// Returns true if the template knows the type of the block in a small conversation, in a message
-    /// of this role.
+    /// Returns true if the template distinguishes the type of the block in a small conversation, in a
+    /// message of this role.
     #[must_use]
     pub(super) fn knows(&self, block: &Value, role: &str) -> bool {
         let Some(kind) = kind(block).filter(|kind| self.writes(kind)) else { return false };
@@ -65,8 +65,8 @@ impl Probe<'_> {
         known.into_iter().zip(unknown).any(|(known, unknown)| self.differ(known, unknown, kind))
     }
 
-    /// Returns true if the template knows the type of the block in the request's conversation, or if
-    /// the conversation fails without such blocks too.
+    /// Returns true if the template distinguishes the type of the block in the request's conversation,
+    /// or if the conversation fails without such blocks too.
     fn knows_here(&self, block: &Value) -> bool {
         let Some(kind) = kind(block).filter(|kind| self.writes(kind)) else { return false };
         let messages = &self.input.conversation.messages;
@@ -75,8 +75,9 @@ impl Probe<'_> {
             messages.iter_mut().filter_map(|message| message.get_mut("content")).for_each(|c| change(c, kind));
             messages
         };
+        let fails = |messages: Vec<Value>| self.outcome(messages).is_err();
         self.differ(messages.clone(), with(disguise), kind)
-            || (self.outcome(messages.clone()).is_err() && self.outcome(with(leave_out)).is_err())
+            || (fails(messages.clone()) && fails(with(leave_out)) && fails(with(leave_text)))
     }
 
     /// Returns true if a string of the template is this type.
@@ -84,8 +85,8 @@ impl Probe<'_> {
         self.input.template.is_some_and(|named| named.template.literal_text().split('\0').any(|text| text == kind))
     }
 
-    /// Returns true if the template treats the second messages, whose blocks have no type that is
-    /// known, in another way than the first ones.
+    /// Returns true if the template treats the second messages, whose blocks have the made-up type, in
+    /// another way than the first ones.
     fn differ(&self, known: Vec<Value>, unknown: Vec<Value>, kind: &str) -> bool {
         let named = |text: String| text.replace(NO_TYPE, kind);
         self.outcome(known) != self.outcome(unknown).map(named).map_err(named)
@@ -147,11 +148,16 @@ fn disguise(content: &mut Value, kind: &str) {
     }
 }
 
-/// Removes each block of this type. A list of text blocks becomes text, which more templates take.
+/// Removes each block of this type.
 fn leave_out(content: &mut Value, kind: &str) {
     let Some(blocks) = content.as_array_mut() else { return };
     blocks.retain(|block| self::kind(block) != Some(kind));
-    if let Ok(text) = blocks_to_text(blocks) {
+}
+
+/// Removes each block of this type. A list of text blocks becomes text.
+fn leave_text(content: &mut Value, kind: &str) {
+    leave_out(content, kind);
+    if let Some(Ok(text)) = content.as_array().map(|blocks| blocks_to_text(blocks)) {
         *content = text.into();
     }
 }

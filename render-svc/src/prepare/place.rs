@@ -2,16 +2,16 @@
 
 /// The place in the request of a value, and of the values inside it.
 ///
-/// A value inside has the same path inside its place, such as `.content[0]`, unless it has a place
-/// of its own. Each step of the rewriting moves the places together with the values.
+/// A value inside has the same path inside its place, such as `.content[0]`, unless it has a
+/// separate place. Each step of the rewriting moves the places together with the values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     path: String,
     /// True if the request has no value at the paths inside. They then lead to the place itself.
     is_made: bool,
-    /// Values of an object that have places of their own, by key.
+    /// Values of an object that have separate places, by key.
     keys: Vec<(String, Place)>,
-    /// Items of a list that have places of their own. None has one if this is empty.
+    /// Items of a list that have separate places. None has one if this is empty.
     items: Vec<Place>,
 }
 
@@ -82,7 +82,7 @@ impl Place {
         }
     }
 
-    /// Returns the place of a value inside that has none of its own.
+    /// Returns the place of a value inside that has no separate place.
     fn inside(&self, path: &str) -> Self {
         match self.is_made {
             true => Self::made_from(&self.path),
@@ -90,8 +90,8 @@ impl Place {
         }
     }
 
-    /// Returns the place of the first step of a path if it has one of its own, and the path after
-    /// that step.
+    /// Returns the separate place of the first step of a path, if any, and the path after that
+    /// step.
     fn own<'p>(&self, path: &'p str) -> Option<(&Self, &'p str)> {
         if let Some(index) = path.strip_prefix('[') {
             let (index, rest) = index.split_once(']')?;

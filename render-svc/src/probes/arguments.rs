@@ -99,42 +99,28 @@ fn words(renderer: &Renderer<'_>) -> Vec<&'static str> {
 /// template refuses the second one, its parts.
 fn bases(renderer: &Renderer<'_>, tools: &ToolFacts) -> Vec<Probe> {
     let said = |role: &str, text: &str| renderer.message(role, text);
-    let section = reasoning::section(ASSISTANT);
-    let asked = || vec![said("user", USER), said("assistant", &section)];
-    let mut thought = said("assistant", ASSISTANT);
-    thought["reasoning_content"] = REASONING.into();
-    let answered = tools.shape.map(|shape| {
-        let mut answered = shape.answered(renderer, json!("result"));
-        answered.messages[1]["reasoning_content"] = REASONING.into();
-        answered
-    });
-    let of = |messages: Vec<Value>| Probe { messages, ..Probe::default() };
-    let whole = Probe {
-        messages: match &answered {
-            Some(answered) => [vec![said("system", SYSTEM)], asked(), answered.messages.clone()].concat(),
-            None => [
-                vec![said("system", SYSTEM)],
-                asked(),
-                vec![said("user", SECOND_USER), thought.clone(), said("user", USER)],
-            ]
-            .concat(),
-        },
-        tools: answered.as_ref().and_then(|answered| answered.tools.clone()),
-        ..Probe::default()
+    let thought = |mut message: Value| {
+        message["reasoning_content"] = REASONING.into();
+        message
     };
+    let of = |messages: Vec<Value>| Probe { messages, ..Probe::default() };
+    let [system, user] = [said("system", SYSTEM), said("user", USER)];
+    let answered = of(vec![user.clone(), thought(said("assistant", ASSISTANT)), said("user", SECOND_USER)]);
+    let called = tools.shape.map(|shape| {
+        let mut called = shape.answered(renderer, json!("result"));
+        called.messages[1] = thought(called.messages[1].take());
+        called
+    });
+    let last = called.as_ref().unwrap_or(&answered);
+    let start = vec![system.clone(), user.clone(), said("assistant", &reasoning::section(ASSISTANT))];
+    let whole = Probe { tools: last.tools.clone(), ..of([start, last.messages.clone()].concat()) };
     let is_rendered = |probe: &Probe| renderer.render(probe).text().is_some();
-    let question = of(vec![said("user", USER)]);
+    let question = of(vec![user.clone()]);
     if is_rendered(&whole) {
         return vec![question, whole];
     }
-    let mut bases = vec![
-        question,
-        of(vec![said("system", SYSTEM), said("user", USER)]),
-        of(vec![said("user", USER), thought, said("user", SECOND_USER)]),
-    ];
-    bases.extend(answered);
-    bases.retain(is_rendered);
-    bases
+    let parts = [question, of(vec![system, user]), answered];
+    parts.into_iter().chain(called).filter(is_rendered).collect()
 }
 
 /// The prompts of all bases with one value of an argument.

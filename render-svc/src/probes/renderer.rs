@@ -135,7 +135,7 @@ impl<'a> Renderer<'a> {
             args: &probe.args,
             special_tokens: self.special_tokens,
             add_generation_prompt: !probe.has_no_generation_prompt,
-            continue_final_message: false,
+            continue_final_message: None,
             now: LocalTime::EPOCH,
             taint: None,
         };

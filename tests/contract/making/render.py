@@ -665,12 +665,8 @@ def media() -> Area:
     case(
         "in_a_tool_result",
         talk(blocks({"toolResult": {"toolUseId": "c", "blocks": {"blocks": [image_block(base64="QUJD")]}}})),
-        [
-            shown(
-                {"type": "tool_result", "tool_use_id": "c", "content": [{"type": "image", "base64": "QUJD"}]}
-            )
-        ],
-        "render.proto HfMessages.messages_json: blocks in tool results have the same form",
+        [{"role": "tool", "tool_call_id": "c", "content": [{"type": "image", "base64": "QUJD"}]}],
+        "chat.proto ToolResultBlock: templates see it as a message with the role tool",
     )
     case(
         "generation_prompt_false",

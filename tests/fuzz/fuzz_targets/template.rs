@@ -54,7 +54,7 @@ fuzz_target!(|source: &str| {
         args: &conversation.args,
         special_tokens: &Map::new(),
         add_generation_prompt: true,
-        continue_final_message: false,
+        continue_final_message: None,
         now: NOW,
         taint: None,
     };

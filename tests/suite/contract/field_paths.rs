@@ -128,6 +128,30 @@ async fn errors_name_fields_of_the_request_message() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn errors_name_blocks_of_messages_that_were_merged_or_converted() {
+    let (_service, mut client) = serve("{{ messages | tojson }}").await;
+    let capabilities = pb::CapabilityOverride { capabilities: vec![pb::Capability::RequiresStrictTurns.into()] };
+    let options = || Some(pb::RenderOptions { capabilities: Some(capabilities.clone()), ..Default::default() });
+    let misplaced = Kind::ToolUse(chat::ToolUseBlock { name: "f".to_owned(), ..Default::default() });
+    let system = || vec![text("user", "a"), text("system", "p"), text("system", "x")];
+    let cases = [
+        (vec![blocks("user", vec![hologram()])], "conversation.messages[3].blocks.blocks[0]"),
+        (
+            vec![blocks("user", vec![text_block("a"), result_of(vec![text_block("b"), hologram()])])],
+            "conversation.messages[3].blocks.blocks[1].tool_result.blocks.blocks[1]",
+        ),
+        (vec![blocks("user", vec![misplaced])], "conversation.messages[3].blocks.blocks[0].tool_use"),
+    ];
+    for (messages, field) in cases {
+        let conversation = conversation([system(), messages].concat());
+        let request = pb::RenderRequest { options: options(), ..request(conversation) };
+        let status = client.render(request).await.expect_err("the block cannot be rendered");
+        assert_eq!(failed(&status).field.as_deref(), Some(field), "{}", status.message());
+        check_path(RENDER_REQUEST, field);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn other_methods_name_their_own_fields() {
     let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}");
     let service = render_service(&[model.path()], None).await;
@@ -171,7 +195,11 @@ async fn a_message_without_content_and_images_for_a_text_model_cause_warnings() 
         warnings
     };
     let found = warnings(vec![text("user", ""), calls, empty()]).await;
-    assert_eq!(found, [(pb::WarningCode::NoContent, "conversation.messages[2]".to_owned())]);
+    let expected = [
+        (pb::WarningCode::NoContent, "conversation.messages[2]".to_owned()),
+        (pb::WarningCode::ToolCallsIgnored, "conversation.messages[1].tool_calls[0]".to_owned()),
+    ];
+    assert_eq!(found, expected);
     let image = image_block(chat::media_block::Source::Location("a.png".to_owned()));
     let found = warnings(vec![text("user", "a"), blocks("user", vec![text_block("b"), image])]).await;
     let path = "conversation.messages[1].blocks.blocks[1].image".to_owned();
@@ -228,13 +256,13 @@ async fn media_data_can_stay_out_of_responses() {
     let root = "conversation.messages[1].blocks.blocks";
     let expected = json!([
         {"role": "user", "content": "a"},
+        {"role": "tool", "content": [
+            {"type": "image", "field": format!("{root}[3].tool_result.blocks.blocks[0].image")},
+        ]},
         {"role": "user", "content": [
             {"type": "text", "text": "b"},
             {"type": "image", "field": format!("{root}[1].image")},
             {"type": "image", "url": "https://host/a.png"},
-            {"type": "tool_result", "content": [
-                {"type": "image", "field": format!("{root}[3].tool_result.blocks.blocks[0].image")},
-            ]},
         ]},
     ]);
     assert_eq!(messages_json, expected.to_string());

@@ -128,7 +128,7 @@ fn special_tokens_keep_transformers_order_and_object_content() {
 fn extra_special_tokens_may_have_names() {
     let config = json!({"eos_token": "</s>", "extra_special_tokens": {"boi_token": "<boi>", "eos_token": "other"}});
     let model = load("extra", &[("tokenizer_config.json", &config.to_string())]);
-    assert_eq!(pairs(&model.special_tokens.named), [("eos_token", "</s>"), ("boi_token", "<boi>")]);
+    assert_eq!(pairs(&model.special_tokens.named), [("eos_token", "other"), ("boi_token", "<boi>")]);
 }
 
 #[test]
@@ -244,22 +244,42 @@ fn sampling_default_of_the_wrong_type_is_named() {
     });
     error_texts::check_rows("artifacts/sampling-type", texts);
     let model = load("sampling-nan", &[("config.json", "{}"), ("nan.json", r#"{"temperature": NaN}"#)]);
-    let error = model.sampling_defaults(Some(&model.path.join("nan.json"))).expect_err("NaN is not JSON");
+    let error = model.sampling_defaults(Some(&model.path.join("nan.json"))).expect_err("NaN is no temperature");
     check_text("artifacts/sampling-nan", &error);
     let error = model.sampling_defaults(Some(Path::new("/nowhere.json"))).expect_err("the file does not exist");
     check_text("artifacts/sampling-absent", &error);
 }
 
+/// Files of Granite 4 and Nemotron 3 have such numbers, and Python's `json` writes them.
 #[test]
-fn numbers_that_are_not_finite_are_rejected_by_field() {
-    let files = [
-        ("config.json", r#"{"rope_theta": 1e999}"#),
-        ("config.json", r#"{"text_config": {"rope_scaling": {"short_factor": [1.0, -1e400]}}}"#),
-        ("tokenizer_config.json", r#"{"model_max_length": 1e309}"#),
-        ("generation_config.json", r#"{"eos_token_id": 1, "temperature": 1e999}"#),
-    ];
-    let errors = files.map(|file| {
-        let error = Artifacts::load(&folder("infinite", &[file])).expect_err("not finite");
+fn numbers_that_are_not_finite_do_not_matter_where_nothing_reads_them() {
+    let config = r#"{"model_type": "m", "time_step_limit": [0.0, Infinity], "rope_theta": 1e999, "n_ctx": 8}"#;
+    let tokenizer = r#"{"bos_token": "<s>", "model_max_length": Infinity, "chat_template": "t", "x": -1e309}"#;
+    let generation = r#"{"eos_token_id": [1, NaN, 2], "temperature": 0.5, "x": -Infinity}"#;
+    let processor = r#"{"chat_template": "p", "x": [NaN]}"#;
+    let model = load(
+        "not-finite",
+        &[
+            ("config.json", config),
+            ("tokenizer_config.json", tokenizer),
+            ("generation_config.json", generation),
+            ("processor_config.json", processor),
+        ],
+    );
+    assert_eq!((model.architecture.as_deref(), model.context_length), (Some("m"), Some(8)));
+    assert_eq!(model.special_tokens.get("bos_token"), Some("<s>"));
+    assert_eq!(model.templates.get("default"), Some("p"));
+    assert_eq!(model.generation_eos, [1, 2]);
+    assert_eq!(model.sampling_defaults(None).expect("a finite temperature").temperature, Some(0.5));
+    assert_eq!(model.config["rope_theta"].as_f64(), None);
+}
+
+#[test]
+fn a_sampling_default_that_is_not_finite_is_named() {
+    let errors = ["1e999", "-Infinity", "NaN"].map(|number| {
+        let file = format!(r#"{{"eos_token_id": 1, "temperature": {number}}}"#);
+        let model = load("infinite", &[("generation_config.json", &file)]);
+        let error = model.sampling_defaults(None).expect_err("not finite");
         assert!(matches!(error, ArtifactsError::Field { .. }), "{error:?}");
         chain(&error).replace(FOLDERS, "FOLDERS")
     });

@@ -82,6 +82,7 @@ const UNKNOWN: Capabilities = Capabilities {
     requires_strict_turns: false,
     supports_tool_calls: false,
     supports_reasoning: false,
+    supports_content_blocks: false,
     rejects_system_role: false,
 };
 const SYSTEM_ONLY: Capabilities = Capabilities { supports_system_role: true, ..UNKNOWN };
@@ -96,7 +97,7 @@ fn check(capabilities: Capabilities, messages: Value, expected: Value, rewrites:
     let Normalized { messages, rewrites: found } = normalize(Traced::all(messages), capabilities);
     assert_eq!(messages.into_iter().map(|traced| traced.message).collect::<Value>(), expected);
     let found = found.iter().map(|rewrite| {
-        let change = if rewrite.change == Change::Merged { "merged" } else { "user" };
+        let change = if rewrite.change == Change::SystemToUser { "user" } else { "merged" };
         rewrite.messages.iter().fold(change.to_owned(), |text, i| format!("{text} {i}"))
     });
     assert_eq!(found.collect::<Vec<_>>(), rewrites);

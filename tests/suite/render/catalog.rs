@@ -141,6 +141,65 @@ fn family_model_loads_despite_an_invalid_template() {
     assert!(open(sources(&folder)).models().get("a").is_ok());
 }
 
+/// A pinned adapter always renders.
+#[tokio::test(flavor = "multi_thread")]
+async fn pinned_adapter_renders_despite_an_invalid_template() {
+    let folder = folder();
+    write(folder.path(), "a", "{% broken %}");
+    write(folder.path(), "b", "1");
+    let service = serve_catalog(open(sources(&folder)).into(), None).await;
+    let mut client = RenderServiceClient::new(service.channel().await);
+    let mut render = async |adapter: Option<&str>| {
+        let options = pb::RenderOptions { adapter: adapter.map(str::to_owned), ..Default::default() };
+        let request = request(conversation(vec![text("user", "hello")]));
+        client.render(pb::RenderRequest { model: "a".to_owned(), options: Some(options), ..request }).await
+    };
+    let pinned = render(Some("chatml")).await.expect("renders").into_inner();
+    assert_eq!(prompt(pinned), "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n");
+    for adapter in [None, Some("tokenizer-template")] {
+        let failed = render(adapter).await;
+        is_failed("catalog/model-not-loaded", failed, Code::FailedPrecondition, "MODEL_NOT_LOADED", Some("model"));
+    }
+    let mut registry = RegistryServiceClient::new(service.channel().await);
+    let request = pb::GetModelRequest { model: "a".to_owned() };
+    let info = registry.get_model(request).await.expect("known").into_inner().model.expect("a model");
+    assert!(info.problem.contains("does not compile"), "{}", info.problem);
+    let mut explain = async |adapter: Option<&str>| {
+        let adapter = adapter.map(str::to_owned);
+        let request = pb::ExplainResolutionRequest { model: "a".to_owned(), adapter, ..Default::default() };
+        registry.explain_resolution(request).await
+    };
+    assert_eq!(explain(Some("plain")).await.expect("explains").into_inner().resolution.expect("one").adapter, "plain");
+    assert!(explain(None).await.is_err());
+}
+
+#[test]
+fn configured_adapter_renders_despite_an_invalid_template() {
+    let folder = folder();
+    write(folder.path(), "a", "{% broken %}");
+    let catalog = open(configured(&folder, "[[models]]\npath = 'a'\nadapter = 'llama3'"));
+    let models = catalog.models();
+    assert_eq!(models.get("a").expect("loads").adapter.adapter().name, "llama3");
+    assert!(models.entry("a").expect("known").1.problem.is_none());
+    let template = configured(&folder, "[[models]]\npath = 'a'\nadapter = 'tokenizer-template'");
+    let error = ModelCatalog::open(template, Registry::default()).expect_err("the template does not compile");
+    assert!(chain(&error).contains("does not compile"), "{}", chain(&error));
+}
+
+#[test]
+fn a_request_can_pin_an_adapter_until_the_template_is_fixed() {
+    let folder = folder();
+    write(folder.path(), "a", "1");
+    write(folder.path(), "b", "{% broken %}");
+    let catalog = open(sources(&folder));
+    let usable = |id: &str, pinned: Option<&str>| catalog.models().get_for(id, pinned).is_ok();
+    assert!(usable("b", Some("plain")) && !usable("b", None));
+    write(folder.path(), "a", "{% broken, too %}");
+    write(folder.path(), "b", "2");
+    catalog.reload().expect("reloads");
+    assert!(["a", "b"].iter().all(|id| usable(id, None)), "the earlier state of a still renders");
+}
+
 #[test]
 fn model_file_that_is_not_a_regular_file_is_rejected() {
     let folder = folder();
@@ -321,4 +380,94 @@ async fn named_template_choice_matches_transformers() {
     }
     let unknown = rendered(Some("x"), false).await;
     is_failed("catalog/template-not-found", unknown, Code::NotFound, "TEMPLATE_NOT_FOUND", Some("options.template"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn configured_facts_replace_those_that_the_files_show() {
+    let folder = folder();
+    let template = "{% for m in messages %}{{ m.content }}{% endfor %}{{ '<on>' if thinks is not defined or thinks else '<off>' }}";
+    write(folder.path(), "a", template);
+    let config =
+        "[[models]]\npath = 'a'\ncapabilities = []\neos_token_ids = [7, 5]\ntoggles = { thinks = false, extra = 'x' }";
+    let service = serve_catalog(open(configured(&folder, config)).into(), None).await;
+    let mut registry = RegistryServiceClient::new(service.channel().await);
+    let info = registry.get_model(pb::GetModelRequest::default()).await.expect("describes").into_inner();
+    let info = info.model.expect("a model");
+    assert!(info.capabilities.is_empty(), "an empty list means unknown");
+    let configured = pb::FactSource::Configuration;
+    let ends = info.facts.iter().filter(|fact| fact.name == "end_of_turn");
+    let ends: Vec<_> = ends.map(|fact| (fact.value.as_str(), fact.source())).collect();
+    assert_eq!(ends, [("7", configured), ("5", configured)]);
+    let arguments = info.template_arguments.iter();
+    let arguments: Vec<_> = arguments.map(|a| (a.name.as_str(), a.default_json.as_str(), a.source())).collect();
+    assert_eq!(arguments, [("extra", "\"x\"", configured), ("thinks", "false", configured)]);
+
+    let mut client = RenderServiceClient::new(service.channel().await);
+    let mut rendered = async |args: &str| {
+        let mut said = conversation(vec![text("system", "S"), text("user", "U")]);
+        said.template_args_json = (!args.is_empty()).then(|| args.to_owned());
+        client.render(request(said)).await.expect("renders").into_inner()
+    };
+    let response = rendered("").await;
+    assert_eq!(response.output_spec.clone().expect("a spec").eos_token_ids, [5, 7]);
+    assert_eq!(prompt(response), "SU<off>", "the configured argument counts where the request sets none");
+    assert_eq!(prompt(rendered(r#"{"thinks": true}"#).await), "SU<on>");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_contract_names_the_field_to_continue() {
+    let folder = folder();
+    write(
+        folder.path(),
+        "a",
+        "{% for m in messages %}{{ m.role }}({{ m.reasoning_content }}){{ m.content }};{% endfor %}",
+    );
+    let service = serve_catalog(open(sources(&folder)).into(), None).await;
+    let mut client = RenderServiceClient::new(service.channel().await);
+    let mut rendered = async |field: &str, is_continued: Option<bool>| {
+        let mut said = conversation(vec![text("assistant", "x")]);
+        said.messages[0].reasoning_content = Some("because ".to_owned());
+        let options = pb::RenderOptions {
+            continue_final_message: is_continued,
+            continue_final_field: Some(field.to_owned()),
+            ..Default::default()
+        };
+        client.render(pb::RenderRequest { options: Some(options), ..request(said) }).await
+    };
+    for is_continued in [None, Some(true)] {
+        let response = rendered("reasoning_content", is_continued).await.expect("renders").into_inner();
+        assert_eq!(prompt(response), "assistant(because ");
+    }
+    let field = Some("options.continue_final_field");
+    let closed = rendered("reasoning_content", Some(false)).await;
+    is_failed("continue/closed", closed, Code::InvalidArgument, "INVALID_REQUEST", field);
+    is_failed("continue/empty", rendered("", None).await, Code::InvalidArgument, "INVALID_REQUEST", field);
+    let missing = rendered("name", None).await;
+    is_failed(
+        "continue/missing",
+        missing,
+        Code::InvalidArgument,
+        "INVALID_REQUEST",
+        Some("options.continue_final_message"),
+    );
+}
+
+/// A caller of the service sees the names of all models only in ListModels.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_model_is_answered_without_a_list_of_all_models() {
+    let folder = folder();
+    ["alpha-secret", "beta-secret", "qwen3-8b"].iter().for_each(|name| write(folder.path(), name, "1"));
+    let service = serve_catalog(open(sources(&folder)).into(), None).await;
+    let mut client = RenderServiceClient::new(service.channel().await);
+    let mut message = async |model: &str| {
+        let request = request(conversation(vec![text("user", "x")]));
+        let status = client.render(pb::RenderRequest { model: model.to_owned(), ..request }).await;
+        status.expect_err("no model has the name").message().to_owned()
+    };
+    let messages = [message("zzz").await, message("").await, message("qwen3-8B").await];
+    assert!(
+        messages.iter().all(|message| !message.contains("secret") && message.contains("ListModels")),
+        "{messages:?}"
+    );
+    assert!(messages[2].contains("qwen3-8b") && !messages[0].contains("qwen"), "{messages:?}");
 }

@@ -173,6 +173,44 @@ fn failed_render_names_the_model_and_exits_with_an_error() {
 }
 
 #[test]
+fn a_pinned_adapter_renders_a_model_whose_template_does_not_compile() {
+    let model = ModelFolder::new("tiny").with_template("{% if %}");
+    let request =
+        |adapter| json!({"model": model.path(), "adapter": adapter, "messages": [{"role": "user", "content": "x"}]});
+    let folder = model.path();
+    let named = json!({"adapter": "plain", "messages": [{"role": "user", "content": "x"}]}).to_string();
+    let (success, output, errors) = render(&["--models", folder.to_str().expect("UTF-8")], &named);
+    assert!(success && output == "x", "{errors}");
+    let input =
+        format!("{}\n{}\n{}\n", request(json!("chatml")), request(json!(null)), request(json!("tokenizer-template")));
+    let answers = lines(&input);
+    assert_eq!(answers[0]["adapter"], "chatml");
+    assert!(answers[1..].iter().all(|answer| answer["error"]["reason"] == "MODEL_NOT_LOADED"), "{answers:?}");
+}
+
+#[test]
+fn a_prompt_without_its_attachments_and_warnings_says_so_on_stderr() {
+    let model = ModelFolder::new("tiny").with_architecture("gemma4");
+    let image = json!({"type": "image", "base64": "SU1H"});
+    let message = json!({"role": "user", "content": [image, image, {"type": "text", "text": "x"}]});
+    let request = json!({"model": model.path(), "messages": [message], "documents": [{"text": "d"}]});
+    let (success, output, errors) = render(&[], &request.to_string());
+    assert!(success && output.contains("<|image|>"), "{output}{errors}");
+    assert!(errors.contains("attachments=2") && errors.contains("--jsonl"), "{errors}");
+    assert!(errors.contains("documents"), "{errors}");
+}
+
+/// The command line's caller sees every model; a caller of the service does not.
+#[test]
+fn an_unknown_model_of_the_command_line_is_answered_with_the_known_ones() {
+    let model = ModelFolder::new("tiny").with_template("x");
+    let folder = model.path();
+    let arguments = ["--jsonl", "--models", folder.to_str().expect("UTF-8")];
+    let (_, output, _) = render(&arguments, r#"{"model": "nowhere", "messages": [{"role": "u"}]}"#);
+    assert!(output.contains("there is tiny"), "{output}");
+}
+
+#[test]
 fn jsonl_answer_has_what_generation_needs() {
     let request = json!({"model": default_model(), "messages": [{"role": "user", "content": "Hi"}]});
     let answer = lines(&request.to_string()).remove(0);

@@ -273,7 +273,7 @@ fn a_template_that_walks_typed_blocks_gets_them() {
     let [blocks, _] = both_forms(&json!({}));
     let rendered = |template: &str| answer(&ModelFolder::new("tiny").with_template(template).models(), &blocks);
     assert_eq!(rendered(walks)["prompt"], "<w>[sun]");
-    // A string alone shows nothing of a block.
+    // A string alone does not show a block.
     assert_eq!(
         rendered("{{ 'tool_result' }}{% for m in messages %}{{ m.tool_call_id }}{% endfor %}")["prompt"],
         "tool_resultabcdefghi"

@@ -545,7 +545,7 @@ fn applied(
         args: &args.into_iter().collect(),
         special_tokens: &Map::new(),
         add_generation_prompt: false,
-        continue_final_message: false,
+        continue_final_message: None,
         now: LocalTime::EPOCH,
         taint: Some(marks),
     };

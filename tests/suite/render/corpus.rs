@@ -47,8 +47,9 @@ fn typed_blocks_render_as_calls_and_messages_of_the_tool_in_every_template() {
         let models = model(&corpus, entry, slug);
         let answer = |messages: Value| answer(&models, &json!({"messages": messages}));
         let object = answer(called_by_messages(json!({"city": "Paris"})));
-        let is_text = object["warnings"].to_string().contains("TOOL_ARGUMENTS_TYPE");
-        let expected = if is_text { answer(called_by_messages(json!(r#"{"city": "Paris"}"#))) } else { object };
+        let text = answer(called_by_messages(json!(r#"{"city": "Paris"}"#)));
+        let is_text = object["warnings"] != json!([]) && text["prompt"].is_string();
+        let expected = if is_text { text } else { object };
         let found = answer(called_by_blocks());
         templates += 1;
         shown += usize::from(found["prompt"].is_string());
@@ -103,4 +104,99 @@ fn model(corpus: &Path, entry: &Value, slug: &str) -> ModelTable {
     }
     std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).expect("a file");
     ServedModel::load(folder.path()).expect("a valid model").into()
+}
+
+/// Conversations whose default rendering should equal transformers' wherever a template takes them,
+/// each with the words that a prompt then contains.
+fn taken_conversations() -> Vec<(&'static str, Value, Vec<&'static str>)> {
+    let said = |role: &str, content: Value| json!({"role": role, "content": content});
+    let list = |texts: &[&str]| -> Value { texts.iter().map(|text| json!({"type": "text", "text": text})).collect() };
+    let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
+    let tools = json!([{"type": "function", "function": {"name": "get_weather", "description": "Weather", "parameters": parameters}}]);
+    let call = |id: &str| json!({"id": id, "type": "function", "function": {"name": "get_weather", "arguments": {"city": "Paris"}}});
+    let calls = |ids: &[&str]| -> Value {
+        json!({"role": "assistant", "content": "", "tool_calls": ids.iter().map(|id| call(id)).collect::<Vec<_>>()})
+    };
+    let result = |id: &str, content: Value| json!({"role": "tool", "tool_call_id": id, "name": "get_weather", "content": content});
+    let [first, second] = ["callabc01", "callabc02"];
+    let asked = || said("user", json!("Hello there"));
+    let cases = [
+        ("user lists", json!([said("user", list(&["What is", " the capital?"]))]), vec!["What is", "the capital?"]),
+        (
+            "assistant lists",
+            json!([asked(), said("assistant", list(&["Good day", "to you"])), said("user", json!("And now?"))]),
+            vec!["Good day", "to you"],
+        ),
+        (
+            "system lists",
+            json!([said("system", list(&["Be brief.", "Be kind."])), asked()]),
+            vec!["Be brief.", "Be kind."],
+        ),
+        (
+            "tool results of several parts",
+            json!([asked(), calls(&[first]), result(first, list(&["Sunny today.", "22 degrees."]))]),
+            vec!["Sunny today.", "22 degrees."],
+        ),
+        (
+            "results of two calls",
+            json!([asked(), calls(&[first, second]), result(first, json!("Sunny")), result(second, json!("Rainy"))]),
+            vec!["Sunny", "Rainy"],
+        ),
+        ("repeated users", json!([asked(), said("user", json!("Second thing"))]), vec!["Hello there", "Second thing"]),
+        (
+            "repeated assistants",
+            json!([asked(), said("assistant", json!("Answer one")), said("assistant", json!("Answer two")), asked()]),
+            vec!["Answer one", "Answer two"],
+        ),
+    ];
+    let request = |name: &str, messages| match name {
+        "tool results of several parts" | "results of two calls" => json!({"messages": messages, "tools": tools}),
+        _ => json!({"messages": messages}),
+    };
+    cases.into_iter().map(|(name, messages, words)| (name, request(name, messages), words)).collect()
+}
+
+/// Returns the prompt of a request with this normalization.
+fn prompt_of(models: &ModelTable, request: &Value, normalization: &str) -> Value {
+    let mut request = request.clone();
+    request["adapter"] = "tokenizer-template".into();
+    request["normalization"] = normalization.into();
+    let job = json::request(&request.to_string(), NOW).expect("a request");
+    json::answer(render(models, job, &Limits::default()))
+}
+
+/// Without normalization, prompts equal transformers', as the test above shows.
+#[test]
+fn by_default_a_conversation_that_a_template_takes_renders_as_in_transformers() {
+    let Some(corpus) = corpus() else { return };
+    let cases = taken_conversations();
+    let (mut taken, mut wrong, mut silent) = (vec![0; cases.len()], Vec::new(), Vec::new());
+    for entry in read(&corpus.join("templates/manifest.json")).as_array().expect("a list") {
+        let slug = entry["slug"].as_str().expect("a slug");
+        let models = model(&corpus, entry, slug);
+        for ((name, request, words), taken) in cases.iter().zip(&mut taken) {
+            let [none, default] = ["none", "capability"].map(|policy| prompt_of(&models, request, policy));
+            let shows = |answer: &Value| {
+                answer["prompt"].as_str().is_some_and(|text| words.iter().all(|word| text.contains(word)))
+            };
+            let is_printed = none["prompt"]
+                .as_str()
+                .is_some_and(|text| text.contains("'type': 'text'") || text.contains("\"type\":"));
+            if shows(&none) && (!is_printed || none == default) {
+                *taken += 1;
+                if none["prompt"] != default["prompt"] {
+                    wrong.push(format!("{name}: {slug}"));
+                }
+            }
+            if default["prompt"].is_string() && !shows(&default) && default["warnings"] == json!([]) {
+                silent.push(format!("{name}: {slug}"));
+            }
+        }
+    }
+    for ((name, ..), taken) in cases.iter().zip(&taken) {
+        eprintln!("{name}: {taken} templates take them");
+    }
+    assert!(wrong.is_empty(), "by default these differ: {wrong:#?}");
+    assert!(silent.is_empty(), "words are lost without a warning: {silent:#?}");
+    assert!(taken.iter().all(|&taken| taken > 20), "{taken:?}");
 }

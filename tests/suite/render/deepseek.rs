@@ -185,11 +185,29 @@ fn non_json_arguments_are_rejected_by_v32_and_verbatim_in_v4() {
     }
 }
 
+fn verbatim(mut request: Value) -> Value {
+    request["normalization"] = json!("none");
+    request
+}
+
 /// The official encoder has the same behaviour.
 #[test]
-fn v4_object_arguments_become_one_parameter() {
-    let object = prompt(V4, &chat(json!([calling(json!({"a": 1.0}))])));
+fn without_normalization_object_arguments_are_one_parameter_in_v4_and_refused_by_v32() {
+    let request = verbatim(chat(json!([calling(json!({"a": 1.0}))])));
+    let object = prompt(V4, &request);
     assert!(object.contains(r#"name="arguments" string="false">{"a": 1.0}<"#), "{object}");
+    refuses(V32, request, "messages[0].tool_calls[0].function.arguments");
+}
+
+#[test]
+fn arguments_may_be_an_object_or_text() {
+    let object = json!({"a": 1.0, "b": [1, {"é": null}], "c": "x"});
+    for architecture in [V32, V4] {
+        let asked = |arguments: Value| chat(json!([user("Go."), calling(arguments)]));
+        check(architecture, asked(object.clone()), &prompt(architecture, &asked(json!(object.to_string()))));
+        let context = |arguments| with_args(json!([user("Go.")]), json!({"context": [calling(arguments)]}));
+        prompt(architecture, &context(object.clone()));
+    }
 }
 
 /// Returns text in two blocks.
@@ -218,15 +236,70 @@ fn v32_text_blocks_are_joined_in_every_role() {
     check(V32, chat(conversation(&|first, second| blocks(first, second))), &joined);
 }
 
+/// The official encoder joins them in this way.
 #[test]
-fn v4_text_blocks_of_a_tool_message_stay_separate() {
-    let said = prompt(V4, &chat(json!([user("Go."), calls("", "", 1), result("a", blocks("-3", "snow"))])));
-    assert!(said.contains("<tool_result>-3\n\nsnow</tool_result>"), "{said}");
+fn v4_text_blocks_of_a_result_are_separated_by_a_blank_line() {
+    let typed = json!([{"type": "tool_result", "tool_use_id": "a", "content": blocks("-3", "snow")}]);
+    for last in [result("a", blocks("-3", "snow")), json!({"role": "user", "content": typed})] {
+        let said = prompt(V4, &chat(json!([user("Go."), calls("", "", 1), last])));
+        assert!(said.contains("<tool_result>-3\n\nsnow</tool_result>"), "{said}");
+    }
+}
+
+#[test]
+fn v4_text_blocks_are_joined_in_every_other_role() {
+    let conversation = |text: &dyn Fn(&'static str, &'static str) -> Value| {
+        json!([
+            {"role": "system", "content": text("Be ", "brief.")},
+            {"role": "user", "content": text("W", "hy?\n")},
+            {"role": "assistant", "content": text(" So", ". ")},
+            {"role": "latest_reminder", "content": text("No", "on.")},
+            {"role": "developer", "content": text("Sum", " up.")},
+        ])
+    };
+    let joined = prompt(V4, &chat(conversation(&|first, second| json!(format!("{first}{second}")))));
+    check(V4, chat(conversation(&|first, second| blocks(first, second))), &joined);
+}
+
+#[test]
+fn missing_content_is_written_as_nothing() {
+    let conversation = |content: &dyn Fn(Value) -> Value| {
+        chat(json!([
+            content(json!({"role": "user"})),
+            content(calls("", "", 1)),
+            content(result("a", "")),
+            content(json!({"role": "assistant"})),
+            content(json!({"role": "user"})),
+        ]))
+    };
+    let with = |content: Option<Value>| {
+        move |mut message: Value| {
+            let fields = message.as_object_mut().expect("an object");
+            fields.remove("content");
+            fields.extend(content.clone().map(|content| ("content".to_owned(), content)));
+            message
+        }
+    };
+    for architecture in [V32, V4] {
+        let empty = prompt(architecture, &conversation(&with(Some(json!("")))));
+        assert!(!empty.contains("None"), "{empty}");
+        check(architecture, conversation(&with(None)), &empty);
+        check(architecture, conversation(&with(Some(json!(null)))), &empty);
+    }
+}
+
+/// As the official encoders: V3.2 prints a list as Python does, and V4 fails.
+#[test]
+fn without_normalization_a_users_list_is_read_as_the_official_encoders_do() {
+    let request = verbatim(chat(json!([{"role": "user", "content": blocks("a", "b")}])));
+    let printed = "[{'type': 'text', 'text': 'a'}, {'type': 'text', 'text': 'b'}]";
+    check(V32, request.clone(), &format!("<｜begin▁of▁sentence｜><｜User｜>{printed}<｜Assistant｜></think>"));
+    refuses(V4, request, "messages[0].content");
 }
 
 /// Renders the same exchange in both forms that clients use.
 #[test]
-fn v32_typed_calls_and_results_render_like_tool_calls() {
+fn typed_calls_and_results_render_like_tool_calls() {
     let typed_call = |id: &str, input: Value| json!({"type": "tool_use", "id": id, "name": "weather", "input": input});
     let typed_result = |id: &str, content: Value| json!({"type": "tool_result", "tool_use_id": id, "content": content});
     let typed = json!([
@@ -256,6 +329,10 @@ fn v32_typed_calls_and_results_render_like_tool_calls() {
     ]);
     for form in [chat, thinking] {
         check(V32, form(typed.clone()), &prompt(V32, &form(untyped.clone())));
+        // V4's encoder separates the texts of a result's list.
+        let untyped = untyped.to_string().replace("\"21\"", "\"2\\n\\n1\"");
+        let untyped = serde_json::from_str(&untyped).expect("JSON");
+        check(V4, form(typed.clone()), &prompt(V4, &form(untyped)));
     }
 }
 
@@ -358,6 +435,7 @@ fn v32_typed_calls_and_results_of_a_wrong_shape_are_refused_by_path() {
     let cases = [
         ("assistant", json!([{"type": "tool_use", "name": "f", "input": "{}"}]), "content[0].input"),
         ("assistant", json!([{"type": "tool_use", "input": {}}]), "content[0].name"),
+        ("assistant", json!([{"type": "tool_use", "name": "", "input": {}}]), "content[0].name"),
         ("user", json!([{"type": "tool_result", "content": 5}]), "content[0].content"),
         ("tool", json!([{"type": "tool_result"}, {"type": "text", "text": "x"}]), "content"),
     ];
@@ -367,13 +445,6 @@ fn v32_typed_calls_and_results_of_a_wrong_shape_are_refused_by_path() {
     error_texts::check_rows("deepseek/typed-call", messages);
     let orphan = chat(json!([user("Go."), {"role": "user", "content": [{"type": "tool_result", "content": "x"}]}]));
     error_texts::check("deepseek/result-of-no-call", refuses(V32, orphan, "messages[1].content[0]"));
-}
-
-#[test]
-fn v4_block_lists_are_valid_only_in_tool_messages() {
-    for role in ["system", "developer", "user", "assistant", "latest_reminder"] {
-        refuses_with_reason(V4, &said(role, &blocks("a", "b")), Reason::InvalidRequest, "messages[2].content");
-    }
 }
 
 /// Returns the service's answer to a request for a model of the family.
@@ -592,11 +663,7 @@ fn input_that_official_encoders_reject_is_rejected_by_field() {
     ];
     error_texts::check_rows("deepseek/only-v32", only_v32);
     let only_v4 = [
-        refuses(
-            V4,
-            chat(json!([{"role": "user", "content": [{"type": "text", "text": "Why?"}]}])),
-            "messages[0].content",
-        ),
+        refuses(V4, verbatim(chat(json!([{"role": "user", "content": null}]))), "messages[0].content"),
         refuses(V4, chat(json!([calls("", "", 1), result("a", json!(["text"]))])), "messages[1].content[0]"),
     ];
     error_texts::check_rows("deepseek/only-v4", only_v4);
@@ -621,6 +688,7 @@ fn family_is_detected_by_its_template_control_tokens() {
     assert_eq!(chosen("{{ '<｜DSML｜function_calls>' }}"), "deepseek-v3.2");
     assert_eq!(chosen("{{ '<｜DSML｜tool_calls>' }}"), "deepseek-v4");
     assert_eq!(chosen("{{ '<｜Assistant｜>' }}"), "tokenizer-template");
+    assert_eq!(chosen("{# <｜DSML｜function_calls> #}{{ messages }}"), "tokenizer-template");
 }
 
 #[test]
@@ -660,7 +728,8 @@ fn is_equal(model: &ServedModel, case: &Value) -> bool {
     let mut args: Object = case.as_object().expect("a case").clone();
     args.retain(|key, _| !NO_ARGUMENTS.contains(&key.as_str()));
     args.entry("drop_thinking").or_insert(json!(true));
-    let rendered = render(model, &json!({"messages": case["messages"], "template_args": args}));
+    let request = verbatim(json!({"messages": case["messages"], "template_args": args}));
+    let rendered = render(model, &request);
     let is_equal = match (case.get("ok"), &rendered) {
         (Some(expected), Ok(rendered)) => *expected == rendered.prompt,
         (None, Err(_)) => true,

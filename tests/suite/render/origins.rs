@@ -1,16 +1,16 @@
 //! Paths of rewritten conversations: whatever an error, a warning or `omit_media` names leads to the
 //! part of the request with the same word, in random conversations and rewritings. Each block, call
-//! and result of a conversation has a word of its own.
+//! and result of a conversation has another word.
 
 use std::ops::Range;
 
-use render_svc::capabilities::Capabilities;
 use render_svc::catalog::ModelTable;
 use render_svc::error::Error;
 use render_svc::field_paths::RequestPaths;
 use render_svc::job::RenderJob;
 use render_svc::limits::Limits;
 use render_svc::prepare::forms::{ContentForm, Forms};
+use render_svc::prepare::normalize::Turns;
 use render_svc::prepare::policy::{Policy, Rewritten};
 use render_svc::prepare::typed_blocks::Conversion;
 use render_svc::render::{Output, Rendered, render};
@@ -129,25 +129,32 @@ impl Maker {
     }
 }
 
-/// Returns every list of blocks in a conversation.
-fn lists(said: &mut chat::Conversation) -> Vec<&mut Kind> {
+/// Returns the blocks of a conversation. The blocks of a result replace it.
+fn all_blocks(said: &mut chat::Conversation) -> Vec<&mut Kind> {
     let contents = said.messages.iter_mut().filter_map(|message| message.content.as_mut());
-    let blocks = contents.flat_map(|content| match content {
-        chat_message::Content::Blocks(list) => list.blocks.iter_mut().filter_map(|block| block.kind.as_mut()).collect(),
-        chat_message::Content::Text(_) => Vec::new(),
+    let lists = contents.filter_map(|content| match content {
+        chat_message::Content::Blocks(list) => Some(list),
+        chat_message::Content::Text(_) => None,
     });
-    let mut all = Vec::new();
-    for block in blocks {
-        match block {
-            Kind::ToolResult(chat::ToolResultBlock {
-                content: Some(tool_result_block::Content::Blocks(list)), ..
-            }) if !list.blocks.is_empty() => {
-                all.extend(list.blocks.iter_mut().filter_map(|block| block.kind.as_mut()));
-            }
-            other => all.push(other),
+    lists.flat_map(|list| &mut list.blocks).filter_map(|block| block.kind.as_mut()).flat_map(inner_blocks).collect()
+}
+
+fn inner_blocks(block: &mut Kind) -> Vec<&mut Kind> {
+    let has_blocks = match block {
+        Kind::ToolResult(result) => {
+            matches!(&result.content, Some(tool_result_block::Content::Blocks(list)) if !list.blocks.is_empty())
         }
+        _ => false,
+    };
+    if !has_blocks {
+        return vec![block];
     }
-    all
+    match block {
+        Kind::ToolResult(chat::ToolResultBlock { content: Some(tool_result_block::Content::Blocks(list)), .. }) => {
+            list.blocks.iter_mut().filter_map(|block| block.kind.as_mut()).collect()
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// Returns the innermost block or call of a JSON conversation on a path.
@@ -239,7 +246,7 @@ fn check_error(models: &ModelTable, seed: u64) {
     let mut maker = Maker::new(seed);
     let mut said = maker.conversation();
     let word = maker.word();
-    let mut blocks = lists(&mut said);
+    let mut blocks = all_blocks(&mut said);
     if blocks.is_empty() {
         return;
     }
@@ -262,7 +269,7 @@ fn check_error(models: &ModelTable, seed: u64) {
     }
 }
 
-/// Returns true if a message of the tool has results and other blocks, which is an error of its own.
+/// Returns true if a message of the tool has results and other blocks, which is another error.
 fn has_mixed_tool_message(said: &chat::Conversation) -> bool {
     said.messages.iter().filter(|message| message.role == "tool").any(|message| match &message.content {
         Some(chat_message::Content::Blocks(list)) => {
@@ -310,10 +317,10 @@ fn check_policy(seed: u64) {
             arguments: ArgumentsShape::Either,
         }),
         forms: Forms { system: form(random), assistant: form(random), tool: form(random), user: form(random) },
-        capabilities: Some(Capabilities {
-            requires_strict_turns: random.below(2) == 0,
-            rejects_system_role: random.below(2) == 0,
-            ..Capabilities::default()
+        turns: Some(Turns {
+            system_to_user: random.below(2) == 0,
+            merges_users: random.below(2) == 0,
+            merges_assistants: random.below(2) == 0,
         }),
         null_content_fails: random.below(2) == 0,
     };
@@ -322,14 +329,21 @@ fn check_policy(seed: u64) {
     for (message, place) in rewritten.iter().zip(&places) {
         for list in ["content", "tool_calls"] {
             for (i, item) in message[list].as_array().into_iter().flatten().enumerate() {
-                let text = item.to_string();
-                let Some((word, _)) = text.split_once("word").and_then(|(_, rest)| rest.split_once('.')) else {
-                    continue;
-                };
-                leads(&said, &messages, &place.path_of(&format!(".{list}[{i}]")), &format!("word{word}."));
+                let Some(word) = first_word(item) else { continue };
+                leads(&said, &messages, &place.path_of(&format!(".{list}[{i}]")), &word);
             }
         }
     }
+}
+
+/// Returns the first word of a block or call. A text may begin with a mark, but not with a text that
+/// has no word.
+fn first_word(item: &Value) -> Option<String> {
+    let text = match item["text"].as_str() {
+        Some(text) => text.strip_prefix("[System]: ").unwrap_or(text).strip_prefix("word")?.to_owned(),
+        None => item.to_string().split_once("word")?.1.to_owned(),
+    };
+    Some(format!("word{}.", text.split_once('.')?.0))
 }
 
 fn check(seeds: Range<u64>) {

@@ -136,10 +136,13 @@ fn reasoning_markers_are_token_ids_or_else_text() {
     assert_eq!(spec(&text.models(), None).reasoning, Some(Reasoning::Text("<think>", "</think>")));
     let other = ModelFolder::new("x").with_tokens(&[]).with_template("{{ messages }}<reasoning>{{ x }}</reasoning>");
     assert_eq!(spec(&other.models(), None).reasoning, Some(Reasoning::Text("<reasoning>", "</reasoning>")));
-    let by_name = ModelFolder::new("qwq-tiny").with_tokens(&[]).with_template("{{ messages }}");
+    let by_name = ModelFolder::new("qwq-tiny").with_tokens(&[]).with_template("{{ messages[0].content }}");
     assert_eq!(spec(&by_name.models(), None).reasoning, Some(Reasoning::Text("<think>", "</think>")));
-    let none = ModelFolder::new("x").with_tokens(&[]).with_template("{{ messages }}");
+    let none = ModelFolder::new("x").with_tokens(&[]).with_template("{{ messages[0].content }}");
     assert_eq!(spec(&none.models(), None).reasoning, None);
+    // The template shows that the markers of its reasoning are others.
+    let others = ModelFolder::new("qwq-tiny").with_tokens(&[]).with_template("{{ messages }}");
+    assert_eq!(spec(&others.models(), None).reasoning, None);
 }
 
 #[test]
@@ -164,7 +167,7 @@ fn text_markers_require_a_control_token_turn_end() {
 }
 
 /// Returns the bracketed words in a template's own text that contain no white space.
-fn bracketed(literals: &str) -> BTreeSet<&str> {
+pub(super) fn bracketed(literals: &str) -> BTreeSet<&str> {
     let mut found = BTreeSet::new();
     for (open, close) in [('<', '>'), ('[', ']'), ('｜', '｜')] {
         for (start, _) in literals.match_indices(open) {

@@ -3,22 +3,29 @@
 
 use std::path::Path;
 
-use render_svc::catalog::ServedModel;
+use render_svc::catalog::{ModelTable, ServedModel};
+use render_svc::cli;
 use render_svc::error::without_folder;
+use render_svc::job::RenderJob;
+use render_svc::limits::Limits;
 use render_svc::prepare::forms::{self, ContentForm};
 use render_svc::prepare::null_content;
 use render_svc::prepare::origins::Origins;
 use render_svc::prepare::tools;
 use render_svc::prepare::traced::Traced;
+use render_svc::render::render;
+use render_svc::warning::WarningCode;
 use serde_json::{Value, json};
+use tandem_template::LocalTime;
 use tandem_tests::{ModelFolder, answer, error_texts};
 use tempfile::TempDir;
 
 /// Shows messages and tools. The only capability found in its text is system messages.
 const SHOW: &str = "{{ messages | tojson }}{{ tools | tojson }}";
-/// Shows messages. Its text requires strict turns.
-const STRICT: &str =
-    "{% if false %}{{ raise_exception('Conversation roles must alternate') }}{% endif %}{{ messages | tojson }}";
+/// Shows messages whose roles alternate.
+const STRICT: &str = "{% for m in messages %}{% if not loop.first and m.role == loop.previtem.role %}\
+                      {{ raise_exception('Conversation roles must alternate') }}{% endif %}{% endfor %}\
+                      {{ messages | tojson }}";
 
 /// Checks the reason and the field of a failed request. Returns the message.
 #[track_caller]
@@ -72,7 +79,7 @@ fn warning_paths_refer_to_the_request_after_merging() {
     // The template fails on text arguments. The request below has object arguments and shows the
     // warnings.
     assert_eq!(answer["error"]["reason"], "TEMPLATE_FAILED", "{answer}");
-    let template = format!("{{% if false %}}{template}{{% endif %}}");
+    let template = format!("{{% if false %}}{template}{{% endif %}}{{{{ messages | tojson }}}}");
     let answer = tandem_tests::answer(&ModelFolder::new("tiny").with_template(&template).models(), &request);
     let expected =
         [("MESSAGES_MERGED", "messages[0]"), ("TOOL_ARGUMENTS_TYPE", "messages[3].tool_calls[0].function.arguments")];
@@ -178,7 +185,8 @@ fn nested_keys_do_not_replace_block_keys() {
 #[test]
 fn warnings_of_one_kind_are_bounded() {
     let calls: Vec<_> = (0..1000).map(|_| json!({"function": {"name": "f", "arguments": "{}"}})).collect();
-    let template = "{% if false %}{{ messages[0].tool_calls[0].function.arguments.items() }}{% endif %}";
+    let template =
+        "{% if false %}{{ messages[0].tool_calls[0].function.arguments.items() }}{% endif %}{{ messages | tojson }}";
     let request = json!({"messages": [{"role": "assistant", "tool_calls": calls}]});
     let answer = answer(&ModelFolder::new("tiny").with_template(template).models(), &request);
     let of_calls = answer["warnings"].as_array().expect("warnings");
@@ -279,7 +287,7 @@ fn a_type_that_the_template_compares_with_a_block_is_known() {
     let thinking = say("assistant", json!([{"type": "thinking", "thinking": "x"}]));
     let shown = answer(&models, &json!({"messages": [say("user", "a"), thinking, say("user", "b")]}));
     assert_eq!(shown["prompt"], "", "{shown}");
-    // The error of a template that fails without the block too is its own.
+    // A template that fails without the block too returns its error.
     let fails = "{{ raise_exception('no') if messages }}{{ 'audio' }}";
     failure(fails, &with_blocks(json!([{"type": "audio"}])), "TEMPLATE_RAISED", "messages");
 }
@@ -338,12 +346,33 @@ fn a_template_that_needs_content_names_the_message_with_null_content() {
     let template = "{% for m in messages %}{{ '<' + m.content }}{% endfor %}";
     let calls =
         json!({"role": "assistant", "content": null, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]});
-    let request = json!({"messages": [say("user", "q"), calls, say("tool", "4")]});
+    let request = json!({"normalization": "none", "messages": [say("user", "q"), calls, say("tool", "4")]});
     let null = failure(template, &request, "TEMPLATE_FAILED", "messages[1]");
     let request =
         json!({"messages": [say("system", "a"), say("system", "b"), say("user", "q"), {"role": "assistant"}]});
     let missing = failure(template, &request, "TEMPLATE_FAILED", "messages[3]");
     error_texts::check_rows("render/null-content", [null, missing]);
+}
+
+#[test]
+fn parts_of_messages_that_a_format_never_writes_cause_warnings() {
+    let call = json!({"function": {"name": "f", "arguments": {}}});
+    let said = json!({"role": "assistant", "content": "a", "reasoning_content": "Hm.", "tool_calls": [call, call]});
+    let failed = json!([{"type": "tool_result", "content": "x", "is_error": true}]);
+    let check = |adapter: &str, calls: &[(&str, &str)]| {
+        let request = json!({"adapter": adapter, "messages": [say("system", "A"), say("system", "B"), say("user", "q"), said, say("user", failed.clone())]});
+        let answer = answer(&ModelFolder::new("tiny").models(), &request);
+        let mut expected =
+            vec![("MESSAGES_MERGED", "messages[0]"), ("REASONING_IGNORED", "messages[3].reasoning_content")];
+        expected.extend(calls);
+        expected.push(("MESSAGE_IGNORED", "messages[4].content[0].is_error"));
+        assert_eq!(warnings(&answer), expected, "{adapter}");
+    };
+    check("chatml", &[]);
+    check("llama3", &[]);
+    let calls =
+        [("TOOL_CALLS_IGNORED", "messages[3].tool_calls[0]"), ("TOOL_CALLS_IGNORED", "messages[3].tool_calls[1]")];
+    check("plain", &calls);
 }
 
 #[test]
@@ -409,27 +438,151 @@ fn unrenderable_tool_parameters_cause_a_warning() {
 
 #[test]
 fn reserved_template_args_are_ignored_with_a_warning() {
-    let template = "{{ tokenize is defined }}{{ add_generation_prompt }}{{ messages | length }}{{ flag }}";
-    let names = [
-        "add_generation_prompt",
-        "messages",
-        "tools",
-        "documents",
-        "continue_final_message",
-        "chat_template",
-        "tokenize",
-    ];
+    let template = "{{ tokenize is defined }}{{ add_generation_prompt }}{{ messages[0].content }}{{ flag }}";
+    let names = ["messages", "tools", "documents", "chat_template", "tokenize"];
     let args: serde_json::Map<_, _> = names.iter().map(|name| ((*name).to_owned(), json!(false))).collect();
     let mut request = json!({"messages": [say("user", "x")], "template_args": args});
     request["template_args"]["flag"] = 7.into();
     let answer = answer(&ModelFolder::new("tiny").with_template(template).models(), &request);
-    assert_eq!(answer["prompt"], "FalseTrue17");
+    assert_eq!(answer["prompt"], "FalseTruex7");
     let paths: Vec<_> = names.iter().map(|name| format!("template_args.{name}")).collect();
     let expected: Vec<_> = paths.iter().map(|path| ("TEMPLATE_ARG_RESERVED", path.as_str())).collect();
     assert_eq!(warnings(&answer), expected);
     let texts = answer["warnings"].as_array().expect("an array").iter();
     let texts = texts.map(|warning| warning["text"].as_str().expect("a warning has a text"));
     error_texts::check_rows("warning/reserved-argument", texts);
+}
+
+/// transformers takes both as parameters of `apply_chat_template`.
+#[test]
+fn template_args_of_options_count_where_the_options_are_unset() {
+    let template = "{% for m in messages %}<{{ m.content }}>{% endfor %}{% if add_generation_prompt %}A:{% endif %}";
+    let models = ModelFolder::new("tiny").with_template(template).models();
+    let messages = json!([say("user", "q"), say("assistant", "a")]);
+    let ask = |args: Value, options: Value| {
+        let mut request = json!({"messages": messages, "template_args": args});
+        request.as_object_mut().expect("an object").extend(options.as_object().expect("an object").clone());
+        answer(&models, &request)
+    };
+    for (args, options, expected) in [
+        (json!({"add_generation_prompt": false}), json!({}), "<q><a>"),
+        (json!({"add_generation_prompt": true}), json!({"add_generation_prompt": true}), "<q><a>A:"),
+        (json!({"add_generation_prompt": null}), json!({}), "<q><a>A:"),
+        (json!({"continue_final_message": true}), json!({}), "<q><a"),
+        (json!({"continue_final_message": "content"}), json!({}), "<q><a"),
+        (json!({"continue_final_message": "content"}), json!({"continue_final_message": true}), "<q><a"),
+        (json!({"continue_final_message": false}), json!({}), "<q><a>A:"),
+    ] {
+        let answer = ask(args.clone(), options);
+        assert_eq!((&answer["prompt"], warnings(&answer).len()), (&json!(expected), 0), "{args}: {answer}");
+    }
+    // An option of the request has priority over the argument.
+    let contradicted = ask(json!({"add_generation_prompt": true}), json!({"add_generation_prompt": false}));
+    assert_eq!(contradicted["prompt"], "<q><a>");
+    assert_eq!(warnings(&contradicted), [("TEMPLATE_ARG_RESERVED", "template_args.add_generation_prompt")]);
+    for (name, value) in [("add_generation_prompt", json!("no")), ("continue_final_message", json!(1))] {
+        let answer = ask(json!({name: value}), json!({}));
+        assert_eq!(answer["error"]["reason"], "INVALID_REQUEST", "{answer}");
+        assert_eq!(answer["error"]["field"], format!("template_args.{name}"));
+    }
+}
+
+/// The author's adapter ignores names that the encoder does not define.
+#[test]
+fn deepseek_ignores_template_args_of_options() {
+    let models = ModelFolder::new("tiny").with_architecture("deepseek_v32").models();
+    let ask = |args: Value| answer(&models, &json!({"messages": [say("user", "q")], "template_args": args}));
+    let ignored = ask(json!({"add_generation_prompt": false, "continue_final_message": 7}));
+    assert_eq!(ignored["prompt"], ask(json!({}))["prompt"]);
+}
+
+/// The model's reasoning is continued in each of its names. transformers ends the first prompt so.
+#[test]
+fn final_message_is_continued_within_the_named_field() {
+    let template =
+        "{% for m in messages %}{{ m.role }}<think>{{ m.reasoning_content }}</think>{{ m.content }};{% endfor %}";
+    let models = ModelFolder::new("tiny").with_template(template).models();
+    let ask = |field: Value, message: Value, adapter: Value| {
+        let request = json!({"messages": [message], "continue_final_message": field, "adapter": adapter});
+        answer(&models, &request)
+    };
+    let reasoned = json!({"role": "assistant", "reasoning_content": "The user wants ", "content": ""});
+    let expected = "assistant<think>The user wants ";
+    for field in ["reasoning_content", "thinking"] {
+        assert_eq!(ask(json!(field), reasoned.clone(), json!(null))["prompt"], expected, "{field}");
+    }
+    let other = json!({"role": "assistant", "reasoning": "The user wants ", "content": null});
+    assert_eq!(ask(json!("reasoning"), other.clone(), json!(null))["prompt"], expected);
+    assert_eq!(ask(json!("content"), say("assistant", "a"), json!(null))["prompt"], "assistant<think></think>a");
+    let refused = |field: Value, message: &Value, adapter: Value| {
+        let answer = ask(field, message.clone(), adapter);
+        assert_eq!(answer["error"]["field"], "continue_final_message", "{answer}");
+        assert_eq!(answer["error"]["reason"], "INVALID_REQUEST");
+        answer["error"]["message"].as_str().expect("text").to_owned()
+    };
+    let texts = [
+        refused(json!("reasoning_content"), &say("assistant", "a"), json!(null)),
+        refused(json!("name"), &json!({"role": "assistant", "name": "n", "content": "a"}), json!(null)),
+        refused(json!("reasoning_content"), &reasoned, json!("chatml")),
+        refused(json!("reasoning_content"), &reasoned, json!("gemma-4")),
+        refused(json!(""), &reasoned, json!(null)),
+        refused(json!(1), &reasoned, json!(null)),
+    ];
+    error_texts::check_rows("continue/refused", texts);
+}
+
+#[test]
+fn deepseek_continues_reasoning_in_thinking_mode() {
+    for family in ["deepseek_v32", "deepseek_v4"] {
+        let models = ModelFolder::new("tiny").with_architecture(family).models();
+        let ask = |field: &str, thinking: bool| {
+            let final_message = json!({"role": "assistant", "reasoning_content": "Because ", "content": "Yes"});
+            answer(
+                &models,
+                &json!({
+                    "messages": [say("user", "Why?"), final_message],
+                    "continue_final_message": field,
+                    "template_args": {"thinking": thinking},
+                }),
+            )
+        };
+        let prompt = ask("reasoning_content", true)["prompt"].as_str().expect("a prompt").to_owned();
+        assert!(prompt.ends_with("<｜Assistant｜><think>Because "), "{prompt}");
+        let prompt = ask("content", true)["prompt"].as_str().expect("a prompt").to_owned();
+        assert!(prompt.ends_with("<think>Because </think>Yes"), "{prompt}");
+        assert_eq!(ask("reasoning_content", false)["error"]["field"], "continue_final_message");
+        assert_eq!(ask("thinking", true)["error"]["field"], "continue_final_message");
+    }
+}
+
+#[test]
+fn capabilities_without_effect_are_ignored_with_a_warning() {
+    let family = ModelFolder::new("tiny").with_architecture("deepseek_v32").models();
+    let template = ModelFolder::new("tiny").with_template("{{ messages[0].content }}").models();
+    let ask = |models: &ModelTable, policy: &str| {
+        let request = json!({
+            "messages": [say("user", "q")], "capabilities": ["REQUIRES_STRICT_TURNS"], "normalization": policy,
+        });
+        warnings(&answer(models, &request)).into_iter().map(|(code, path)| format!("{code} {path}")).collect::<Vec<_>>()
+    };
+    assert_eq!(ask(&family, "capability"), ["OPTION_IGNORED capabilities"]);
+    assert_eq!(ask(&template, "none"), ["OPTION_IGNORED capabilities"]);
+    assert_eq!(ask(&template, "capability"), Vec::<String>::new());
+}
+
+/// `return` is one key for two options of the contract.
+#[test]
+fn return_without_effect_is_ignored_with_one_warning() {
+    let models = ModelFolder::new("tiny").with_template("{{ messages[0].content }}").models();
+    let image = json!({"role": "user", "content": [{"type": "image", "base64": "SU1H"}]});
+    let request = json!({"messages": [image], "return": ["token_ids", "offsets"]});
+    let answer = answer(&models, &request);
+    let ignored: Vec<_> = warnings(&answer).into_iter().filter(|(code, _)| *code == "OPTION_IGNORED").collect();
+    assert_eq!(ignored, [("OPTION_IGNORED", "return")]);
+    // A task sets both options itself.
+    let job = cli::json::request(&request.to_string(), LocalTime::EPOCH).expect("a request");
+    let rendered = render(&models, RenderJob { is_task: true, ..job }, &Limits::default()).expect("renders");
+    assert!(rendered.warnings.iter().all(|warning| warning.code != WarningCode::OptionIgnored));
 }
 
 #[test]
@@ -502,7 +655,8 @@ fn a_request_overrides_capabilities() {
     let request = |names: Value| json!({"messages": [say("system", "S"), say("user", "A"), say("user", "B")], "capabilities": names});
     let prompt = |names: Value| answer(&models, &request(names))["prompt"].clone();
     assert_eq!(prompt(json!(null)), "system:S;user:A;user:B;");
-    assert_eq!(prompt(json!([])), "user:[System]: S;user:A;user:B;");
+    // No flags mean that nothing is known, as in GetModel.
+    assert_eq!(prompt(json!([])), "system:S;user:A;user:B;");
     assert_eq!(prompt(json!(["REQUIRES_STRICT_TURNS"])), "user:[System]: S\n\nA\n\nB;");
     assert_eq!(prompt(json!(["REQUIRES_STRICT_TURNS", "SUPPORTS_SYSTEM_ROLE"])), "system:S;user:A\n\nB;");
     let unknown = answer(&models, &request(json!(["SUPPORTS_MAGIC"])));

@@ -45,7 +45,10 @@ fn rendered(case: &Value) -> Outcome {
         args: object("args"),
         special_tokens: object("special_tokens"),
         add_generation_prompt: flag("add_generation_prompt"),
-        continue_final_message: flag("continue_final_message"),
+        continue_final_message: match given("continue_final_message") {
+            Some(Value::String(field)) => Some(field.as_str()),
+            _ => flag("continue_final_message").then_some("content"),
+        },
         now: NOW,
         taint: None,
     };

@@ -33,7 +33,7 @@ struct Case {
     args: Map<String, Value>,
     special_tokens: Map<String, Value>,
     add_generation_prompt: bool,
-    continue_final_message: bool,
+    continue_final_message: Option<&'static str>,
 }
 
 impl Case {
@@ -44,7 +44,7 @@ impl Case {
             args: variables(),
             special_tokens: Map::new(),
             add_generation_prompt: false,
-            continue_final_message: false,
+            continue_final_message: None,
         }
     }
 
@@ -940,7 +940,7 @@ fn bytes_of_tainted_text_decode_to_tainted_text() {
         args: &case.args,
         special_tokens: &case.special_tokens,
         add_generation_prompt: false,
-        continue_final_message: false,
+        continue_final_message: None,
         now: NOW,
         taint: Some(marks),
     };
@@ -1029,7 +1029,7 @@ fn template_args_override_special_tokens() {
 fn a_continued_message_ends_where_its_text_ends() {
     let template = "{% for m in messages %}<{{ m.role }}>{{ m.content|trim }}<end>{% endfor %}";
     let messages = json!([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b c "}]);
-    let case = Case { continue_final_message: true, ..Case::new(messages) };
+    let case = Case { continue_final_message: Some("content"), ..Case::new(messages) };
     assert_eq!(case.text(template), "<user>a<end><assistant>b c");
     assert_eq!(case.text(&template.replace("|trim", "")), "<user>a<end><assistant>b c ");
     let lost = case.apply("{% for m in messages %}{{ m.role }}{# content #}{% endfor %}");

@@ -6,7 +6,9 @@
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tandem_model_files::tokenizer::{AddedToken, AffixPolicy, CancelScope, EncodeOptions, Tokenizer, TokenizerError};
+use tandem_model_files::tokenizer::{
+    AddedToken, AffixPolicy, CancelScope, EncodeOptions, FolderToken, FolderTokens, Tokenizer, TokenizerError,
+};
 use tandem_tests::error_texts;
 use tandem_tests::tokenizers::{agree, literal_ids, texts};
 use tokio_util::sync::CancellationToken;
@@ -46,7 +48,7 @@ impl File {
     }
 
     fn tokenizer(&self) -> Tokenizer {
-        let tokenizer = Tokenizer::from_json(self.0.to_string().as_bytes(), &[]).expect("a valid tokenizer.json");
+        let tokenizer = Tokenizer::from_json(self.0.to_string().as_bytes()).expect("a valid tokenizer.json");
         tokenizer.prepare();
         tokenizer
     }
@@ -233,7 +235,8 @@ fn every_post_processor_type_is_applied() {
 #[test]
 fn token_named_in_the_config_is_an_added_token() {
     let json = File::new().0.to_string();
-    let tokenizer = Tokenizer::from_json(json.as_bytes(), &["ab"]).expect("valid");
+    let tokens = FolderTokens { extra: vec![FolderToken::Text("ab".to_owned())], ..FolderTokens::default() };
+    let tokenizer = Tokenizer::from_folder(json.as_bytes(), &tokens).expect("valid");
     assert_eq!(tokenizer.added_tokens(), [AddedToken { id: 8, text: "ab".to_owned(), is_special: true }]);
 }
 

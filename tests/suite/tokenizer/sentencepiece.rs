@@ -134,7 +134,7 @@ fn converted(name: &str, architecture: &str, bos: u32, is_user: impl Fn(&Value) 
             vocabulary.put(&token["id"], content, if content == "<unk>" { UNKNOWN } else { CONTROL })
         }
     }
-    (Tokenizer::from_json(&bytes, &[]).expect("a valid file"), vocabulary)
+    (Tokenizer::from_json(&bytes).expect("a valid file"), vocabulary)
 }
 
 fn text(value: &Value) -> &str {

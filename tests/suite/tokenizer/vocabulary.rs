@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::gguf::Gguf;
-use tandem_model_files::tokenizer::{Tokenizer, TokenizerError};
+use tandem_model_files::tokenizer::{FolderToken, FolderTokens, Tokenizer, TokenizerError};
 use tandem_tests::default_artifacts;
 use tandem_tests::error_texts;
 use tandem_tests::gguf_file::File;
@@ -173,19 +173,19 @@ fn token_bytes_undo_byte_fallback_and_metaspace() {
         {"type": "ByteFallback"}, {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0},
     ]});
     let json = json_tokenizer(bpe(&["▁a", "<0xF0>", "<0x9g>", "<0x0A>", "b▁▁"]), decoder, &[]);
-    let tokenizer = Tokenizer::from_json(&json, &[]).expect("valid");
+    let tokenizer = Tokenizer::from_json(&json).expect("valid");
     let bytes: Vec<_> = (0..5).map(|id| tokenizer.token_bytes(id).expect("known").to_vec()).collect();
     assert_eq!(bytes, [&b" a"[..], b"\xF0", b"<0x9g>", b"\n", b"b  "]);
     assert_eq!(tokenizer.decode(&[0, 4], false).ok().as_deref(), Some("ab  "));
     let metaspace = json!({"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": true});
-    let tokenizer = Tokenizer::from_json(&json_tokenizer(bpe(&["▁a"]), metaspace, &[]), &[]).expect("valid");
+    let tokenizer = Tokenizer::from_json(&json_tokenizer(bpe(&["▁a"]), metaspace, &[])).expect("valid");
     assert_eq!(tokenizer.token_bytes(0), Some(&b" a"[..]));
 }
 
 #[test]
 fn unigram_scores_with_fractions_are_read() {
     let unigram = json!({"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["a", -1.5], ["ab", -1e-3]]});
-    let tokenizer = Tokenizer::from_json(&json_tokenizer(unigram, Value::Null, &[]), &[]).expect("valid");
+    let tokenizer = Tokenizer::from_json(&json_tokenizer(unigram, Value::Null, &[])).expect("valid");
     assert_eq!(tokenizer.encode("ab", false).ok(), Some(vec![2]));
 }
 
@@ -198,17 +198,19 @@ fn truncation_and_padding_of_the_file_are_not_applied() {
 #[test]
 fn tokens_named_in_the_config_are_special() {
     let json = json_tokenizer(bpe(&["a", "</s>", "<", "/", "s", ">"]), Value::Null, &[]);
-    let plain = Tokenizer::from_json(&json, &[]).expect("valid");
+    let plain = Tokenizer::from_json(&json).expect("valid");
     assert!(!plain.is_special(1));
-    let named = Tokenizer::from_json(&json, &["</s>", "<nowhere>"]).expect("valid");
+    let named = ["</s>", "<nowhere>"].map(|text| FolderToken::Text(text.to_owned())).to_vec();
+    let named = Tokenizer::from_folder(&json, &FolderTokens { extra: named, ..FolderTokens::default() });
+    let named = named.expect("valid");
     assert!(named.is_special(1));
-    assert_eq!(named.encode("a</s>", false).ok(), Some(vec![0, 1]));
-    assert_eq!((plain.sha256(), named.vocab_size()), (named.sha256(), 6));
+    assert_eq!(named.encode("a</s><nowhere>", false).ok(), Some(vec![0, 1, 6]));
+    assert!(named.vocab_size() == 7 && plain.sha256() != named.sha256());
 }
 
 #[test]
 fn a_broken_tokenizer_json_is_an_error() {
-    let refused = |json: &[u8]| Tokenizer::from_json(json, &[]).expect_err("it is broken");
+    let refused = |json: &[u8]| Tokenizer::from_json(json).expect_err("it is broken");
     let mut model = bpe(&["a", "b"]);
     model["merges"] = json!(["a b"]);
     let broken = [
@@ -252,7 +254,7 @@ fn assembled(model: &Value, [normalizer, pre_tokenizer]: [&Value; 2], added: &[(
     let file = json!({"version": "1.0", "truncation": null, "padding": null, "added_tokens": added,
         "normalizer": normalizer, "pre_tokenizer": pre_tokenizer, "post_processor": null,
         "decoder": {"type": "Fuse"}, "model": model});
-    Tokenizer::from_json(file.to_string().as_bytes(), &[]).expect("a valid tokenizer.json")
+    Tokenizer::from_json(file.to_string().as_bytes()).expect("a valid tokenizer.json")
 }
 
 #[test]

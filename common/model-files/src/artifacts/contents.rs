@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::digest::hex_sha256;
 use crate::gguf::Gguf;
-use crate::tokenizer::Tokenizer;
+use crate::tokenizer::{FolderTokens, Tokenizer};
 
 /// A model without its weights.
 #[derive(Debug)]
@@ -50,7 +50,7 @@ pub struct SpecialTokens {
     /// then the model's own. Unset tokens are omitted, because transformers leaves them undefined
     /// in templates.
     pub named: Vec<(String, String)>,
-    /// Special tokens without names.
+    /// Special tokens without names. transformers calls them extra special tokens.
     pub additional: Vec<String>,
 }
 
@@ -81,7 +81,8 @@ pub enum TemplatesError {
 #[derive(Debug)]
 pub(super) enum Source {
     Gguf(Arc<Gguf>),
-    Folder,
+    /// The tokens in the files beside `tokenizer.json`.
+    Folder(FolderTokens),
 }
 
 impl SpecialTokens {

@@ -1,7 +1,6 @@
 //! Hugging Face folders, read as transformers reads them. Each file is optional, but one must
 //! exist.
 
-use std::borrow::Cow;
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -15,29 +14,25 @@ use super::locate::model_name;
 use super::names::{
     CONFIG, GENERATION_CONFIG, MORE_TEMPLATES, PREPROCESSOR, PROCESSOR, PROCESSOR_TEMPLATE, TEMPLATE, TOKENIZER_CONFIG,
 };
-
-const SPECIAL_TOKENS_MAP: &str = "special_tokens_map.json";
-
-/// The special tokens that transformers names, in its order. Tokens that only the model names, such
-/// as `image_token`, come after them.
-const NAMED: &[&str] = &["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+use super::tokens;
 
 pub(super) fn load(folder: &Path) -> Result<Artifacts, ArtifactsError> {
     let tokenizer_config = read_object(&folder.join(TOKENIZER_CONFIG))?.unwrap_or_default();
     let config = read_object(&folder.join(CONFIG))?;
     let settings = Settings { config: config.as_ref() };
+    let tokens = tokens::read(folder, &tokenizer_config)?;
     let (generation_eos, eos_origin) = generation_eos(folder, &settings)?;
     Ok(Artifacts {
         name: model_name(folder),
         path: folder.to_owned(),
         architecture: config.as_ref().and_then(|config| string(config.get("model_type"))),
         context_length: context_length(&settings, &tokenizer_config),
-        special_tokens: special_tokens(folder, &tokenizer_config)?,
+        special_tokens: SpecialTokens::of(&tokens),
         templates: templates(folder, &tokenizer_config)?,
         generation_eos,
         eos_origin,
         config: config.map_or(Value::Null, Value::Object),
-        source: Source::Folder,
+        source: Source::Folder(tokens),
         tokenizer: OnceLock::new(),
     })
 }
@@ -63,47 +58,6 @@ fn context_length(config: &Settings<'_>, tokenizer_config: &Object) -> Option<u3
     // transformers writes an unknown length as a number beyond any integer type, which `unsigned`
     // ignores.
     from_config.or_else(|| unsigned(tokenizer_config.get("model_max_length")))
-}
-
-fn special_tokens(folder: &Path, tokenizer_config: &Object) -> Result<SpecialTokens, ArtifactsError> {
-    let mut known = Cow::Borrowed(tokenizer_config);
-    if !known.contains_key("added_tokens_decoder") {
-        known.to_mut().extend(read_object(&folder.join(SPECIAL_TOKENS_MAP))?.unwrap_or_default());
-    }
-    let mut named = Vec::new();
-    let own = known.keys().map(String::as_str).filter(|key| key.ends_with("_token") && !NAMED.contains(key));
-    for name in NAMED.iter().copied().chain(own) {
-        named.extend(token_text(known.get(name)).map(|text| (name.to_owned(), text)));
-    }
-    let extra = known.get("extra_special_tokens").filter(|extra| !is_empty(extra));
-    let additional = match extra.or_else(|| known.get("additional_special_tokens")) {
-        Some(Value::Object(extra)) => {
-            let own = extra.iter().filter(|(name, _)| !named.iter().any(|(known, _)| known == *name));
-            let own: Vec<_> = own.filter_map(|(name, token)| Some((name.clone(), token_text(Some(token))?))).collect();
-            named.extend(own);
-            Vec::new()
-        }
-        Some(Value::Array(extra)) => extra.iter().filter_map(|token| token_text(Some(token))).collect(),
-        _ => Vec::new(),
-    };
-    Ok(SpecialTokens { named, additional })
-}
-
-/// Returns the text of a token, which is a string or an object with text and flags.
-fn token_text(value: Option<&Value>) -> Option<String> {
-    match value? {
-        Value::Object(token) => string(token.get("content")),
-        text => string(Some(text)),
-    }
-}
-
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Array(all) => all.is_empty(),
-        Value::Object(all) => all.is_empty(),
-        _ => false,
-    }
 }
 
 /// Reads the chat templates. Those of a processor precede the tokenizer's if the folder has a

@@ -1,4 +1,4 @@
-//! Reads files of bounded size: JSON objects, and texts.
+//! Reads files of bounded size: JSON objects as Python reads them, and texts.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::error::ArtifactsError;
+use crate::python_json::parse;
 
 /// The maximum size of `tokenizer.json`, twice the largest known.
 const MAX_TOKENIZER_BYTES: u64 = 64 << 20;
@@ -27,22 +28,20 @@ const MAX_TEXT_BYTES: u64 = 1 << 20;
 
 pub(super) type Object = Map<String, Value>;
 
-/// Reads a JSON object of a model. Returns None if the file does not exist.
+/// Reads a JSON object of a model, as Python's `json` does: `NaN`, infinite numbers and halves of
+/// surrogate pairs are valid. Such a number has no value as a double ([`Value::as_f64`] is None), so a
+/// setting that needs one is refused where it is read. Half a pair is U+FFFD. Returns None if the file
+/// does not exist.
 ///
 /// # Errors
-/// The file cannot be read, is too large, is not an object, or has a number that is not finite.
+/// The file cannot be read, is too large, or is not an object.
 pub fn read_object(path: &Path) -> Result<Option<Object>, ArtifactsError> {
     let Some(text) = read(path, MAX_JSON_BYTES)? else { return Ok(None) };
     let found = memory(text.as_bytes());
     if found > MAX_MEMORY_BYTES {
         return Err(ArtifactsError::Memory { path: path.to_owned(), found, limit: MAX_MEMORY_BYTES });
     }
-    let object: Object =
-        serde_json::from_str(&text).map_err(|source| ArtifactsError::Json { path: path.to_owned(), source })?;
-    match object.iter().find_map(|(key, value)| infinite(value, key)) {
-        Some(field) => Err(ArtifactsError::Field { path: path.to_owned(), field, expected: "a finite number" }),
-        None => Ok(Some(object)),
-    }
+    parse(text.as_bytes()).map(Some).map_err(|source| ArtifactsError::Json { path: path.to_owned(), source })
 }
 
 /// Reads a text. Returns None if the file does not exist.
@@ -110,26 +109,9 @@ fn memory(json: &[u8]) -> usize {
     bytes
 }
 
-/// Returns the path of a number beyond the range of doubles.
-fn infinite(value: &Value, path: &str) -> Option<String> {
-    match value {
-        Value::Number(number) if number.as_f64().is_none() => Some(path.to_owned()),
-        Value::Array(list) => list
-            .iter()
-            .enumerate()
-            .find_map(|(at, value)| infinite(value, "").map(|inner| format!("{path}[{at}]{inner}"))),
-        Value::Object(object) => {
-            object.iter().find_map(|(key, value)| infinite(value, "").map(|inner| format!("{path}.{key}{inner}")))
-        }
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
-    use super::{ITEM_BYTES, LIST_BYTES, OBJECT_BYTES, infinite, memory, read_file};
+    use super::{ITEM_BYTES, LIST_BYTES, OBJECT_BYTES, memory, read_file};
 
     #[test]
     #[cfg(target_os = "linux")]
@@ -145,12 +127,5 @@ mod tests {
     fn memory_of_values_is_estimated_outside_of_strings() {
         let expected = 2 * OBJECT_BYTES + LIST_BYTES + 3 * ITEM_BYTES;
         assert_eq!(memory(br#"{"a": [1, 2, {}], "b,[{": "\",[{"}"#), expected);
-    }
-
-    #[test]
-    fn a_number_beyond_the_range_of_doubles_is_found_by_its_path() {
-        let value: serde_json::Value = serde_json::from_str(r#"{"b": [0, {"c": -1e999}]}"#).expect("JSON");
-        assert_eq!(infinite(&value, "a").as_deref(), Some("a.b[1].c"));
-        assert_eq!(infinite(&json!([1e308, 10, "1e999"]), "a"), None);
     }
 }

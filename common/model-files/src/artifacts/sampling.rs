@@ -38,12 +38,12 @@ impl Artifacts {
             return from_json(file);
         }
         let beside = match &self.source {
-            Source::Folder => self.path.join(GENERATION_CONFIG),
+            Source::Folder(_) => self.path.join(GENERATION_CONFIG),
             Source::Gguf(_) => self.path.with_extension(GENERATION_CONFIG),
         };
         match (&self.source, beside.exists()) {
             (_, true) => from_json(&beside),
-            (Source::Folder, false) => Ok(SamplingDefaults::default()),
+            (Source::Folder(_), false) => Ok(SamplingDefaults::default()),
             (Source::Gguf(gguf), false) => {
                 from_gguf(&self.path, gguf).map_err(|source| ArtifactsError::Gguf { path: self.path.clone(), source })
             }

@@ -112,19 +112,26 @@ struct Rule {
     lstrip: bool,
     /// White space after it belongs to it.
     rstrip: bool,
+    /// True if its text is text. It still hides the tokens inside of it.
+    is_text: bool,
 }
 
 impl Splitters {
     /// Tokens of raw text come before tokens of normalized
     /// text, which must be the same as the raw one. The first step are the special ones if nothing
-    /// can come in between, else all that are raw.
-    pub(super) fn new(tokens: &[(u32, tokenizers::AddedToken)]) -> Result<Self, String> {
+    /// can come in between, else all that are raw. `is_text` returns true for a token whose text is
+    /// text.
+    pub(super) fn new(
+        tokens: &[(u32, tokenizers::AddedToken)],
+        is_text: &dyn Fn(&str) -> bool,
+    ) -> Result<Self, String> {
         let (normalized, raw): (Vec<_>, Vec<_>) = tokens.iter().partition(|(_, token)| token.normalized);
         let (special, plain): (Vec<_>, Vec<_>) = raw.iter().partition(|(_, token)| token.special);
-        if are_independent(&special, &plain) {
-            Ok(Self { outer: Splitter::new(&[special])?, inner: Splitter::new(&[plain, normalized])? })
+        let splitter = |steps: &[Tokens<'_>]| Splitter::new(steps, is_text);
+        if are_independent(&special, &plain) && !special.iter().any(|(_, token)| is_text(&token.content)) {
+            Ok(Self { outer: splitter(&[special])?, inner: splitter(&[plain, normalized])? })
         } else {
-            Ok(Self { outer: Splitter::new(&[raw])?, inner: Splitter::new(&[normalized])? })
+            Ok(Self { outer: splitter(&[raw])?, inner: splitter(&[normalized])? })
         }
     }
 }
@@ -146,9 +153,9 @@ fn hides(one: &str, other: &str) -> bool {
 }
 
 impl Splitter {
-    fn new(steps: &[Tokens<'_>]) -> Result<Self, String> {
+    fn new(steps: &[Tokens<'_>], is_text: &dyn Fn(&str) -> bool) -> Result<Self, String> {
         let steps = steps.iter().filter(|tokens| !tokens.is_empty());
-        Ok(Self { finders: steps.map(|tokens| Finder::new(tokens)).collect::<Result<_, _>>()? })
+        Ok(Self { finders: steps.map(|tokens| Finder::new(tokens, is_text)).collect::<Result<_, _>>()? })
     }
 
     /// Returns the parts of the text, in order. Text parts are not empty.
@@ -178,21 +185,27 @@ fn split<'a>(finders: &[Finder], text: &'a str, parts: &mut Vec<Part<'a>>) {
 }
 
 impl Finder {
-    fn new(tokens: &[&(u32, tokenizers::AddedToken)]) -> Result<Self, String> {
+    fn new(tokens: &[&(u32, tokenizers::AddedToken)], is_text: &dyn Fn(&str) -> bool) -> Result<Self, String> {
         let texts = tokens.iter().map(|(_, token)| token.content.as_str());
         let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(texts);
-        let rules = tokens.iter().map(|(id, token)| Rule { id: *id, lstrip: token.lstrip, rstrip: token.rstrip });
+        let rules = tokens.iter().map(|(id, token)| {
+            let tokenizers::AddedToken { content, lstrip, rstrip, .. } = token;
+            Rule { id: *id, lstrip: *lstrip, rstrip: *rstrip, is_text: is_text(content) }
+        });
         Ok(Self { automaton: automaton.map_err(|error| error.to_string())?, rules: rules.collect() })
     }
 
     /// Returns the tokens and their ranges, including the white space that they strip.
     fn matches(&self, text: &str) -> impl Iterator<Item = (u32, Range<usize>)> {
         let mut done = 0;
-        self.automaton.find_iter(text).map(move |found| {
+        self.automaton.find_iter(text).filter_map(move |found| {
             let rule = &self.rules[found.pattern().as_usize()];
+            if rule.is_text {
+                return None;
+            }
             let range = rule.widen(text, found.range(), done);
             done = range.end;
-            (rule.id, range)
+            Some((rule.id, range))
         })
     }
 }

@@ -50,8 +50,10 @@ impl ByteTable {
             return Err(TokenizerError::TooLarge { largest, limit: MAX_IDS - 1 });
         }
         let mut bytes = vec![None; largest.map_or(0, |id| id + 1)];
-        // Added tokens come second, because their spelling takes precedence.
-        let added = added.into_iter().map(|(id, token)| (token.content, id));
+        // Added tokens come second, because their spelling takes precedence. That of a normalized token
+        // is its normal form.
+        let spelling = |id: u32| encoder.get_added_vocabulary().simple_id_to_token(id).map(|token| (token, id));
+        let added = added.into_keys().filter_map(spelling);
         let mut single = HashSet::new();
         for (token, id) in vocab.into_iter().chain(added) {
             let is_single = byte_fallback(&token).is_some();

@@ -54,6 +54,9 @@ pub enum TokenizerError {
     /// An id exceeds the limit.
     #[error("vocabulary has id {largest}, limit {limit}")]
     TooLarge { largest: usize, limit: usize },
+    /// The files of a folder add too many tokens.
+    #[error("the folder adds {count} tokens with {bytes} bytes of text, limits {max_count} and {max_bytes}")]
+    AddedTokens { count: usize, max_count: usize, bytes: usize, max_bytes: usize },
     /// The decoder of `tokenizer.json` is not supported.
     #[error("unsupported decoder {found:?}")]
     Decoder { found: String },

@@ -75,7 +75,9 @@ impl Fast {
             return Err("the prefix affects the pre-tokenizer".to_owned());
         }
         let missing = add_missing_bytes(&mut spec)?;
-        let (encoder, splitters) = (pipeline::build(spec)?, Splitters::new(&added)?);
+        let vocabulary = classic.encoder.get_added_vocabulary();
+        let is_text = |token: &str| vocabulary.get_encode_special_tokens() && vocabulary.is_special_token(token);
+        let (encoder, splitters) = (pipeline::build(spec)?, Splitters::new(&added, &is_text)?);
         let fast = Self { encoder, classic, splitters, prefix, uses_unicode, missing, cache };
         fast.check().map(|()| fast)
     }

@@ -26,7 +26,7 @@ impl Locator {
         collect(&spec, &mut byte_level);
         let trims = byte_level.iter().any(|part| part["trim_offsets"] == true);
         let has_prefix = byte_level.iter().any(|part| part["add_prefix_space"] == true);
-        (!(trims && has_prefix)).then_some(Self { trims })
+        (!(trims && has_prefix || loses_spaces(encoder)?)).then_some(Self { trims })
     }
 
     /// Returns the byte range of each id in `text`, widened to whole characters. Returns None if the
@@ -66,6 +66,17 @@ impl Locator {
         }
         (end == text.len()).then_some(ranges)
     }
+}
+
+/// Returns true if an added token takes the white space beside it, and a space is added before the text
+/// after it. The added space would be found in the place of the taken one.
+fn loses_spaces(encoder: &tokenizers::Tokenizer) -> Option<bool> {
+    let added = encoder.get_added_vocabulary().get_added_tokens_decoder();
+    let takes = added.values().any(|token| token.lstrip || token.rstrip);
+    let normalizer = serde_json::to_string(&encoder.get_normalizer()).ok()?;
+    let cuts = serde_json::to_string(&encoder.get_pre_tokenizer()).ok()?;
+    let adds = ["\"Metaspace\"", "\"add_prefix_space\":true"].iter().any(|part| cuts.contains(part));
+    Some(takes && (adds || normalizer.contains("\"Prepend\"")))
 }
 
 /// Collects the byte-level parts of a post-processor.

@@ -7,11 +7,12 @@ use crate::error::{Fallible, fail, raised};
 use crate::interpreter::Interpreter;
 use crate::python::convert::{int_arg, text_arg};
 use crate::python::repr;
+use crate::text_buffer::TextBuffer;
 use crate::value::{
     Builtin, Counter, CounterKind, Dict, Namespace, PyObject, PyValue, Range, dict, iterate, py_value, to_vec,
     type_name,
 };
-use crate::{budget, clock, taint};
+use crate::{budget, strftime, taint};
 
 /// The maximum length of `range(...)`, as in Jinja2's sandbox.
 const MAX_RANGE: usize = 100_000;
@@ -117,10 +118,9 @@ fn strftime_now(args: &Args<'_>) -> Fallible<Value> {
         PyValue::Str(_) => text_arg(&format, "strftime")?,
         _ => return Err(fail(format!("strftime() argument 1 must be str, not {}", type_name(&format)))),
     };
-    budget::alloc(format.len().saturating_mul(16))?;
-    let mut written = String::new();
-    taint::append(&mut written, format, |out, format| out.push_str(&clock::strftime(format)));
-    crate::value::text(written)
+    let mut written = TextBuffer::new();
+    taint::write(&mut written, format, |out, format| out.push(&strftime::strftime(format)?))?;
+    crate::value::text(written.finish())
 }
 
 fn cycler(args: &Args<'_>) -> Fallible<Value> {

@@ -80,7 +80,7 @@ impl Revision {
         }
     }
 
-    /// Returns true if the value stands for no effort.
+    /// Returns true if the value means no effort.
     fn is_unset(self, effort: &Value) -> bool {
         match self {
             Self::Preview => effort.is_null(),

@@ -15,9 +15,8 @@ pub(super) struct Identity {
 /// control tokens that its templates write. A template that mentions them in a comment writes none.
 pub(super) fn matches(model: &Model, identity: &Identity) -> Match {
     let &Identity { architectures, repository, has_function_calls } = identity;
-    let writes_dsml = |literals: &str| {
-        literals.contains("｜DSML｜") && literals.contains("function_calls") == has_function_calls
-    };
+    let writes_dsml =
+        |literals: &str| literals.contains("｜DSML｜") && literals.contains("function_calls") == has_function_calls;
     match model.artifacts.architecture.as_deref() {
         Some(found) if architectures.contains(&found) => {
             Match::Selected(format!("the model's architecture is {found:?}"))

@@ -27,7 +27,7 @@ pub(super) fn difference(model: &Model, encoder: Render) -> Option<String> {
             args: &conversation.template_args,
             special_tokens: &model.special_tokens,
             add_generation_prompt: true,
-            continue_final_message: false,
+            continue_final_message: None,
             now: LocalTime::EPOCH,
             taint: None,
         };
@@ -44,7 +44,7 @@ fn input(conversation: &Conversation, limits: Limits) -> Input<'_> {
     Input {
         conversation,
         add_generation_prompt: true,
-        continue_final_message: false,
+        continue_final_message: None,
         template: None,
         is_normalized: true,
         now: LocalTime::EPOCH,

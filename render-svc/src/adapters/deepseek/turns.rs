@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::blocks::Item;
 use super::calls::Call;
 use crate::adapter::Input;
-use crate::conversation::{Conversation, Invalid, Object};
+use crate::conversation::{CONTENT, Conversation, Invalid, Object};
 use tandem_template::python;
 
 /// A message and its path in the request.
@@ -122,12 +122,28 @@ impl<'a> Turn<'a> {
     }
 }
 
-/// Fails if the request continues a message that is not the assistant's.
+/// The field with an assistant's reasoning.
+pub(super) const REASONING: &str = "reasoning_content";
+
+/// The fields of the final message that a model can continue.
+pub(super) const CONTINUED_FIELDS: &[&str] = &[CONTENT, REASONING];
+
+/// Fails if the request continues a message that is not the assistant's, or reasoning that it does
+/// not have.
 pub(super) fn check_continued(input: &Input<'_>, last: Option<&Turn<'_>>) -> Result<(), Invalid> {
-    match last {
-        Some(turn) if input.continue_final_message && turn.role != "assistant" => {
-            Err(Invalid::new("continue_final_message", "needs a final message of the assistant"))
-        }
-        _ => Ok(()),
+    let (Some(turn), Some(field)) = (last, input.continue_final_message) else { return Ok(()) };
+    let invalid = |problem: &str| Err(Invalid::new("continue_final_message", problem));
+    if turn.role != "assistant" {
+        invalid("needs a final message of the assistant")
+    } else if field == REASONING && turn.given(REASONING).is_none() {
+        invalid("the final message has no reasoning_content to continue")
+    } else {
+        Ok(())
     }
+}
+
+/// Returns the error of a request that continues reasoning which the prompt does not contain.
+pub(super) fn reasoning_not_shown() -> Invalid {
+    let problem = "the prompt has no reasoning_content here: set template_args.thinking to true";
+    Invalid::new("continue_final_message", problem)
 }

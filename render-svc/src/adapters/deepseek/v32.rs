@@ -10,7 +10,7 @@ use super::images::{self, stops_at_images};
 use super::markup::{ASSISTANT, EOS, FIELDS, MARKUP, THINK, THINK_END, USER};
 use super::settings::{self, Settings};
 use super::template;
-use super::turns::{Turn, check_continued, messages, turns};
+use super::turns::{CONTINUED_FIELDS, REASONING, Turn, check_continued, messages, reasoning_not_shown, turns};
 use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames};
 use crate::conversation::{self, Conversation, Invalid};
 use crate::error::Error;
@@ -32,6 +32,8 @@ pub(in crate::adapters) const DEEPSEEK_V32: Adapter = Adapter {
     reasoning: Some((THINK, THINK_END)),
     arguments: ArgumentsShape::Either,
     known_names: KNOWN_NAMES,
+    continued_fields: Some(CONTINUED_FIELDS),
+    drops_unknown_args: true,
     differs: |model| template::difference(model, render),
     ..Adapter::new(
         "deepseek-v3.2",
@@ -74,7 +76,8 @@ struct Encoder<'a> {
     last_user: Option<usize>,
     thinking: bool,
     add_generation_prompt: bool,
-    continue_final_message: bool,
+    /// The field of the last message within which the prompt ends.
+    continued: Option<&'a str>,
     /// Arguments of calls may be objects.
     takes_objects: bool,
 }
@@ -99,7 +102,7 @@ impl<'a> Encoder<'a> {
             last_user,
             thinking: settings.thinking,
             add_generation_prompt: input.add_generation_prompt,
-            continue_final_message: input.continue_final_message,
+            continued: input.continue_final_message,
             takes_objects: input.is_normalized,
         })
     }
@@ -174,16 +177,23 @@ impl<'a> Encoder<'a> {
 
     fn assistant(&self, i: usize, calls: &[Call<'_>], out: &mut String) -> Result<(), Invalid> {
         let turn = &self.turns[i];
+        let continued = self.continued.filter(|_| i + 1 == self.turns.len());
         if self.thinking && self.last_user.is_none_or(|last| i > last) {
             if turn.given("reasoning_content").is_none() && calls.is_empty() {
                 let problem =
                     "an answer after the last user message must hold reasoning_content or tool_calls in thinking mode";
                 return Err(turn.invalid("reasoning_content", problem));
             }
-            out.extend([&turn.printed_or_empty("reasoning_content"), THINK_END]);
+            out.push_str(&turn.printed_or_empty("reasoning_content"));
+            if continued == Some(REASONING) {
+                return Ok(());
+            }
+            out.push_str(THINK_END);
         }
-        let is_continued = self.continue_final_message && i + 1 == self.turns.len();
-        let end = if is_continued { "" } else { EOS };
+        if continued == Some(REASONING) {
+            return Err(reasoning_not_shown());
+        }
+        let end = if continued.is_some() { "" } else { EOS };
         out.extend([&turn.printed_or_empty("content"), &self.dsml(calls)?, end]);
         Ok(())
     }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
-use tandem_template::python::{self, Json, LoadsError};
 use tandem_template::ArgumentsShape;
+use tandem_template::python::{self, Json, LoadsError};
 
 use super::blocks::{Item, Reading, read};
 use super::calls::{Call, dsml_block};
@@ -14,7 +14,7 @@ use super::images::{self, stops_at_images};
 use super::markup::{ASSISTANT, EOS, FIELDS, MARKUP, THINK, THINK_END, USER};
 use super::settings::{self, Settings};
 use super::template;
-use super::turns::{Turn, check_continued, messages, turns};
+use super::turns::{CONTINUED_FIELDS, REASONING, Turn, check_continued, messages, reasoning_not_shown, turns};
 use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames, Match};
 use crate::conversation::{self, Invalid};
 use crate::error::Error;
@@ -31,6 +31,8 @@ pub(in crate::adapters) const DEEPSEEK_V4: Adapter = Adapter {
     reasoning: Some((THINK, THINK_END)),
     arguments: ArgumentsShape::Either,
     known_names: KNOWN_NAMES,
+    continued_fields: Some(CONTINUED_FIELDS),
+    drops_unknown_args: true,
     differs: |model| template::difference(model, render),
     ..Adapter::new(
         "deepseek-v4",
@@ -241,7 +243,8 @@ struct Encoder<'a> {
     thinking: bool,
     drop_thinking: bool,
     add_generation_prompt: bool,
-    continue_final_message: bool,
+    /// The field of the last message within which the prompt ends.
+    continued: Option<&'a str>,
     /// Arguments of calls may be objects.
     takes_objects: bool,
 }
@@ -273,7 +276,7 @@ impl<'a> Encoder<'a> {
             thinking: settings.thinking,
             drop_thinking,
             add_generation_prompt: input.add_generation_prompt,
-            continue_final_message: input.continue_final_message,
+            continued: input.continue_final_message,
             takes_objects: input.is_normalized,
         };
         Ok((encoder, first))
@@ -307,13 +310,23 @@ impl<'a> Encoder<'a> {
     fn assistant(&self, i: usize, turn: &Turn<'_>, calls: &[Call<'_>], out: &mut String) -> Result<(), Invalid> {
         let answers_a_task = i.checked_sub(1).is_some_and(|before| self.messages[before].task().is_some());
         let is_current = self.last_user.is_none_or(|last| i > last);
+        let continued = self.continued.filter(|_| i + 1 == self.messages.len());
         if self.thinking && !answers_a_task && (is_current || !self.drop_thinking) {
-            out.extend([&turn.printed_or_empty("reasoning_content"), THINK_END]);
+            out.push_str(&turn.printed_or_empty("reasoning_content"));
+            if continued == Some(REASONING) {
+                return Ok(());
+            }
+            out.push_str(THINK_END);
         }
-        let calls = calls.iter().map(|call| Ok(call.dsml(&arguments(call, self.takes_objects)?))).collect::<Result<Vec<_>, Invalid>>()?;
+        if continued == Some(REASONING) {
+            return Err(reasoning_not_shown());
+        }
+        let calls = calls
+            .iter()
+            .map(|call| Ok(call.dsml(&arguments(call, self.takes_objects)?)))
+            .collect::<Result<Vec<_>, Invalid>>()?;
         out.extend([turn.printed_or_empty("content"), dsml_block("tool_calls", &calls)]);
-        let is_continued = self.continue_final_message && i + 1 == self.messages.len();
-        if !is_continued && turn.given("wo_eos").is_none() {
+        if continued.is_none() && turn.given("wo_eos").is_none() {
             out.push_str(EOS);
         }
         Ok(())

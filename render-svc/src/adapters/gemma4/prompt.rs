@@ -238,7 +238,7 @@ impl Prompt {
             End::Result
         } else {
             self.text.push_str("<turn|>\n");
-            // The older revision forgets that it has closed the turn, and begins none after it.
+            // The older revision does not record the end of the turn, and begins none after it.
             if written.has_result && revision == Revision::July2026 { End::Result } else { End::Closed }
         }
     }

@@ -39,7 +39,7 @@ pub(super) enum Shipped {
 }
 
 impl Shipped {
-    /// Returns what the model ships.
+    /// Returns the kind of the model's templates.
     pub(super) fn of(model: &Model) -> Self {
         if model.artifacts.templates.is_empty() {
             return Self::Nothing;

@@ -8,6 +8,8 @@ use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::{Rendered, RunTaskRequest, RunTaskResponse, TaskFinished};
 
 use super::response;
+use crate::conversation::Invalid;
+use crate::job::RenderJob;
 use crate::output_spec::OutputSpec;
 use crate::render;
 use crate::task::generator::Delta;
@@ -38,6 +40,18 @@ impl Parameters {
             priority,
             cache_salt,
         }
+    }
+}
+
+/// The part of a task that is rendered.
+#[derive(Clone)]
+pub(in crate::grpc) struct TaskRender(pub(in crate::grpc) RenderRequest);
+
+impl TryFrom<TaskRender> for RenderJob {
+    type Error = Invalid;
+
+    fn try_from(TaskRender(request): TaskRender) -> Result<Self, Invalid> {
+        Ok(Self { is_task: true, ..Self::try_from(request)? })
     }
 }
 
@@ -77,12 +91,6 @@ fn has_media(conversation: &Conversation) -> bool {
         Some(chat_message::Content::Blocks(list)) => list.blocks.iter().any(is_media),
         _ => false,
     })
-}
-
-/// Removes the warnings of options that the task itself sets.
-pub(in crate::grpc) fn without_own_options(rendered: &mut render::Rendered) {
-    let is_own = |path: &str| path == "return_token_ids" || path == "return_offsets";
-    rendered.warnings.retain(|warning| !is_own(&warning.path));
 }
 
 /// Returns the first response: how the conversation was rendered, and the output spec in force.

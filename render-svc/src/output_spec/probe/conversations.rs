@@ -28,18 +28,18 @@ pub(super) const ARGUMENT: &str = "tandem-argument-probe";
 
 /// Limits of one rendering. Templates are not trusted, and a model is probed about twenty times. The
 /// steps are in addition to those for the texts, which suffice for every known template.
-const LIMITS: Limits = Limits { steps: 20_000, bytes: 4 * 1024 * 1024, output: 256 * 1024 };
+const LIMITS: Limits = Limits { steps: 8_000, bytes: 4 * 1024 * 1024, output: 256 * 1024 };
 
 /// Renders probed conversations with a model's default template.
 pub(in super::super) struct Prober<'a> {
     template: &'a ChatTemplate,
     special_tokens: &'a Object,
     shape: Shape,
-    /// True if a rendering reached a limit. The template is then probed no more.
+    /// True if a rendering reached a limit. No further probes are rendered then.
     is_exhausted: Cell<bool>,
 }
 
-/// What a template requires of every conversation.
+/// The form of conversations that a template requires.
 #[derive(Clone, Copy, Default)]
 struct Shape {
     /// Content is a list of blocks.
@@ -74,6 +74,11 @@ impl<'a> Prober<'a> {
         }
         prober.shape = Shape::default();
         Some(prober)
+    }
+
+    /// Returns the text of the tokenizer's eos token. Empty if it has none.
+    pub(super) fn eos_token(&self) -> &str {
+        self.special_tokens.get("eos_token").and_then(Value::as_str).unwrap_or_default()
     }
 
     pub(super) fn user(&self, text: &str) -> Value {
@@ -142,7 +147,7 @@ impl<'a> Prober<'a> {
             args: &Object::new(),
             special_tokens: self.special_tokens,
             add_generation_prompt,
-            continue_final_message: false,
+            continue_final_message: None,
             now: LocalTime::EPOCH,
             taint: None,
         };

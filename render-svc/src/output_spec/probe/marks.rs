@@ -84,11 +84,12 @@ const BRACKETS: [(&str, &str); 3] = [("<|", "|>"), ("<｜", "｜>"), ("[", "]")]
 /// such as `<|im_end|>` or `[/assistant]`.
 fn written_mark(text: &str) -> Option<&str> {
     const MAX_BYTES: usize = 40;
+    let text = &text[..text.floor_char_boundary(MAX_BYTES)];
     BRACKETS.iter().find_map(|(open, close)| {
         let name = text.strip_prefix(open)?;
         let name = &name[..name.find(close)?];
         let mark = &text[..open.len() + name.len() + close.len()];
         let is_name = name.contains(char::is_alphabetic) && !name.contains(|c: char| c.is_whitespace() || c == '[');
-        (is_name && mark.len() <= MAX_BYTES).then_some(mark)
+        is_name.then_some(mark)
     })
 }

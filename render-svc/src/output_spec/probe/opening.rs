@@ -1,11 +1,11 @@
-//! What the generation prompt opens.
+//! The turn and the reasoning that the generation prompt opens.
 
 use super::conversations::{Prober, QUESTION};
 use crate::model::Model;
 use crate::output_spec::reasoning::{self, PAIRS, Reasoning};
 use crate::output_spec::vocabulary::Vocabulary;
 
-/// What a prompt opens for the model to continue.
+/// The start of an answer, which the model continues.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Opened {
     /// The text that starts the assistant's turn, without special tokens and reasoning. Empty if
@@ -15,8 +15,8 @@ pub struct Opened {
     pub reasoning: bool,
 }
 
-/// Returns what the generation prompt of the model's default template opens, without arguments of
-/// the template. It opens nothing if the template does not render one question.
+/// Returns the start of an answer in the generation prompt of the model's default template, without
+/// arguments of the template. It is empty if the template does not render one question.
 #[must_use]
 pub fn opens(model: &Model) -> Opened {
     Prober::new(model).map(|prober| opened(model, &prober)).unwrap_or_default()

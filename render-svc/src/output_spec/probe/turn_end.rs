@@ -1,5 +1,5 @@
-//! The end of the assistant's turn: what follows the assistant's text in every probed conversation,
-//! at the end and before another message, and never stands inside a turn.
+//! The end of the assistant's turn: the mark that follows the assistant's text in every probed
+//! conversation, at the end and before another message, and never occurs inside a turn.
 
 use std::collections::BTreeSet;
 
@@ -90,7 +90,12 @@ impl RenderedTurn {
     fn new(prober: &Prober<'_>, mut messages: Vec<Value>) -> Option<Self> {
         let last = prober.render(&messages).filter(|text| text.contains(ANSWER));
         messages.push(prober.user(NEXT));
-        let next = prober.render(&messages).filter(|text| between(text).is_some());
+        let next = prober.render(&messages).or_else(|| {
+            // Some templates require that the assistant's message is the last.
+            messages.push(prober.assistant("Yes"));
+            prober.render(&messages)
+        });
+        let next = next.filter(|text| between(text).is_some());
         (last.is_some() || next.is_some()).then_some(Self { last, next })
     }
 
@@ -115,6 +120,8 @@ struct TurnEndProbe<'a> {
     /// The marks between the question and the end of a prompt. They end the user's turn and start
     /// the assistant's.
     prompt: Vec<Mark>,
+    /// True if every rendering ends with the start of the assistant's turn.
+    always_prompts: bool,
     /// Markers of reasoning.
     reasoning: Vec<Mark>,
 }
@@ -129,16 +136,16 @@ impl<'a> TurnEndProbe<'a> {
             vec![prober.system(), question(), prober.assistant(ANSWER)],
         ];
         let turns: Vec<_> = turns.into_iter().filter_map(|turn| RenderedTurn::new(prober, turn)).collect();
-        let mut leading = reader.leading(turns.first()?.any());
-        // A default system message without text leads with its end.
-        if let Some(turn) = turns.iter().find(|turn| turn.any().contains(SYSTEM)) {
-            let with_system = reader.leading(turn.any());
-            leading.retain(|mark| with_system.contains(mark));
-        }
-        let prompt = prober.render_prompt().unwrap_or_default();
-        let prompt = prompt.rsplit_once(QUESTION).map(|(_, after)| reader.marks(after)).unwrap_or_default();
+        let leading = leading_marks(prober, reader, &turns)?;
+        let prompt = prober.render_prompt();
+        let always_prompts = prompt.is_some() && prompt == prober.render(&[question()]);
+        let prompt = prompt
+            .as_deref()
+            .and_then(|text| text.rsplit_once(QUESTION))
+            .map(|(_, after)| reader.marks(after))
+            .unwrap_or_default();
         let reasoning = PAIRS.iter().flat_map(|(start, end)| [reader.marks(start), reader.marks(end)].concat());
-        Some(Self { reader, inside, leading, prompt, reasoning: reasoning.collect(), turns })
+        Some(Self { reader, inside, turns, leading, prompt, always_prompts, reasoning: reasoning.collect() })
     }
 
     /// Returns the mark that ends every turn.
@@ -152,16 +159,19 @@ impl<'a> TurnEndProbe<'a> {
     fn end_of(&self, turn: &RenderedTurn) -> Option<Mark> {
         let (before, after) = turn.any().split_once(QUESTION)?;
         let head = after.split_once(ANSWER).map(|(head, _)| self.reader.marks(head)).unwrap_or_default();
-        let user = UserStart { before: self.reader.marks(before), prompt: &self.prompt };
+        // The last mark before both of the user's texts starts the user's turn. An end of turns is also
+        // before the assistant's text.
+        let start = self.reader.marks(before).pop();
+        let start = start.filter(|mark| !self.prompt.contains(mark) && !head.contains(mark));
         let last = turn.last.as_deref().and_then(|text| text.rsplit_once(ANSWER));
         let last = last.map(|(_, after)| self.before_start(self.reader.marks(after)));
         let next = turn.next.as_deref().and_then(between).map(|text| {
             let mut marks = self.reader.marks(text);
-            marks.pop_if(|mark| user.is_before_question(mark));
+            marks.pop_if(|mark| Some(&*mark) == start.as_ref());
             self.before_start(marks)
         });
         match (last, next) {
-            (Some(last), Some(next)) => self.end_in_both(&last, &next, &head, &user),
+            (Some(last), Some(next)) => self.end_in_both(&last, &next, &head),
             (Some(last), None) => last.into_iter().rfind(|mark| self.is_end(mark) && !is_in_square_brackets(mark)),
             (None, next) => self.first_end(&next?),
         }
@@ -173,19 +183,22 @@ impl<'a> TurnEndProbe<'a> {
     }
 
     /// Returns the end from the marks after the answer, at the end and before another message.
-    fn end_in_both(&self, last: &[Mark], next: &[Mark], head: &[Mark], user: &UserStart<'_>) -> Option<Mark> {
+    fn end_in_both(&self, last: &[Mark], next: &[Mark], head: &[Mark]) -> Option<Mark> {
         let common = last.iter().zip(next).take_while(|(last, next)| last == next).count();
         let (common, rest) = next.split_at(common);
-        let in_common = || common.iter().rfind(|mark| self.is_end(mark)).cloned();
         match common {
             // The template ends the turn only before another message.
-            [] if last.iter().all(|mark| self.prompt.contains(mark)) => self.first_end(rest),
-            // The first mark closes a section; the end is written only before another message.
-            [_] if last.len() == 1 && self.opens_section(head) => {
-                self.first_end(rest).filter(|mark| !user.has(mark)).or_else(in_common)
-            }
-            _ => in_common(),
+            [] if last.is_empty() || self.is_prompt(last) => self.first_end(rest),
+            // The first mark closes a section. The end, which is also that of the user's turn, is
+            // written only before another message.
+            [_] if last.len() == 1 && self.opens_section(head) && rest.first() == head.first() => self.first_end(rest),
+            _ => common.iter().rfind(|mark| self.is_end(mark)).cloned(),
         }
+    }
+
+    /// Returns true if the marks at the end only start the assistant's next turn.
+    fn is_prompt(&self, last: &[Mark]) -> bool {
+        self.always_prompts && last.len() == 1 && last.last() == self.prompt.last()
     }
 
     fn is_end(&self, mark: &Mark) -> bool {
@@ -210,19 +223,16 @@ fn is_in_square_brackets(mark: &Mark) -> bool {
     matches!(mark, Mark::Text(text) if text.starts_with('['))
 }
 
-/// The marks that start the user's turn. They are before the user's text, and not before the
-/// assistant's as the end of a turn is.
-struct UserStart<'a> {
-    before: Vec<Mark>,
-    prompt: &'a [Mark],
-}
-
-impl UserStart<'_> {
-    fn has(&self, mark: &Mark) -> bool {
-        self.before.contains(mark) && !self.prompt.contains(mark)
+/// Returns the marks before all words of every rendering, except the eos token, which is also the bos
+/// token of some models.
+fn leading_marks(prober: &Prober<'_>, reader: &MarkReader<'_>, turns: &[RenderedTurn]) -> Option<Vec<Mark>> {
+    let mut leading = reader.leading(turns.first()?.any());
+    // A default system message without text leads with its end.
+    if let Some(turn) = turns.iter().find(|turn| turn.any().contains(SYSTEM)) {
+        let with_system = reader.leading(turn.any());
+        leading.retain(|mark| with_system.contains(mark));
     }
-
-    fn is_before_question(&self, mark: &Mark) -> bool {
-        self.before.last() == Some(mark) && !self.prompt.contains(mark)
-    }
+    let eos = reader.marks(prober.eos_token());
+    leading.retain(|mark| !eos.contains(mark));
+    Some(leading)
 }

@@ -1,16 +1,16 @@
 //! The tensors of a model folder: one file, or several with an index from tensor to file.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Component, Path};
 
 use serde::Deserialize;
 
 use super::error::SafetensorsError;
 use super::file::Safetensors;
-use super::header::Entries;
 use super::names::{FILE, INDEX};
 use super::view::TensorView;
 use crate::artifacts::json::read_file;
+use crate::python_json::parse;
 
 /// The maximum number of files; the largest known models have some hundreds.
 const MAX_FILES: usize = 4096;
@@ -26,7 +26,7 @@ pub struct Checkpoint {
 
 #[derive(Deserialize)]
 struct Index {
-    weight_map: Entries<String>,
+    weight_map: BTreeMap<String, String>,
 }
 
 impl Checkpoint {
@@ -80,12 +80,11 @@ impl Checkpoint {
     }
 }
 
-fn read_index(path: &Path) -> Result<Vec<(String, String)>, SafetensorsError> {
+fn read_index(path: &Path) -> Result<BTreeMap<String, String>, SafetensorsError> {
     let text =
         read_file(path, MAX_INDEX_BYTES).map_err(|source| SafetensorsError::Open { path: path.to_owned(), source })?;
-    let index: Index =
-        serde_json::from_slice(&text).map_err(|source| SafetensorsError::Index { path: path.to_owned(), source })?;
-    Ok(index.weight_map.0)
+    let index: Index = parse(&text).map_err(|source| SafetensorsError::Index { path: path.to_owned(), source })?;
+    Ok(index.weight_map)
 }
 
 /// Returns true if the name has no folder in it.

@@ -159,7 +159,7 @@ fn check_overlaps(entries: &[(String, Entry)]) -> Result<(), HeaderError> {
 }
 
 /// The entries of an object, without [`METADATA`]. A repeated name is an error.
-pub(super) struct Entries<T>(pub(super) Vec<(String, T)>);
+struct Entries<T>(Vec<(String, T)>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Entries<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
