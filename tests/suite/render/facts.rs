@@ -18,9 +18,8 @@ use tempfile::TempDir;
 /// one model in milliseconds.
 const MAX_TIME: Duration = Duration::from_secs(20);
 
-/// Facts that take any text or have one value per model. The others need a template for each of at
-/// least two values.
-const OPEN_FACTS: [&str; 2] = ["generation_prompt", "end_of_turn"];
+/// Facts that take any text. The others need templates that show at least two values.
+const OPEN_FACTS: [&str; 3] = ["generation_prompt", "end_of_turn", "adapter.reason"];
 
 /// Facts by name, and arguments by name as `argument.NAME`.
 type Found = BTreeMap<String, String>;
@@ -198,7 +197,7 @@ impl Check<'_> {
             args: &Map::new(),
             special_tokens: &self.served.model.special_tokens,
             add_generation_prompt: messages.last().is_some_and(|last| last["role"] != "assistant"),
-            continue_final_message: false,
+            continue_final_message: None,
             now: LocalTime::EPOCH,
             taint: None,
         };
