@@ -45,8 +45,8 @@ pub struct Adapter {
     /// The fields of the final message that the prompt can end within. None if this depends on the
     /// model's template.
     pub continued_fields: Option<&'static [&'static str]>,
-    /// True if template_args that the adapter does not define have no effect, also those that
-    /// transformers takes as parameters of `apply_chat_template`.
+    /// True if template_args that the adapter does not define have no effect, also the
+    /// parameters of `apply_chat_template` of transformers.
     pub drops_unknown_args: bool,
     /// Returns how the model's own chat template differs from the adapter's prompts; None if it
     /// does not, or if the model ships none. Called once per load, for an adapter that is selected.

@@ -69,9 +69,9 @@ pub struct ModelIds {
 /// Configured facts of a model, in place of the facts that its files show.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Overrides {
-    /// The capabilities of its template. None means those that are inferred.
+    /// The capabilities of its template. None means the inferred capabilities.
     pub capabilities: Option<Capabilities>,
-    /// The ids of the tokens that end its turn. Empty means those that are inferred.
+    /// The ids of the tokens that end its turn. Empty means the inferred ids.
     pub eos_token_ids: Vec<u32>,
     /// Arguments for its template where a request sets none, by name.
     pub toggles: Object,

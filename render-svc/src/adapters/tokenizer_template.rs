@@ -12,6 +12,7 @@ use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames, Match};
 use crate::conversation::{self, Conversation};
 use crate::error::Error;
 use crate::model::Model;
+use crate::warning::Warning;
 
 pub(super) const TOKENIZER_TEMPLATE: Adapter = Adapter {
     kind: Kind::Template,
@@ -67,7 +68,10 @@ fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let mut warnings = warnings::of(template, conversation);
     // A tainted rendering is compared with the prompt, and its warnings are not used.
     if input.taint.is_none() {
-        warnings.extend(lost::warnings(conversation, &named.facts, &prompt, |changed| apply(changed).ok()));
+        let lost = lost::warnings(conversation, &named.facts, &prompt, |changed| apply(changed).ok());
+        let is_known = |lost: &Warning| warnings.iter().any(|known| known.path == lost.path);
+        let lost: Vec<_> = lost.into_iter().filter(|lost| !is_known(lost)).collect();
+        warnings.extend(lost);
     }
     Ok(AdapterOutput { prompt, attachments: Vec::new(), warnings })
 }

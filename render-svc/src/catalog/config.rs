@@ -20,7 +20,7 @@ pub struct Settings {
     pub ids: ModelIds,
     /// The adapter that renders for the model, instead of the first adapter that matches.
     pub adapter: Option<String>,
-    /// Facts in place of those that the model's files show.
+    /// Facts in place of the facts that the model's files show.
     pub overrides: Overrides,
 }
 

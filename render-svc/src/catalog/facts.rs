@@ -1,4 +1,4 @@
-//! What is known of a served model, and how it was found.
+//! The facts about a served model, each with its source.
 
 use super::served_model::ServedModel;
 use crate::fact::{Fact, FactSource};

@@ -240,7 +240,7 @@ fn rendered_json(rendered: Rendered) -> Value {
         answer.insert("tokenizer_sha256".to_owned(), tokenizer.sha256().into());
     }
     let mut warnings: Vec<Value> = rendered.warnings.iter().map(warning_json).collect();
-    warnings.dedup(); // an option of the contract may have no key of its own
+    warnings.dedup(); // an option of the contract may have no separate key
     answer.insert("warnings".to_owned(), warnings.into());
     Value::Object(answer)
 }

@@ -23,7 +23,7 @@ pub struct NamedTemplate {
     pub template: ChatTemplate,
     /// SHA-256 of the source, in lower-case hex.
     pub sha256: Arc<str>,
-    /// What the template does, learned by rendering.
+    /// The behaviour of the template, learned by rendering.
     pub facts: Arc<TemplateFacts>,
     /// SHA-256 of the source without parts that most templates ignore: leading comments, white space
     /// around the rest, and carriage returns.
@@ -34,7 +34,7 @@ pub struct NamedTemplate {
 pub(super) type TemplateError = (String, CompileError);
 
 impl Templates {
-    /// Compiles every template of the model, and learns what it does with these special tokens.
+    /// Compiles and probes every template of the model, with these special tokens.
     ///
     /// # Errors
     /// The first template that does not compile.

@@ -8,7 +8,7 @@ use crate::fact::FactSource;
 use crate::model::Model;
 use crate::probes::{ContentFacts, ContentLists, TemplateFacts};
 
-/// What is known of a template.
+/// The knowledge about a template.
 #[derive(Debug, Clone, Copy)]
 pub struct Needs<'a> {
     /// What probes show of it. None without a template.
@@ -20,7 +20,7 @@ pub struct Needs<'a> {
 }
 
 impl<'a> Needs<'a> {
-    /// Returns what is known of a template of this model, with the capabilities of a request.
+    /// Returns the knowledge about a template of this model, with the capabilities of a request.
     #[must_use]
     pub fn new(facts: Option<&'a TemplateFacts>, requested: Option<Capabilities>, model: &Model) -> Self {
         let is_configured = model.capability_sources.iter().any(|(_, source)| *source == FactSource::Configuration);

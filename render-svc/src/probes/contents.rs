@@ -24,7 +24,7 @@ pub(super) fn renders_a_question(renderer: &Renderer<'_>) -> bool {
     renderer.render(&Probe::of([renderer.message("user", USER)])).text().is_some()
 }
 
-/// What a template does with a list of text blocks.
+/// The treatment of a list of text blocks by a template.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ContentLists {
     /// It writes the text of each block.
@@ -33,7 +33,7 @@ pub enum ContentLists {
     FirstOnly,
     /// It prints the list as Python or JSON prints it.
     Printed,
-    /// It writes nothing of the list.
+    /// It writes no part of the list.
     LeftOut,
     /// It fails.
     Refused,
@@ -140,6 +140,7 @@ fn lists(outcome: &Outcome) -> ContentLists {
         Outcome::Failed => ContentLists::Refused,
         Outcome::Exceeded => ContentLists::Unknown,
         Outcome::Text(prompt) => match (prompt.find(FIRST_BLOCK), prompt.find(SECOND_BLOCK)) {
+            (Some(first), _) if is_key_before(&prompt[..first]) => ContentLists::Printed,
             (Some(first), Some(second)) if first < second && !is_printed(&prompt[first..second]) => {
                 ContentLists::Walked
             }
@@ -148,6 +149,12 @@ fn lists(outcome: &Outcome) -> ContentLists {
             _ => ContentLists::LeftOut,
         },
     }
+}
+
+/// Returns true if the text before a block's text ends with its key, as Python or JSON prints it.
+fn is_key_before(prompt: &str) -> bool {
+    let key = prompt.trim_end_matches(['\'', '"', '\\', ' ', ':']);
+    key.len() < prompt.len() && key.ends_with("text")
 }
 
 /// Returns true if the text between two blocks' texts spells the keys of a block.

@@ -79,13 +79,14 @@ async fn inputs_the_template_never_reads_cause_warnings() {
         (pb::WarningCode::ToolsIgnored, "conversation.tools".to_owned()),
         (pb::WarningCode::DocumentsIgnored, "conversation.documents".to_owned()),
         (pb::WarningCode::TemplateArgUnknown, "conversation.template_args_json".to_owned()),
+        (pb::WarningCode::ToolCallsIgnored, "conversation.messages[0].tool_calls[0]".to_owned()),
     ];
     assert_eq!(warnings, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_arguments_of_the_wrong_type_cause_a_warning() {
-    let reads = "{{ known }}{{ unknown }}{{ documents }}{{ tools }}";
+    let reads = "{{ known }}{{ unknown }}{{ documents }}{{ tools }}{{ messages[0].tool_calls[0].function.name }}";
     let arguments = "conversation.messages[0].tool_calls[0].arguments_json";
     let wrong = [(pb::WarningCode::ToolArgumentsType, arguments.to_owned())];
     let wants_object = format!("{reads}{{{{ messages[0].tool_calls[0].function.arguments | tojson }}}}");

@@ -158,7 +158,7 @@ async fn pinned_adapter_renders_despite_an_invalid_template() {
     assert_eq!(prompt(pinned), "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n");
     for adapter in [None, Some("tokenizer-template")] {
         let failed = render(adapter).await;
-        is_failed("catalog/model-not-loaded", failed, Code::FailedPrecondition, "MODEL_NOT_LOADED", Some("model"));
+        is_failed("catalog/pinned-not-loaded", failed, Code::FailedPrecondition, "MODEL_NOT_LOADED", Some("model"));
     }
     let mut registry = RegistryServiceClient::new(service.channel().await);
     let request = pb::GetModelRequest { model: "a".to_owned() };

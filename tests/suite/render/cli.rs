@@ -53,7 +53,7 @@ fn command_line_capabilities_apply_unless_the_request_sets_them() {
         prompt(&["--capabilities", "REQUIRES_STRICT_TURNS,SUPPORTS_TOOL_CALLS"], &none),
         "user:[System]: S\n\nU;"
     );
-    assert_eq!(prompt(&["--capabilities", ""], &none), "user:[System]: S;user:U;");
+    assert_eq!(prompt(&["--capabilities", ""], &none), "system:S;user:U;", "an empty list means unknown");
     assert_eq!(prompt(&["--capabilities", "REQUIRES_STRICT_TURNS"], &own), "system:S;user:U;");
     let (success, _, errors) = render(&["--capabilities", "MAGIC"], "");
     assert!(!success, "{errors}");

@@ -121,32 +121,32 @@ fn taken_conversations() -> Vec<(&'static str, Value, Vec<&'static str>)> {
     let [first, second] = ["callabc01", "callabc02"];
     let asked = || said("user", json!("Hello there"));
     let cases = [
-        ("user lists", json!([said("user", list(&["What is", " the capital?"]))]), vec!["What is", "the capital?"]),
+        ("user lists", json!([said("user", list(&["Name", " the capital!"]))]), vec!["Name", "the capital!"]),
         (
             "assistant lists",
             json!([asked(), said("assistant", list(&["Good day", "to you"])), said("user", json!("And now?"))]),
-            vec!["Good day", "to you"],
+            vec!["Hello there", "Good day", "to you", "And now?"],
         ),
         (
             "system lists",
             json!([said("system", list(&["Be brief.", "Be kind."])), asked()]),
-            vec!["Be brief.", "Be kind."],
+            vec!["Be brief.", "Be kind.", "Hello there"],
         ),
         (
             "tool results of several parts",
             json!([asked(), calls(&[first]), result(first, list(&["Sunny today.", "22 degrees."]))]),
-            vec!["Sunny today.", "22 degrees."],
+            vec!["Hello there", "Sunny today.", "22 degrees."],
         ),
         (
             "results of two calls",
             json!([asked(), calls(&[first, second]), result(first, json!("Sunny")), result(second, json!("Rainy"))]),
-            vec!["Sunny", "Rainy"],
+            vec!["Hello there", "Sunny", "Rainy"],
         ),
         ("repeated users", json!([asked(), said("user", json!("Second thing"))]), vec!["Hello there", "Second thing"]),
         (
             "repeated assistants",
             json!([asked(), said("assistant", json!("Answer one")), said("assistant", json!("Answer two")), asked()]),
-            vec!["Answer one", "Answer two"],
+            vec!["Hello there", "Answer one", "Answer two"],
         ),
     ];
     let request = |name: &str, messages| match name {

@@ -20,6 +20,12 @@ fn spec(models: &ModelTable, pinned: Option<&str>) -> OutputSpec {
 const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}\
                       {% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
+/// Returns these ends of `tagged`, and its starts of turns.
+fn ends(first: &[&str]) -> Vec<String> {
+    let starts = ["<|user|>", "<|assistant|>", "<|system|>", "<|tool|>"];
+    first.iter().copied().chain(starts).map(str::to_owned).collect()
+}
+
 #[test]
 fn one_token_turn_end_becomes_an_eos_id() {
     let tokens = [("<|im_end|>", true), ("<|eot_id|>", true), ("<|end|>", true)];
@@ -29,7 +35,7 @@ fn one_token_turn_end_becomes_an_eos_id() {
         assert_eq!((spec.ends.token_ids(), spec.ends.texts()), (vec![id], vec![]), "{format}");
     }
     let tagged = spec(&models, Some("tagged"));
-    assert_eq!((tagged.ends.token_ids(), tagged.ends.texts()), (vec![258], vec!["\n<|end|>".to_owned()]));
+    assert_eq!((tagged.ends.token_ids(), tagged.ends.texts()), (vec![258], ends(&["\n<|end|>"])));
 }
 
 #[test]
@@ -38,7 +44,7 @@ fn text_turn_end_becomes_a_stop_string() {
     let expected: [(&str, &[&str]); 4] = [
         ("chatml", &["<|im_end|>"]),
         ("llama3", &["<|eot_id|>"]),
-        ("tagged", &["\n<|end|>", "<|end|>"]),
+        ("tagged", &["\n<|end|>", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>", "<|tool|>"]),
         ("plain", &[]),
     ];
     for (format, ends) in expected {

@@ -615,11 +615,11 @@ fn unknown_model_with_chatml_tokens_uses_chatml_with_a_warning() {
     assert_eq!(guessed["prompt"], "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n");
     assert_eq!(warnings(&guessed), [("FORMAT_GUESSED", "model")]);
     let named = answer(&ModelFolder::new("qwen-custom").with_tokens(&tokens).models(), &request);
-    assert_eq!((&named["adapter"], warnings(&named)), (&json!("chatml"), vec![]));
+    assert_eq!((&named["adapter"], warnings(&named)), (&json!("chatml"), vec![("FORMAT_GUESSED", "model")]));
     let llama = answer(&ModelFolder::new("llama-custom").with_tokens(&tokens).models(), &request);
-    assert_eq!((&llama["adapter"], warnings(&llama)), (&json!("llama3"), vec![]));
+    assert_eq!((&llama["adapter"], warnings(&llama)), (&json!("chatml"), vec![("FORMAT_GUESSED", "model")]));
     let other = answer(&ModelFolder::new("custom-model").with_tokens(&[]).models(), &request);
-    assert_eq!((&other["adapter"], warnings(&other)), (&json!("plain"), vec![]));
+    assert_eq!((&other["adapter"], warnings(&other)), (&json!("plain"), vec![("FORMAT_GUESSED", "model")]));
 }
 
 #[test]

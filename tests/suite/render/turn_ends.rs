@@ -79,7 +79,7 @@ fn the_list_of_the_generation_config_is_believed() {
         ends_of(&Model::load(&path).expect("the model loads"))
     };
     let ends = listed(json!([263, 265]));
-    let both = [EndSource::GenerationConfig, EndSource::EosToken];
+    let both = [EndSource::GenerationConfig, EndSource::EosToken, EndSource::TokenizerFamily];
     let found = [EndSource::GenerationConfig, EndSource::Probe];
     assert_eq!(ends, BTreeMap::from([("</s>".to_owned(), both.to_vec()), ("<|eom|>".to_owned(), found.to_vec())]));
     // Also a token that a probe finds inside a turn.
@@ -270,7 +270,7 @@ fn each_end_has_its_sources() {
     fs::write(path.join("config.json"), json!({"eos_token_id": 265}).to_string()).expect("a file");
     let model = Model::load(&path).expect("the model loads");
     let expected = [
-        ("</s>".to_owned(), vec![EndSource::Config, EndSource::EosToken]),
+        ("</s>".to_owned(), vec![EndSource::Config, EndSource::EosToken, EndSource::TokenizerFamily]),
         ("<|end|>".to_owned(), vec![EndSource::Probe]),
     ];
     assert_eq!(ends_of(&model), BTreeMap::from(expected));

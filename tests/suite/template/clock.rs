@@ -37,6 +37,6 @@ fn strftime_writes_what_python_writes() {
 #[test]
 fn a_format_with_wide_directives_is_limited() {
     let template = ChatTemplate::compile("{{ strftime_now(format) }}").expect("a template");
-    let format = "%9999999d".repeat(100_000);
+    let format = "%1500d".repeat(100_000);
     assert_eq!(formatted(&template, LocalTime::EPOCH, &format), None);
 }

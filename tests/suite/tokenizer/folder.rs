@@ -178,7 +178,7 @@ fn a_list_of_tokens_of_the_wrong_type_is_refused_by_field() {
         ("added_tokens.json", json!({"<x>": "2"})),
     ];
     let errors = cases.map(|case| {
-        let folder = folder(&[case]);
+        let folder = folder(&[case, ("config.json", json!({}))]);
         let error = Artifacts::load(folder.path()).expect_err("the wrong type");
         tandem_common::status::chain(&error).replace(&folder.path().display().to_string(), "FOLDER")
     });

@@ -77,8 +77,8 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
             let finding = of_reasoning(message, last_user.is_none_or(|last| at > last), facts);
             add(Within::Reasoning(key), WarningCode::ReasoningIgnored, vec![text], finding);
         }
-        for (call, name) in calls(message) {
-            add(Within::Call(call), WarningCode::ToolCallsIgnored, vec![name], facts.tools.calls);
+        for (call, texts) in calls(message) {
+            add(Within::Call(call), WarningCode::ToolCallsIgnored, texts, facts.tools.calls);
         }
     }
     let has_system = messages.first().is_some_and(|message| role(message) == "system");
@@ -117,7 +117,11 @@ pub(super) fn marked(conversation: &Conversation, parts: &[&Part<'_>]) -> Conver
             Within::Content => message.and_then(|message| message.get_mut("content")),
             Within::Block(block) => message.and_then(|m| m.get_mut("content")?.get_mut(block)?.get_mut("text")),
             Within::Reasoning(key) => message.and_then(|message| message.get_mut(key)),
-            Within::Call(call) => message.and_then(|m| name_of(m.get_mut("tool_calls")?.get_mut(call)?)),
+            Within::Call(call) => message.and_then(|m| {
+                let call = m.get_mut("tool_calls")?.get_mut(call)?;
+                function_of(call)?.get_mut("arguments").into_iter().for_each(|given| mark_leaves_within(given, &mark));
+                name_of(call)
+            }),
             Within::Item(item) if at == TOOLS => marked.tools.as_mut().and_then(|tools| name_of(tools.get_mut(item)?)),
             Within::Item(item) => {
                 let document = marked.documents.as_mut().and_then(|documents| documents.get_mut(item));
@@ -174,10 +178,14 @@ fn reasoning(message: &Value) -> Option<(&'static str, &str)> {
     given.and_then(|(key, value)| Some((key, value.as_str()?)))
 }
 
-/// Returns the names of a message's calls.
-fn calls(message: &Value) -> impl Iterator<Item = (usize, &str)> {
+/// Returns the texts of a message's calls: the name, and the texts in the arguments.
+fn calls(message: &Value) -> impl Iterator<Item = (usize, Vec<&str>)> {
     let calls = message.get("tool_calls").and_then(Value::as_array).into_iter().flatten().enumerate();
-    calls.filter_map(|(i, call)| Some((i, function(call).get("name")?.as_str()?)))
+    calls.filter_map(|(i, call)| {
+        let mut texts = vec![function(call).get("name")?.as_str()?];
+        texts.extend(function(call).get("arguments").into_iter().flat_map(leaves));
+        Some((i, texts))
+    })
 }
 
 fn items(list: &Option<Value>) -> impl Iterator<Item = (usize, &Value)> {
@@ -189,9 +197,19 @@ fn function(value: &Value) -> &Value {
     value.get("function").unwrap_or(value)
 }
 
+fn function_of(value: &mut Value) -> Option<&mut Value> {
+    if value.get("function").is_some() { value.get_mut("function") } else { Some(value) }
+}
+
 fn name_of(value: &mut Value) -> Option<&mut Value> {
-    let function = if value.get("function").is_some() { value.get_mut("function")? } else { value };
-    function.get_mut("name")
+    function_of(value)?.get_mut("name")
+}
+
+/// Marks the texts in a list or an object. JSON text stays, so that templates can read it.
+fn mark_leaves_within(value: &mut Value, mark: &Value) {
+    if !value.is_string() {
+        mark_leaves(value, mark);
+    }
 }
 
 /// Returns the texts in a document.

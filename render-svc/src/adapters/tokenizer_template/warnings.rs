@@ -1,5 +1,5 @@
-//! Warnings about arguments of templates and of tool calls. They follow from the template's source,
-//! without rendering.
+//! Warnings about parts of a conversation that a template never reads, and about arguments of tool
+//! calls. They follow from the template's source, without rendering.
 
 use serde_json::Value;
 use tandem_template::{ArgumentsShape, ChatTemplate};
@@ -8,20 +8,26 @@ use super::reserved;
 use crate::conversation::Conversation;
 use crate::warning::{Warning, WarningCode};
 
-/// Warns of arguments that the template never reads, and of tool call arguments of a type that it
-/// does not support.
+/// Warns of tools, documents and arguments that the template never reads, and of tool call
+/// arguments of a type that it does not support.
 pub(super) fn of(template: &ChatTemplate, conversation: &Conversation) -> Vec<Warning> {
     let Conversation { messages, template_args, .. } = conversation;
-    let mut warnings: Vec<_> = reserved::warnings(template_args).collect();
+    let mut warnings = Vec::new();
+    if conversation.has_tools() && !template.reads("tools") {
+        warnings.push(unread(WarningCode::ToolsIgnored, "tools"));
+    }
+    if conversation.has_documents() && !template.reads("documents") {
+        warnings.push(unread(WarningCode::DocumentsIgnored, "documents"));
+    }
+    warnings.extend(reserved::warnings(template_args));
     let unknown = template_args.keys().filter(|name| !reserved::is_reserved(name) && !template.reads(name));
-    warnings.extend(unknown.map(|name| unread(format!("template_args.{name}"))));
+    warnings.extend(unknown.map(|name| unread(WarningCode::TemplateArgUnknown, &format!("template_args.{name}"))));
     warnings.extend(arguments(template.arguments(), messages));
     warnings
 }
 
-fn unread(path: String) -> Warning {
-    let text = format!("the model's chat template never reads {path}: ignored");
-    Warning { code: WarningCode::TemplateArgUnknown, path, text }
+fn unread(code: WarningCode, path: &str) -> Warning {
+    Warning { code, path: path.to_owned(), text: format!("the model's chat template never reads {path}: ignored") }
 }
 
 /// Returns a warning for each call whose arguments have another type than the template requires.
