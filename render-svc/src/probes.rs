@@ -1,7 +1,7 @@
-//! What a chat template does, learned by rendering small conversations with marked texts.
+//! Facts about a chat template, learned by rendering small conversations with marked texts.
 //!
 //! A word in a template can be in a comment, in a branch that is never taken, or in the name of
-//! another thing. What the template writes for a conversation decides instead. A probe whose
+//! another thing. The prompt of a conversation decides instead. A probe whose
 //! conversation the template cannot render at all gives no fact.
 
 mod arguments;

@@ -24,7 +24,7 @@ pub(super) fn renders_a_question(renderer: &Renderer<'_>) -> bool {
     renderer.render(&Probe::of([renderer.message("user", USER)])).text().is_some()
 }
 
-/// What a template does with a list of text blocks.
+/// The treatment of a list of text blocks by a template.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ContentLists {
     /// It writes the text of each block.
@@ -33,7 +33,7 @@ pub enum ContentLists {
     FirstOnly,
     /// It prints the list as Python or JSON prints it.
     Printed,
-    /// It writes nothing of the list.
+    /// It leaves the list out.
     LeftOut,
     /// It fails.
     Refused,

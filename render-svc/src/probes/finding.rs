@@ -47,7 +47,7 @@ impl Finding {
 /// What became of two messages of one role in a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Repeat {
-    /// Each is a turn of its own.
+    /// Each is a separate turn.
     Separate,
     /// The template itself joins them to one turn.
     Merged,
