@@ -1,4 +1,4 @@
-//! The behaviour of a chat template, learned by rendering small conversations with marked texts.
+//! Facts about a chat template, learned by rendering small conversations with marked texts.
 //!
 //! A word in a template can be in a comment, in a branch that is never taken, or in the name of
 //! another thing. The prompt of a conversation decides instead. A probe whose

@@ -33,7 +33,7 @@ pub enum ContentLists {
     FirstOnly,
     /// It prints the list as Python or JSON prints it.
     Printed,
-    /// It writes no part of the list.
+    /// It leaves the list out.
     LeftOut,
     /// It fails.
     Refused,

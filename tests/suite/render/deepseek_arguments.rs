@@ -53,7 +53,9 @@ fn a_switch_of_another_type_is_refused() {
                 let error = &answer["error"];
                 let expected = (json!("INVALID_REQUEST"), json!(format!("template_args.{name}")));
                 assert_eq!((&error["reason"], &error["field"]), (&expected.0, &expected.1), "{answer}");
-                error_texts::check(&format!("deepseek/switch-{name}"), error["message"].as_str().expect("a text"));
+                let is_typed = matches!(name, "thinking" | "enable_thinking");
+                let case = if is_typed { "deepseek/typed-switch" } else { "deepseek/switch" };
+                error_texts::check(case, error["message"].as_str().expect("a text"));
             }
         }
         let typed = asked(family, &json!({"drop_thinking": {"type": "enabled"}}));
