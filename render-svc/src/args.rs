@@ -269,10 +269,11 @@ pub struct SourceArgs {
 
     /// A TOML file of models and their settings. Each model is a table `[[models]]` with path
     /// (relative to the file). Optional keys are id, aliases (a list), generate_id, adapter (pinned
-    /// for every request) and capabilities. The key generate_id is the id at the generation
-    /// service, if that is none of the others and not the file's name. The key capabilities has a
-    /// list that replaces the inferred ones, such as ["SUPPORTS_SYSTEM_ROLE",
-    /// "REQUIRES_STRICT_TURNS"].
+    /// for every request), capabilities, eos_token_ids and toggles. The key generate_id is the id at
+    /// the generation service, if that is none of the others and not the file's name. The list
+    /// capabilities, such as ["SUPPORTS_SYSTEM_ROLE", "REQUIRES_STRICT_TURNS"], replaces the inferred
+    /// ones; an empty list means unknown. The list eos_token_ids replaces every token that ends a
+    /// turn. The table toggles has template_args for requests that do not set them.
     #[arg(long, env = "TANDEM_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
@@ -298,8 +299,8 @@ pub struct RenderArgs {
     pub jsonl: bool,
 
     /// Capabilities of the model's template, for requests without capabilities:
-    /// SUPPORTS_SYSTEM_ROLE, REQUIRES_STRICT_TURNS, SUPPORTS_TOOL_CALLS, SUPPORTS_REASONING, or
-    /// none of them (""). Replaces the inferred ones.
+    /// SUPPORTS_SYSTEM_ROLE, REQUIRES_STRICT_TURNS, SUPPORTS_TOOL_CALLS, SUPPORTS_REASONING,
+    /// SUPPORTS_CONTENT_BLOCKS. Replaces the inferred ones; "" means unknown.
     #[arg(long, value_name = "NAMES", value_parser = capabilities)]
     pub capabilities: Option<Capabilities>,
 

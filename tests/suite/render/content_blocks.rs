@@ -311,3 +311,27 @@ fn images_beside_typed_blocks_reach_hf_messages_as_calls_and_messages_of_the_too
         ])
     );
 }
+
+/// The template of SmolVLM and others shows no content but lists. gen-svc renders HF messages with it.
+#[test]
+fn a_text_becomes_a_list_for_a_template_that_shows_only_lists() {
+    let template = "{% for m in messages %}{{ m.role }}:{% for b in m.content %}{{ '<image>' if b.type == 'image' else b.text }}{% endfor %};{% endfor %}";
+    let models = ModelFolder::new("tiny").with_template(template).models();
+    let said = |role: &str, content: Value| json!({"role": role, "content": content});
+    let list = |text: &str| json!([{"type": "text", "text": text}]);
+    let messages =
+        json!([said("system", json!("Be kind")), said("user", json!("Hi")), said("assistant", json!("Yes"))]);
+    let rendered = answer(&models, &json!({"messages": messages, "add_generation_prompt": false}));
+    assert_eq!(
+        (&rendered["prompt"], &rendered["warnings"]),
+        (&json!("system:Be kind;user:Hi;assistant:Yes;"), &json!([]))
+    );
+    let as_sent = answer(&models, &json!({"messages": messages, "normalization": "none"}));
+    assert_eq!(as_sent["prompt"], "system:;user:;assistant:;", "without normalization, as in transformers");
+
+    let image = json!({"type": "image", "base64": "aGk="});
+    let seen = json!([said("user", json!([image])), said("assistant", json!("A dog")), said("user", json!("Sure?"))]);
+    let rendered = answer(&models, &json!({"messages": seen}));
+    let expected = json!([said("user", json!([image])), said("assistant", list("A dog")), said("user", list("Sure?"))]);
+    assert_eq!(rendered["hf_messages"], expected);
+}
