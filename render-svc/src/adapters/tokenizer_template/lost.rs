@@ -13,6 +13,12 @@ use crate::warning::{Warning, WarningCode};
 const MIN_BYTES: usize = 8;
 /// The bytes that are searched at most, as a multiple of the prompt's size.
 const MAX_SEARCHES: usize = 64;
+/// The bytes of a prompt between a part and the one before it at most, such as the start of a turn.
+const MAX_GAP_BYTES: usize = 1024;
+/// The bytes of a text that are searched. The rest is compared where they are found.
+const PREFIX_BYTES: usize = 16;
+/// The most places where the first bytes of a text are found and the rest differs.
+const MAX_PLACES: usize = 8;
 /// The most parts that are replaced by marks. A response names few of each kind.
 const MAX_MARKED: usize = 1024;
 
@@ -79,9 +85,17 @@ struct Search<'p> {
 }
 
 impl Search<'_> {
-    /// Returns true if the prompt contains a text of the part, or if too much was searched.
+    /// Returns true if the prompt contains a text of the part, or if too much was searched. Reasoning
+    /// that the template usually leaves out is searched only before the answer.
     fn shows(&mut self, part: &Part<'_>) -> bool {
-        part.texts.iter().any(|text| self.contains(text.trim()))
+        let is_near = part.code == WarningCode::ReasoningIgnored && part.finding == Finding::LeftOut;
+        let mut texts = part.texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
+        texts.any(|text| if is_near { self.is_next(text) } else { self.contains(text) })
+    }
+
+    fn is_next(&self, text: &str) -> bool {
+        let end = self.prompt.floor_char_boundary(self.at + text.len() + MAX_GAP_BYTES);
+        find(&self.prompt[self.at..end], text).is_some()
     }
 
     fn contains(&mut self, text: &str) -> bool {
@@ -97,8 +111,23 @@ impl Search<'_> {
         if self.left == 0 {
             return None;
         }
-        let found = prompt.find(text);
+        let found = find(prompt, text);
         self.left = self.left.saturating_sub(found.unwrap_or(prompt.len()) + text.len());
         found
     }
+}
+
+/// Returns the first place of a text. Preparing the search of a long text takes longer than finding
+/// its first bytes.
+fn find(prompt: &str, text: &str) -> Option<usize> {
+    let prefix = &text[..text.floor_char_boundary(PREFIX_BYTES)];
+    let mut from = 0;
+    for _ in 0..MAX_PLACES {
+        let at = from + prompt[from..].find(prefix)?;
+        if prompt[at..].starts_with(text) {
+            return Some(at);
+        }
+        from = prompt.ceil_char_boundary(at + 1);
+    }
+    prompt[from..].find(text).map(|at| from + at)
 }

@@ -70,12 +70,13 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
                 parts.push(Part { place: Place(at, within), code, texts, finding });
             }
         };
-        for (within, text) in contents(message) {
-            add(within, WarningCode::MessageIgnored, vec![text], of_content(message, at, facts));
-        }
+        // In the order of prompts.
         if let Some((key, text)) = reasoning(message) {
             let finding = of_reasoning(message, last_user.is_none_or(|last| at > last), facts);
             add(Within::Reasoning(key), WarningCode::ReasoningIgnored, vec![text], finding);
+        }
+        for (within, text) in contents(message) {
+            add(within, WarningCode::MessageIgnored, vec![text], of_content(message, at, facts));
         }
         for (call, texts) in calls(message) {
             add(Within::Call(call), WarningCode::ToolCallsIgnored, texts, facts.tools.calls);
