@@ -89,11 +89,11 @@ fn message(numbers: &mut Numbers) -> Both {
 }
 
 /// Returns the prompt, or the reason and the text of the error.
-fn outcome(models: &ModelTable, job: Result<RenderJob, render_svc::error::Error>) -> Result<String, (Value, Value)> {
+fn outcome(models: &ModelTable, job: Result<RenderJob, render_svc::error::Error>) -> Result<String, Box<[Value; 2]>> {
     let answer = command_line::answer(job.and_then(|job| render(models, job, &Limits::default())));
     match answer["prompt"].as_str() {
         Some(prompt) => Ok(prompt.to_owned()),
-        None => Err((answer["error"]["reason"].clone(), answer["error"]["message"].clone())),
+        None => Err(Box::new([answer["error"]["reason"].clone(), answer["error"]["message"].clone()])),
     }
 }
 
