@@ -32,7 +32,7 @@ pub enum OutputForm<'m> {
 }
 
 impl<'m> ResolvedRender<'m> {
-    /// Resolves a job for a model. Template arguments that count as options become options.
+    /// Resolves a job for a model. Template arguments that are read as options become options.
     ///
     /// # Errors
     /// Options contradict each other, the pinned adapter cannot render for the model, there is no

@@ -131,9 +131,9 @@ mod tests {
     #[test]
     fn json_has_the_values_that_python_reads() {
         let cases = [
-            ("[NaN,Infinity , -Infinity]", r#"[1e999,1e999,-1e999]"#),
-            ("{\"a\":\tNaN}", r#"{"a":1e999}"#),
-            (r#"["NaN, Infinity", "\"", NaN, "\\", NaN]"#, r#"["NaN, Infinity","\"",1e999,"\\",1e999]"#),
+            ("[NaN,Infinity , -Infinity]", r#"[1e+999,1e+999,-1e+999]"#),
+            ("{\"a\":\tNaN}", r#"{"a":1e+999}"#),
+            (r#"["NaN, Infinity", "\"", NaN, "\\", NaN]"#, r#"["NaN, Infinity","\"",1e+999,"\\",1e+999]"#),
             (
                 r#"["\ud800", "\udc00\ud800", "\ud83d\ude00", "\uD800\u0041"]"#,
                 "[\"\u{fffd}\",\"\u{fffd}\u{fffd}\",\"😀\",\"\u{fffd}A\"]",
@@ -141,8 +141,8 @@ mod tests {
             (r#"["\\ud800", "\u00e9", "\ud83d\\ude00"]"#, "[\"\\\\ud800\",\"é\",\"\u{fffd}\\\\ude00\"]"),
             ("\u{feff}{\"a\": 1}", r#"{"a":1}"#),
             (r#"{"a": 1, "b": 2, "a": {"x": 1}}"#, r#"{"a":{"x":1},"b":2}"#),
-            ("[1e999, 1e400, 123456789012345678901234567890]", "[1e999,1e400,123456789012345678901234567890]"),
-            ("NaN", "1e999"),
+            ("[1e999, 1e400, 123456789012345678901234567890]", "[1e+999,1e+400,123456789012345678901234567890]"),
+            ("NaN", "1e+999"),
         ];
         for (text, expected) in cases {
             assert_eq!(read(text).as_deref(), Some(expected), "{text}");

@@ -172,7 +172,7 @@ impl Out {
         let chars = text.chars().count();
         let (padding, missing) = (padding.filter(|flag| *flag == '0').unwrap_or(' '), width.saturating_sub(chars));
         self.left = self.left.checked_sub(missing + chars).filter(|left| *left > 0).ok_or(Stop::Full)?;
-        budget::room(missing).map_err(Stop::Budget)?;
+        budget::alloc(missing + text.len()).map_err(Stop::Budget)?;
         self.text.extend(std::iter::repeat_n(padding, missing));
         match case {
             Case::Same => self.text.push_str(text),

@@ -193,7 +193,7 @@ fn blocks_after_text(message: &Value) -> impl Iterator<Item = (usize, &Value)> {
 fn left_out(message: usize, i: usize, block: &Value) -> Warning {
     let is_media = media::kind(block).is_some();
     Warning {
-        code: if is_media { WarningCode::ImagesIgnored } else { WarningCode::OptionIgnored },
+        code: if is_media { WarningCode::ImagesIgnored } else { WarningCode::MessageIgnored },
         path: format!("messages[{message}].content[{i}]"),
         text: "the block follows the text that continue_final_message continues: not in the prompt".to_owned(),
     }

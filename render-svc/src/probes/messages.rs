@@ -143,6 +143,9 @@ pub(super) fn documents(renderer: &Renderer<'_>) -> Finding {
     renderer.finding(&probe(Some(json!([document]))), DOCUMENT, &probe(None))
 }
 
+/// The maximum size of a generation prompt as a fact. Known ones have up to 200 bytes.
+const MAX_PROMPT_BYTES: usize = 4096;
+
 /// Returns the text that the generation prompt adds to a prompt.
 pub(super) fn generation_prompt(renderer: &Renderer<'_>) -> Option<String> {
     let asked = || Probe::of([renderer.message("user", USER)]);
@@ -150,7 +153,8 @@ pub(super) fn generation_prompt(renderer: &Renderer<'_>) -> Option<String> {
     let (with, without) = (with.text()?, without.text()?);
     let shared = with.char_indices().zip(without.chars()).find(|((_, a), b)| a != b).map(|((at, _), _)| at);
     let start = shared.map_or(without.len().min(with.len()), |at| before_open_mark(with, at));
-    Some(with[start..].to_owned())
+    let added = &with[start..];
+    Some(added[..added.floor_char_boundary(MAX_PROMPT_BYTES)].to_owned())
 }
 
 /// Returns the start of the mark that is open at `end`, else `end`. Without a generation prompt, some

@@ -385,7 +385,7 @@ fn blocks_after_the_text_that_is_continued_are_warned_of() {
     }"#;
     let warnings = rendered(&GEMMA4, request).warnings;
     let found: Vec<_> = warnings.iter().map(|warning| (warning.code.name(), warning.path.as_str())).collect();
-    let expected = [("IMAGES_IGNORED", "messages[1].content[2]"), ("OPTION_IGNORED", "messages[1].content[3]")];
+    let expected = [("IMAGES_IGNORED", "messages[1].content[2]"), ("MESSAGE_IGNORED", "messages[1].content[3]")];
     assert_eq!(found, expected);
     let (text, attachments) = prompt(&GEMMA4, request);
     assert!(text.ends_with("<|image|>Look:"), "{text}");

@@ -51,7 +51,7 @@ pub(super) fn reads(value: &Value, word: &str) -> bool {
 /// The switches that may be objects with a type, as in DeepSeek's API: `{"type": "enabled"}`.
 const THINKING: [&str; 2] = ["thinking", "enable_thinking"];
 
-/// Words for a switch that is on or off. Any other word counts as off, with a warning.
+/// Words for a switch that is on or off. Any other word is read as off, with a warning.
 const ON: [&str; 5] = ["1", "true", "on", "enabled", "thinking"];
 const OFF: [&str; 8] = ["", "0", "false", "off", "disabled", "chat", "no", "none"];
 
@@ -103,9 +103,9 @@ pub(super) fn warnings(args: &Object) -> Vec<Warning> {
 fn misread(value: &Value) -> Option<&'static str> {
     match value {
         Value::String(text) if [&ON[..], &OFF].concat().contains(&word(text).as_str()) => None,
-        Value::String(_) => Some("is no known word and counts as off; set true or false"),
+        Value::String(_) => Some("is no known word and is read as off; set true or false"),
         Value::Number(number) if !matches!(number.as_f64(), Some(0.0 | 1.0)) => {
-            Some("counts as on, since it is not 0; set true or false")
+            Some("is read as on, since it is not 0; set true or false")
         }
         Value::Object(fields) if fields.len() > 1 => Some("has keys besides \"type\": ignored"),
         _ => None,

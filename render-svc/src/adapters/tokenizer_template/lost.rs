@@ -9,8 +9,6 @@ use crate::conversation::Conversation;
 use crate::probes::{Finding, TemplateFacts};
 use crate::warning::{Warning, WarningCode};
 
-/// Texts of at least this size are rarely in a prompt by chance.
-const MIN_BYTES: usize = 8;
 /// The bytes that are searched at most, as a multiple of the prompt's size.
 const MAX_SEARCHES: usize = 64;
 /// The bytes of a prompt between a part and the one before it at most, such as the start of a turn.
@@ -34,10 +32,14 @@ pub(super) fn warnings(
     let mut search = Search { prompt, at: 0, left: prompt.len().saturating_mul(MAX_SEARCHES) };
     let (mut lost, mut doubtful) = (Vec::new(), Vec::new());
     for part in &parts {
-        match (search.shows(part), part.finding) {
-            (true, Finding::Shown) => {}
-            (true, Finding::Unknown) if part.texts.iter().all(|text| text.trim().len() >= MIN_BYTES) => {}
-            (false, Finding::LeftOut) => lost.push(part),
+        let is_call = part.code == WarningCode::ToolCallsIgnored;
+        match (search.find_part(part), part.finding) {
+            // Other calls often have the same arguments, and tools the same name.
+            (Found::Elsewhere, _) if is_call => doubtful.push(part),
+            (Found::InOrder, _) if part.is_only_named => doubtful.push(part),
+            (Found::InOrder | Found::Elsewhere, Finding::Shown) => {}
+            (Found::InOrder | Found::Elsewhere, Finding::Unknown) if part.is_long() => {}
+            (Found::Nowhere, Finding::LeftOut) => lost.push(part),
             _ => doubtful.push(part),
         }
     }
@@ -76,6 +78,15 @@ fn warning(code: WarningCode, path: String) -> Warning {
     Warning { code, text: "not in the prompt: the model's chat template leaves it out".to_owned(), path }
 }
 
+/// The place in a prompt where a part is found.
+enum Found {
+    /// After the part before it.
+    InOrder,
+    /// Before the end of the part before it.
+    Elsewhere,
+    Nowhere,
+}
+
 /// Searches the texts of a conversation in the prompt, each after the one before it where it can.
 struct Search<'p> {
     prompt: &'p str,
@@ -85,26 +96,35 @@ struct Search<'p> {
 }
 
 impl Search<'_> {
-    /// Returns true if the prompt contains a text of the part, or if too much was searched. Reasoning
-    /// that the template usually leaves out is searched only before the answer.
-    fn shows(&mut self, part: &Part<'_>) -> bool {
+    /// Searches a text of the part. Reasoning that the template usually leaves out is searched only
+    /// before the answer.
+    fn find_part(&mut self, part: &Part<'_>) -> Found {
         let is_near = part.code == WarningCode::ReasoningIgnored && part.finding == Finding::LeftOut;
-        let mut texts = part.texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty());
-        texts.any(|text| if is_near { self.is_next(text) } else { self.contains(text) })
+        let mut found = Found::Nowhere;
+        for text in part.texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty()) {
+            match if is_near { self.find_next(text) } else { self.find_text(text) } {
+                Found::InOrder => return Found::InOrder,
+                Found::Elsewhere => found = Found::Elsewhere,
+                Found::Nowhere => {}
+            }
+        }
+        found
     }
 
-    fn is_next(&self, text: &str) -> bool {
+    fn find_next(&self, text: &str) -> Found {
         let end = self.prompt.floor_char_boundary(self.at + text.len() + MAX_GAP_BYTES);
-        find(&self.prompt[self.at..end], text).is_some()
+        if find(&self.prompt[self.at..end], text).is_some() { Found::InOrder } else { Found::Nowhere }
     }
 
-    fn contains(&mut self, text: &str) -> bool {
+    /// Searches a text. Each text is taken for found once too much was searched.
+    fn find_text(&mut self, text: &str) -> Found {
         let rest = &self.prompt[self.at..];
         if let Some(found) = self.find(rest, text) {
             self.at += found + text.len();
-            return true;
+            return Found::InOrder;
         }
-        self.left == 0 || self.find(self.prompt, text).is_some()
+        let is_found = self.left == 0 || self.find(self.prompt, text).is_some();
+        if is_found { Found::Elsewhere } else { Found::Nowhere }
     }
 
     fn find(&mut self, prompt: &str, text: &str) -> Option<usize> {

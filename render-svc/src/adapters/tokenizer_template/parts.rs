@@ -36,13 +36,23 @@ pub(super) struct Part<'c> {
     pub code: WarningCode,
     /// The part is shown if one of these texts is.
     pub texts: Vec<&'c str>,
-    /// What becomes of such a part in the template's probes.
+    /// The treatment of such a part in the template's probes.
     pub finding: Finding,
+    /// True for a call whose only text is its name.
+    pub is_only_named: bool,
 }
+
+/// Texts of at least this size are rarely in a prompt by chance.
+const MIN_BYTES: usize = 8;
 
 impl Part<'_> {
     pub(super) fn is_in(&self, list: usize) -> bool {
         self.place.0 == list
+    }
+
+    /// Returns true if none of its texts is in a prompt by chance.
+    pub(super) fn is_long(&self) -> bool {
+        self.texts.iter().all(|text| text.trim().len() >= MIN_BYTES)
     }
 
     /// Returns the path in the conversation.
@@ -67,7 +77,7 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
     for (at, message) in messages.iter().enumerate() {
         let mut add = |within, code, texts: Vec<&'c str>, finding| {
             if texts.iter().any(|text| !text.trim().is_empty()) {
-                parts.push(Part { place: Place(at, within), code, texts, finding });
+                parts.push(Part { place: Place(at, within), code, texts, finding, is_only_named: false });
             }
         };
         // In the order of prompts.
@@ -78,8 +88,15 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
         for (within, text) in contents(message) {
             add(within, WarningCode::MessageIgnored, vec![text], of_content(message, at, facts));
         }
-        for (call, texts) in calls(message) {
-            add(Within::Call(call), WarningCode::ToolCallsIgnored, texts, facts.tools.calls);
+        for (call, name, texts) in calls(message) {
+            let is_only_named = texts.is_empty();
+            parts.push(Part {
+                place: Place(at, Within::Call(call)),
+                code: WarningCode::ToolCallsIgnored,
+                texts: if is_only_named { vec![name] } else { texts },
+                finding: facts.tools.calls,
+                is_only_named,
+            });
         }
     }
     let has_system = messages.first().is_some_and(|message| role(message) == "system");
@@ -95,6 +112,7 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
         code,
         texts,
         finding,
+        is_only_named: false,
     }));
     parts
 }
@@ -179,13 +197,14 @@ fn reasoning(message: &Value) -> Option<(&'static str, &str)> {
     given.and_then(|(key, value)| Some((key, value.as_str()?)))
 }
 
-/// Returns the texts of a message's calls: the name, and the texts in the arguments.
-fn calls(message: &Value) -> impl Iterator<Item = (usize, Vec<&str>)> {
+/// Returns the name of each call of a message, and the texts in its arguments. Two
+/// calls of one tool differ in these only.
+fn calls(message: &Value) -> impl Iterator<Item = (usize, &str, Vec<&str>)> {
     let calls = message.get("tool_calls").and_then(Value::as_array).into_iter().flatten().enumerate();
     calls.filter_map(|(i, call)| {
-        let mut texts = vec![function(call).get("name")?.as_str()?];
-        texts.extend(function(call).get("arguments").into_iter().flat_map(leaves));
-        Some((i, texts))
+        let name = function(call).get("name")?.as_str()?;
+        let arguments = function(call).get("arguments").into_iter().flat_map(leaves);
+        Some((i, name, arguments.filter(|text| !text.trim().is_empty()).collect()))
     })
 }
 
