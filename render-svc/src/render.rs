@@ -264,14 +264,13 @@ fn render_hf_messages(
     })
 }
 
-/// Warns of capabilities of the request if its messages are not rewritten for any.
+/// Warns of capabilities of the request for an encoder of a family, which takes none.
 fn unused_capabilities(resolved: &ResolvedRender<'_>, options: &RenderOptions) -> Option<Warning> {
     let adapter = resolved.adapter();
-    let why = match (adapter.kind, options.normalization) {
-        (Kind::Family, _) => format!("the {} adapter renders messages of every capability", adapter.name),
-        (_, Normalization::None) => "messages are not normalized".to_owned(),
-        _ => return None,
-    };
+    if adapter.kind != Kind::Family {
+        return None;
+    }
+    let why = format!("the {} adapter renders messages of every capability", adapter.name);
     options.capabilities.is_some().then(|| option_ignored("capabilities", &why))
 }
 
