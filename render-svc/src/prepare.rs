@@ -167,7 +167,7 @@ impl Request<'_> {
         let needs = Needs::new(facts, self.options.capabilities, self.resolved.model);
         Policy {
             conversion,
-            forms: needs.forms(self.form),
+            forms: needs.forms(self.form, conversation.has_tools()),
             turns: Some(needs.turns()),
             null_content_fails: needs.null_content_fails(),
         }

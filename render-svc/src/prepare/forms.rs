@@ -24,8 +24,10 @@ pub enum ContentForm {
 /// The form of each role's content.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Forms {
-    /// For the roles system and developer.
+    /// For the role system.
     pub system: ContentForm,
+    /// For the role developer.
+    pub developer: ContentForm,
     /// For the role assistant.
     pub assistant: ContentForm,
     /// For the roles tool and function.
@@ -38,14 +40,15 @@ impl Forms {
     /// Returns the same form for every role.
     #[must_use]
     pub fn all(form: ContentForm) -> Self {
-        Self { system: form, assistant: form, tool: form, user: form }
+        Self { system: form, developer: form, assistant: form, tool: form, user: form }
     }
 
     /// Returns the form for a role.
     #[must_use]
     pub fn of(&self, role: Option<&str>) -> ContentForm {
         match role {
-            Some("system" | "developer") => self.system,
+            Some("system") => self.system,
+            Some("developer") => self.developer,
             Some("assistant") => self.assistant,
             Some("tool" | "function") => self.tool,
             _ => self.user,

@@ -45,15 +45,16 @@ impl<'a> Needs<'a> {
     /// Returns the form of each role's content, where `usual` is the form of lists that no template
     /// walks.
     #[must_use]
-    pub fn forms(&self, usual: ContentForm) -> Forms {
+    pub fn forms(&self, usual: ContentForm, has_tools: bool) -> Forms {
         let Some(facts) = self.facts else { return Forms::all(usual) };
         let form = |facts: ContentFacts| self.form(facts, usual);
         let contents = &facts.contents;
         Forms {
             system: form(contents.system),
+            developer: form(contents.developer),
             assistant: form(contents.assistant),
             tool: form(contents.tool),
-            user: form(contents.user),
+            user: form(if has_tools { contents.user_beside_tools } else { contents.user }),
         }
     }
 
@@ -61,7 +62,7 @@ impl<'a> Needs<'a> {
         let given = self.given.filter(|given| !given.is_empty());
         let walks = given.map_or(facts.lists == ContentLists::Walked, |given| given.supports_content_blocks);
         match facts.lists {
-            ContentLists::FirstOnly if facts.needs_list() => ContentForm::OneBlock,
+            lists if lists.shows_one() && facts.needs_list() => ContentForm::OneBlock,
             _ if facts.needs_list() => ContentForm::List,
             _ if walks => ContentForm::AsIs,
             _ => usual,

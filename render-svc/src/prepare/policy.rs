@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::forms::{self, Forms};
+use super::forms::{self, ContentForm, Forms};
 use super::normalize::{Normalized, Turns, normalize};
 use super::null_content;
 use super::place::Place;
@@ -46,18 +46,28 @@ impl Policy {
         if let Some(conversion) = self.conversion {
             messages = typed_blocks::convert(messages, conversion)?;
         }
-        for message in &mut messages {
-            let form = self.forms.of(message.role());
-            forms::apply(message, form)?;
-        }
+        self.apply_forms(&mut messages, |form| form == ContentForm::Text)?;
         let Normalized { mut messages, rewrites } = match self.turns {
             Some(turns) => normalize(messages, turns),
             None => Normalized { messages, rewrites: Vec::new() },
         };
+        // Texts are merged with a blank line before they become blocks.
+        self.apply_forms(&mut messages, |form| form != ContentForm::Text)?;
         if self.null_content_fails {
             messages.iter_mut().for_each(null_content::fill);
         }
         let (messages, places) = messages.into_iter().map(|message| (message.message, message.place)).unzip();
         Ok(Rewritten { messages, places, rewrites })
+    }
+
+    /// Converts the content of messages whose form is one of these.
+    fn apply_forms(&self, messages: &mut [Traced], is_applied: fn(ContentForm) -> bool) -> Result<(), Invalid> {
+        for message in messages {
+            let form = self.forms.of(message.role());
+            if is_applied(form) {
+                forms::apply(message, form)?;
+            }
+        }
+        Ok(())
     }
 }

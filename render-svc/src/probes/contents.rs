@@ -31,6 +31,8 @@ pub enum ContentLists {
     Walked,
     /// It writes the text of the first block only.
     FirstOnly,
+    /// It writes the text of the last block only.
+    LastOnly,
     /// It prints the list as Python or JSON prints it.
     Printed,
     /// It leaves the list out.
@@ -43,12 +45,19 @@ pub enum ContentLists {
 }
 
 impl ContentLists {
+    /// Returns true if it writes the text of one block only.
+    #[must_use]
+    pub fn shows_one(self) -> bool {
+        matches!(self, Self::FirstOnly | Self::LastOnly)
+    }
+
     /// Returns the name for display.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Walked => "walked",
             Self::FirstOnly => "first block only",
+            Self::LastOnly => "last block only",
             Self::Printed => "printed",
             Self::LeftOut => "left out",
             Self::Refused => "refused",
@@ -70,7 +79,7 @@ impl ContentFacts {
     /// Returns true if the template shows this role's content only in lists.
     #[must_use]
     pub fn needs_list(self) -> bool {
-        self.text.is_lost() && matches!(self.lists, ContentLists::Walked | ContentLists::FirstOnly)
+        self.text.is_lost() && (self.lists == ContentLists::Walked || self.lists.shows_one())
     }
 }
 
@@ -79,8 +88,12 @@ impl ContentFacts {
 pub struct RoleContents {
     /// Content of users.
     pub user: ContentFacts,
+    /// Content of users in a conversation with tools.
+    pub user_beside_tools: ContentFacts,
     /// Content of the system's first message.
     pub system: ContentFacts,
+    /// Content of the developer's first message.
+    pub developer: ContentFacts,
     /// Content of the assistant.
     pub assistant: ContentFacts,
     /// Results of tools.
@@ -89,7 +102,8 @@ pub struct RoleContents {
 
 impl RoleContents {
     pub(super) fn of(renderer: &Renderer<'_>, tools: &ToolFacts) -> Self {
-        let system = |content| vec![said("system", content), renderer.message("user", USER)];
+        let first = |role, content| vec![said(role, content), renderer.message("user", USER)];
+        let beside_tools = |content| Probe { tools: Some(tools::tools()), ..Probe::of([said("user", content)]) };
         let assistant = |content| {
             let first = renderer.message("user", USER);
             vec![first, said("assistant", content), renderer.message("user", SECOND_USER)]
@@ -97,24 +111,14 @@ impl RoleContents {
         let plain = |messages: Vec<Value>| Probe { messages, ..Probe::default() };
         Self {
             user: facts(renderer, USER, |content| plain(vec![said("user", content)])),
-            system: facts(renderer, SYSTEM, |content| plain(system(content))),
+            user_beside_tools: facts(renderer, USER, beside_tools),
+            system: facts(renderer, SYSTEM, |content| plain(first("system", content))),
+            developer: facts(renderer, SYSTEM, |content| plain(first("developer", content))),
             assistant: facts(renderer, ASSISTANT, |content| plain(assistant(content))),
             tool: match tools.shape {
                 Some(shape) => facts(renderer, RESULT, |content| shape.answered(renderer, content)),
                 None => facts(renderer, RESULT, |content| tools::lone_result(renderer, content)),
             },
-        }
-    }
-
-    /// Returns the facts of a message's role.
-    #[must_use]
-    pub fn of_role(&self, role: &str) -> ContentFacts {
-        match role {
-            "user" => self.user,
-            "system" => self.system,
-            "assistant" => self.assistant,
-            "tool" => self.tool,
-            _ => ContentFacts::default(),
         }
     }
 }
@@ -127,7 +131,12 @@ fn said(role: &str, content: Value) -> Value {
 fn facts(renderer: &Renderer<'_>, mark: &str, probe: impl Fn(Value) -> Probe) -> ContentFacts {
     let block = |text: &str| json!({"type": "text", "text": text});
     let text = renderer.render(&probe(mark.into())).finding(mark);
-    let lists = lists(&renderer.render(&probe(json!([block(FIRST_BLOCK), block(SECOND_BLOCK)]))));
+    let mut lists = lists(&renderer.render(&probe(json!([block(FIRST_BLOCK), block(SECOND_BLOCK)]))));
+    // A template may walk lists from two blocks on, and print shorter ones.
+    if lists == ContentLists::Walked {
+        let one = self::lists(&renderer.render(&probe(json!([block(FIRST_BLOCK)]))));
+        lists = if one == ContentLists::FirstOnly { lists } else { one };
+    }
     // If neither form renders, the conversation is at fault.
     match (text, lists) {
         (Finding::Refused, ContentLists::Refused) => ContentFacts::default(),
@@ -146,15 +155,17 @@ fn lists(outcome: &Outcome) -> ContentLists {
             }
             (Some(_), Some(_)) => ContentLists::Printed,
             (Some(_), None) => ContentLists::FirstOnly,
-            _ => ContentLists::LeftOut,
+            (None, Some(second)) if is_key_before(&prompt[..second]) => ContentLists::Printed,
+            (None, Some(_)) => ContentLists::LastOnly,
+            (None, None) => ContentLists::LeftOut,
         },
     }
 }
 
 /// Returns true if the text before a block's text ends with its key, as Python or JSON prints it.
 fn is_key_before(prompt: &str) -> bool {
-    let key = prompt.trim_end_matches(['\'', '"', '\\', ' ', ':']);
-    key.len() < prompt.len() && key.ends_with("text")
+    const ENDS: [&str; 4] = ["'text': '", r#""text": ""#, r#""text":""#, r#"\"text\": \""#];
+    ENDS.iter().any(|end| prompt.ends_with(end))
 }
 
 /// Returns true if the text between two blocks' texts spells the keys of a block.

@@ -59,7 +59,7 @@ impl ToolFacts {
             declared_beside_system: declared(vec![renderer.message("system", SYSTEM), user()]),
             calls: if shape.is_some() { Finding::Shown } else { lost_call(renderer) },
             results: results.or(|| lost_result(renderer)),
-            null_content_fails: shape.is_some_and(|shape| shape.null_content_fails(renderer)),
+            null_content_fails: shape.unwrap_or(CallShape::USUAL).null_content_fails(renderer),
             shape,
         }
     }
@@ -158,17 +158,19 @@ impl CallShape {
         renderer.finding(&self.answered(renderer, content), RESULT, &self.called(renderer))
     }
 
+    /// Also of a template that shows no calls.
     fn null_content_fails(self, renderer: &Renderer<'_>) -> bool {
-        let is_rendered = |content| {
-            let outcome = renderer.render(&Self { content, ..self }.answered(renderer, RESULT.into()));
-            match outcome {
-                Outcome::Text(_) => Some(true),
-                Outcome::Failed => Some(false),
-                Outcome::Exceeded => None,
-            }
+        let [none, empty] = [CallContent::None, CallContent::Empty].map(|content| Self { content, ..self });
+        let fails = |none: &Probe, empty: &Probe| {
+            renderer.render(none) == Outcome::Failed && renderer.render(empty).text().is_some()
         };
-        is_rendered(CallContent::None) == Some(false) && is_rendered(CallContent::Empty) == Some(true)
+        fails(&none.answered(renderer, RESULT.into()), &empty.answered(renderer, RESULT.into()))
+            || fails(&none.called(renderer), &empty.called(renderer))
     }
+
+    /// The shape of calls in most conversations.
+    const USUAL: Self =
+        Self { is_declared: false, has_text_arguments: false, content: CallContent::Empty, ids: IDS[0] };
 }
 
 fn result(id: &str, content: Value) -> Value {

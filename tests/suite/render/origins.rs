@@ -316,7 +316,13 @@ fn check_policy(seed: u64) {
             results: random.below(2) == 0,
             arguments: ArgumentsShape::Either,
         }),
-        forms: Forms { system: form(random), assistant: form(random), tool: form(random), user: form(random) },
+        forms: Forms {
+            system: form(random),
+            developer: form(random),
+            assistant: form(random),
+            tool: form(random),
+            user: form(random),
+        },
         turns: Some(Turns {
             system_to_user: random.below(2) == 0,
             merges_users: random.below(2) == 0,

@@ -566,8 +566,9 @@ fn capabilities_without_effect_are_ignored_with_a_warning() {
         warnings(&answer(models, &request)).into_iter().map(|(code, path)| format!("{code} {path}")).collect::<Vec<_>>()
     };
     assert_eq!(ask(&family, "capability"), ["OPTION_IGNORED capabilities"]);
-    assert_eq!(ask(&template, "none"), ["OPTION_IGNORED capabilities"]);
-    assert_eq!(ask(&template, "capability"), Vec::<String>::new());
+    for policy in ["none", "capability"] {
+        assert_eq!(ask(&template, policy), Vec::<String>::new());
+    }
 }
 
 /// `return` is one key for two options of the contract.
@@ -710,4 +711,41 @@ fn error_texts_omit_the_folders_above_the_model() {
     check("./config.json is not the JSON that it should be.", ".", "./config.json is not the JSON that it should be.");
     check("models/a/x and models/a/y", "models/a", "a/x and a/y");
     check("no path at all", "/a", "no path at all");
+}
+
+/// The first template shows one block, the second writes each.
+#[test]
+fn merged_texts_keep_their_blank_line_in_lists() {
+    let first = "{% for m in messages %}[{{ m.role }}]{{ m.content[0].text }}{% endfor %}";
+    let each = "{% for m in messages %}[{{ m.role }}]{% for p in m.content %}<{{ p.text }}>{% endfor %}{% endfor %}";
+    let messages = json!([say("system", "One."), say("system", "Two."), say("user", "x")]);
+    for (template, expected) in [(first, "[system]One.\n\nTwo.[user]x"), (each, "[system]<One.\n\nTwo.>[user]<x>")] {
+        let models = ModelFolder::new("tiny").with_template(template).models();
+        assert_eq!(answer(&models, &json!({"messages": messages}))["prompt"], expected);
+    }
+}
+
+/// Models that OpenAI's clients call get null there.
+#[test]
+fn null_content_beside_calls_becomes_empty_where_a_template_fails_for_it() {
+    let template = "{% for m in messages %}<{{ m.role }}>{{ m['content'] + '' }}{% endfor %}";
+    let models = ModelFolder::new("tiny").with_template(template).models();
+    let call = json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": {"c": "Paris"}}});
+    let called = json!({"role": "assistant", "content": null, "tool_calls": [call]});
+    let request = json!({"messages": [say("user", "q"), called, say("tool", "sunny"), say("user", "bye")]});
+    let answer = answer(&models, &request);
+    assert_eq!(answer["prompt"], "<user>q<assistant><tool>sunny<user>bye");
+    assert_eq!(warnings(&answer), [("TOOL_CALLS_IGNORED", "messages[1].tool_calls[0]")]);
+}
+
+/// Words that occur elsewhere in a prompt, and many of them.
+#[test]
+fn messages_that_a_template_leaves_out_have_warnings() {
+    let last = "{% for m in messages %}{% if loop.last %}[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}";
+    let models = ModelFolder::new("tiny").with_template(last).models();
+    let long = "word ".repeat(400);
+    let request =
+        json!({"messages": [say("user", &long), say("assistant", "Sure thing, all right."), say("user", "Hi")]});
+    let expected = [("MESSAGE_IGNORED", "messages[0]"), ("MESSAGE_IGNORED", "messages[1]")];
+    assert_eq!(warnings(&answer(&models, &request)), expected);
 }

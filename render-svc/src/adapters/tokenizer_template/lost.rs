@@ -85,6 +85,8 @@ enum Found {
     /// Before the end of the part before it.
     Elsewhere,
     Nowhere,
+    /// Too much was searched.
+    Unsearched,
 }
 
 /// Searches the texts of a conversation in the prompt, each after the one before it where it can.
@@ -105,6 +107,7 @@ impl Search<'_> {
             match if is_near { self.find_next(text) } else { self.find_text(text) } {
                 Found::InOrder => return Found::InOrder,
                 Found::Elsewhere => found = Found::Elsewhere,
+                Found::Unsearched => return Found::Unsearched,
                 Found::Nowhere => {}
             }
         }
@@ -116,15 +119,16 @@ impl Search<'_> {
         if find(&self.prompt[self.at..end], text).is_some() { Found::InOrder } else { Found::Nowhere }
     }
 
-    /// Searches a text. Each text is taken for found once too much was searched.
     fn find_text(&mut self, text: &str) -> Found {
+        if self.left == 0 && !self.prompt.is_empty() {
+            return Found::Unsearched;
+        }
         let rest = &self.prompt[self.at..];
         if let Some(found) = self.find(rest, text) {
             self.at += found + text.len();
             return Found::InOrder;
         }
-        let is_found = self.left == 0 || self.find(self.prompt, text).is_some();
-        if is_found { Found::Elsewhere } else { Found::Nowhere }
+        if self.find(self.prompt, text).is_some() { Found::Elsewhere } else { Found::Nowhere }
     }
 
     fn find(&mut self, prompt: &str, text: &str) -> Option<usize> {
