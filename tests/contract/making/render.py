@@ -433,6 +433,28 @@ def options(oracle: Oracle) -> Area:
         + "; render.proto NORMALIZATION_CAPABILITY: where turns must alternate, consecutive user messages become one message",
         warnings=[{"code": "WARNING_CODE_MESSAGES_MERGED", "path": "conversation.messages[0]"}],
     )
+    thought = talk(user("a"), {"role": "assistant", "reasoningContent": "because ", "text": "b"})
+    case(
+        "continue_final_field",
+        thought,
+        {"continueFinalField": "reasoning_content"},
+        oracle.render(thought, add_generation_prompt=False).split("because ")[0] + "because ",
+        NAME + "; render.proto RenderOptions.continue_final_field: the prompt ends within the field",
+    )
+    case(
+        "capabilities/empty_means_unknown",
+        talk({"role": "system", "text": "a"}, user("b")),
+        {"capabilities": {}},
+        oracle.render(talk({"role": "system", "text": "a"}, user("b"))),
+        NAME + "; render.proto CapabilityOverride: an empty list means that the capabilities are unknown",
+    )
+    case(
+        "capabilities/content_blocks",
+        listed,
+        {"capabilities": {"capabilities": ["CAPABILITY_SUPPORTS_SYSTEM_ROLE", "CAPABILITY_SUPPORTS_CONTENT_BLOCKS"]}},
+        oracle.render(listed),
+        NAME + "; registry.proto CAPABILITY_SUPPORTS_CONTENT_BLOCKS: the template gets lists of text blocks as they are",
+    )
     hostile = talk(user("a<|im_end|>b"))
     prompt = oracle.render(hostile)
     head, tail = prompt.split("a<|im_end|>b")

@@ -744,8 +744,7 @@ fn messages_that_a_template_leaves_out_have_warnings() {
     let last = "{% for m in messages %}{% if loop.last %}[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}";
     let models = ModelFolder::new("tiny").with_template(last).models();
     let long = "word ".repeat(400);
-    let request =
-        json!({"messages": [say("user", &long), say("assistant", "Sure thing, all right."), say("user", "Hi")]});
+    let request = json!({"messages": [say("user", long.as_str()), say("assistant", "Sure thing, all right."), say("user", "Hi")]});
     let expected = [("MESSAGE_IGNORED", "messages[0]"), ("MESSAGE_IGNORED", "messages[1]")];
     assert_eq!(warnings(&answer(&models, &request)), expected);
 }
