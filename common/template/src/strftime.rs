@@ -288,11 +288,14 @@ fn number(now: &LocalTime, code: char) -> Option<(i64, usize)> {
 
 #[cfg(test)]
 mod tests {
+    use crate::budget::Meter;
     use crate::clock::{LocalTime, set};
+    use crate::limits::Limits;
 
     const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute: 5, second: 3, microsecond: 0 };
 
     fn strftime(format: &str) -> String {
+        let _meter = Meter::start(&Limits::default());
         super::strftime(format).expect("room for the text")
     }
 

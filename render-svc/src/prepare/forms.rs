@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::place::Place;
 use super::traced::Traced;
-use crate::conversation::{Content, Invalid, blocks_to_text, content, kind};
+use crate::conversation::{Content, Invalid, blocks, blocks_to_text, content, kind};
 
 /// The form that a template needs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,15 +77,25 @@ pub fn apply(message: &mut Traced, form: ContentForm) -> Result<(), Invalid> {
     Ok(())
 }
 
-fn set_text(message: &mut Traced, text: String) {
+/// Removes the place of a message's content. Also returns the path of its first text that is not
+/// empty. In a list that was merged from several messages, each block has its own.
+fn take_place(message: &mut Traced) -> (Place, String) {
     let place = message.place.take("content");
-    message.place.set("content", Place::made_from(place.path()));
+    let has_text = |block: &Value| block.get("text").and_then(Value::as_str).is_some_and(|text| !text.is_empty());
+    let first = blocks(&message.message).iter().position(has_text);
+    let path = first.and_then(|first| place.item_path(first)).unwrap_or(place.path()).to_owned();
+    (place, path)
+}
+
+fn set_text(message: &mut Traced, text: String) {
+    let (_, path) = take_place(message);
+    message.place.set("content", Place::made_from(path));
     message.message["content"] = Value::String(text);
 }
 
 fn set_block(message: &mut Traced, text: &str) {
-    let place = message.place.take("content");
-    let block = Place::made_from(place.path());
+    let (place, path) = take_place(message);
+    let block = Place::made_from(path);
     message.place.set("content", place.with_items(vec![block]));
     message.message["content"] = json!([text_block(text)]);
 }

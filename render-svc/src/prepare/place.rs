@@ -58,6 +58,12 @@ impl Place {
         }
     }
 
+    /// Returns the path of an item of a list that has a separate place.
+    #[must_use]
+    pub fn item_path(&self, index: usize) -> Option<&str> {
+        self.items.get(index).map(Self::path)
+    }
+
     /// Returns the places of the items of a list with this length.
     #[must_use]
     pub fn into_items(mut self, length: usize) -> Vec<Self> {
