@@ -1,9 +1,7 @@
 //! The features that a model's template supports, inferred once per model.
 
-use std::ops::BitOr;
-
 use crate::fact::FactSource;
-use crate::probes::{ContentLists, Finding, Repeat, TemplateFacts};
+use crate::probes::{ContentLists, Finding, Repeat, Repeats, TemplateFacts};
 
 /// The features that a model's template supports. All false means unknown, not unsupported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -76,21 +74,6 @@ impl Capabilities {
     #[must_use]
     pub fn is_empty(self) -> bool {
         self.names().is_empty()
-    }
-}
-
-impl BitOr for Capabilities {
-    type Output = Self;
-
-    fn bitor(self, other: Self) -> Self {
-        Self {
-            supports_system_role: self.supports_system_role | other.supports_system_role,
-            requires_strict_turns: self.requires_strict_turns | other.requires_strict_turns,
-            supports_tool_calls: self.supports_tool_calls | other.supports_tool_calls,
-            supports_reasoning: self.supports_reasoning | other.supports_reasoning,
-            supports_content_blocks: self.supports_content_blocks | other.supports_content_blocks,
-            rejects_system_role: self.rejects_system_role | other.rejects_system_role,
-        }
     }
 }
 
@@ -191,7 +174,21 @@ impl Evidence<'_> {
             inferred.sources.push((name, source));
         }
         inferred.capabilities.rejects_system_role = probed[0] == Some(false);
+        self.add_system_of_formats(&mut inferred);
         inferred
+    }
+
+    /// Adds the flag of system messages for a model without templates: the built-in formats, which
+    /// render for it, support them, except that an architecture may be known to lack them.
+    fn add_system_of_formats(&self, inferred: &mut Inferred) {
+        let flags = &mut inferred.capabilities;
+        let has_template = self.template.is_some() || self.facts.is_some() || self.tool_facts.is_some();
+        if has_template || flags.is_empty() || flags.requires_strict_turns || flags.supports_system_role {
+            return;
+        }
+        flags.supports_system_role = true;
+        let found = inferred.sources.iter_mut().find(|(name, _)| *name == "SUPPORTS_SYSTEM_ROLE");
+        found.into_iter().for_each(|(_, source)| *source = FactSource::Adapter);
     }
 
     /// Returns the probed value of each flag, in the order of [`FLAGS`].
@@ -202,7 +199,8 @@ impl Evidence<'_> {
             Finding::LeftOut | Finding::Refused => Some(false),
             Finding::Unknown => None,
         };
-        let turns = [facts.repeats.user, facts.repeats.assistant];
+        let Repeats { user, user_beside_system, user_later, assistant, .. } = facts.repeats;
+        let turns = [user, user_beside_system, user_later, assistant];
         let is_known = turns.iter().any(|turn| *turn != Repeat::Unknown);
         let strict = is_known.then(|| turns.iter().any(|turn| turn.needs_merging()));
         let of_tools = [Some(facts), self.tool_facts].into_iter().flatten();
@@ -215,13 +213,6 @@ impl Evidence<'_> {
         };
         [system, strict, has_tools, reasons, lists]
     }
-}
-
-/// Infers capabilities from the template's text, the model's name and its architecture.
-#[must_use]
-pub fn infer(template: Option<&str>, model_name: &str, architecture: Option<&str>) -> Capabilities {
-    let from_template = template.map(of_template).unwrap_or_default();
-    from_template | of_name(model_name) | of_architecture(architecture)
 }
 
 fn of_template(template: &str) -> Capabilities {

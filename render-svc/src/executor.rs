@@ -205,7 +205,12 @@ impl Executor {
         source: String,
         answer: fn(Result<ChatTemplate, CompileError>) -> T,
     ) -> Result<T, Error> {
-        self.run(source.len(), move || answer(ChatTemplate::compile(&source))).await
+        let bytes = source.len();
+        let work = move || {
+            let _scope = tandem_template::CancelScope::start(|| CancelScope::check().is_err());
+            answer(ChatTemplate::compile(&source))
+        };
+        self.run(bytes, work).await
     }
 
     /// Runs `work` on this number of bytes in the pool, when it is the caller's turn. If the returned

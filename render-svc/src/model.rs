@@ -189,8 +189,7 @@ impl Model {
     }
 }
 
-/// Returns the capabilities of a model. The built-in formats, which render for models without
-/// templates, support system messages, except that an architecture may be known to lack them.
+/// Returns the capabilities of a model.
 fn inferred_capabilities(artifacts: &Artifacts, compiled: &Templates) -> Inferred {
     let Artifacts { templates, name, architecture, .. } = artifacts;
     let facts = |with_tools| compiled.choose(None, with_tools).ok().map(|named| &*named.facts);
@@ -201,10 +200,7 @@ fn inferred_capabilities(artifacts: &Artifacts, compiled: &Templates) -> Inferre
         name,
         architecture: architecture.as_deref(),
     };
-    let mut inferred = evidence.capabilities();
-    let flags = &mut inferred.capabilities;
-    flags.supports_system_role |= templates.is_empty() && !flags.is_empty() && !flags.requires_strict_turns;
-    inferred
+    evidence.capabilities()
 }
 
 /// Returns true if the model's files have an image processor, or a template that writes images.

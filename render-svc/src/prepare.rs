@@ -168,7 +168,7 @@ impl Request<'_> {
         Policy {
             conversion,
             forms: needs.forms(self.form, conversation.has_tools()),
-            turns: Some(needs.turns()),
+            turns: Some(needs.turns(&conversation.messages)),
             null_content_fails: needs.null_content_fails(),
         }
     }

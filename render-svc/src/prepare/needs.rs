@@ -1,12 +1,14 @@
 //! The rewriting that a template needs: by its facts, and by capabilities of a request or of the
 //! configuration, which replace the facts.
 
+use serde_json::Value;
+
 use super::forms::{ContentForm, Forms};
 use super::normalize::Turns;
 use crate::capabilities::Capabilities;
 use crate::fact::FactSource;
 use crate::model::Model;
-use crate::probes::{ContentFacts, ContentLists, TemplateFacts};
+use crate::probes::{ContentFacts, ContentLists, Finding, TemplateFacts};
 
 /// The knowledge about a template.
 #[derive(Debug, Clone, Copy)]
@@ -28,14 +30,14 @@ impl<'a> Needs<'a> {
         Self { facts, given: requested.or(configured), inferred: model.capabilities }
     }
 
-    /// Returns the messages that are merged or get another role.
+    /// Returns the messages of a conversation that are merged or get another role.
     #[must_use]
-    pub fn turns(&self) -> Turns {
+    pub fn turns(&self, messages: &[Value]) -> Turns {
         match (self.given, self.facts) {
             (Some(given), _) => given.into(),
             (None, Some(facts)) if facts.is_known => Turns {
                 system_to_user: facts.instructions.system_first.is_lost(),
-                merges_users: facts.repeats.user.needs_merging(),
+                merges_users: merges_users(facts, messages),
                 merges_assistants: facts.repeats.assistant.needs_merging(),
             },
             (None, _) => self.inferred.into(),
@@ -75,4 +77,16 @@ impl<'a> Needs<'a> {
     pub fn null_content_fails(&self) -> bool {
         self.facts.is_some_and(|facts| facts.tools.null_content_fails)
     }
+}
+
+/// Returns true if messages of users in a row must be merged where this conversation has them.
+/// Templates differ at the start, after a system message, and after an answer.
+fn merges_users(facts: &TemplateFacts, messages: &[Value]) -> bool {
+    let is = |message: &Value, role: &str| message.get("role").is_some_and(|given| given == role);
+    let TemplateFacts { repeats, instructions, .. } = facts;
+    let starts_with_system = messages.first().is_some_and(|first| is(first, "system"));
+    let is_beside_system = starts_with_system && instructions.system_first == Finding::Shown;
+    let start = if is_beside_system { repeats.user_beside_system } else { repeats.user };
+    let is_later = messages.iter().any(|message| is(message, "assistant"));
+    start.needs_merging() || (is_later && repeats.user_later.needs_merging())
 }

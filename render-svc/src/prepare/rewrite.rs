@@ -51,7 +51,9 @@ impl fmt::Display for Rewrite {
             Change::SystemMerged => {
                 write!(f, "{names} were merged: consecutive system messages become one; normalization NONE keeps them")
             }
-            Change::Merged => write!(f, "{names} were merged: the model's template takes no two of this role in a row"),
+            Change::Merged => {
+                write!(f, "{names} were merged: turns of this role must alternate; normalization NONE keeps them")
+            }
             Change::SystemToUser => {
                 write!(f, "{names}: written as the user's, since the model's template takes no system message")
             }

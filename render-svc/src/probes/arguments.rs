@@ -233,5 +233,5 @@ fn is_rendered(prompts: &Prompts) -> bool {
 }
 
 fn shows(prompts: &Prompts, text: &str) -> bool {
-    prompts.iter().any(|prompt| prompt.shows(&[text]))
+    prompts.iter().any(|prompt| prompt.text().is_some_and(|prompt| prompt.contains(text)))
 }

@@ -2,27 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::conversation::{ASSISTANT, FIRST_BLOCK, RESULT, SECOND_BLOCK, SECOND_USER, SYSTEM, USER};
+use super::conversation::{self, ASSISTANT, FIRST_BLOCK, RESULT, SECOND_BLOCK, SECOND_USER, SYSTEM, USER};
 use super::finding::Finding;
-use super::renderer::{Outcome, Probe, Renderer, UserForm};
+use super::renderer::{Outcome, Probe, Renderer};
 use super::tools::{self, ToolFacts};
-
-/// Returns the form in which a template shows the words of users, or None if it shows them in none.
-pub(super) fn user_form(renderer: &Renderer<'_>) -> Option<UserForm> {
-    let shows = |content: Value| {
-        let probe = Probe::of([json!({"role": "user", "content": content})]);
-        renderer.render(&probe).shows(&[USER])
-    };
-    if shows(USER.into()) {
-        return Some(UserForm::Text);
-    }
-    shows(json!([{"type": "text", "text": USER}])).then_some(UserForm::Blocks)
-}
-
-/// Returns true if the template renders a user's text, shown or not.
-pub(super) fn renders_a_question(renderer: &Renderer<'_>) -> bool {
-    renderer.render(&Probe::of([renderer.message("user", USER)])).text().is_some()
-}
 
 /// The treatment of a list of text blocks by a template.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -103,7 +86,7 @@ pub struct RoleContents {
 impl RoleContents {
     pub(super) fn of(renderer: &Renderer<'_>, tools: &ToolFacts) -> Self {
         let first = |role, content| vec![said(role, content), renderer.message("user", USER)];
-        let beside_tools = |content| Probe { tools: Some(tools::tools()), ..Probe::of([said("user", content)]) };
+        let beside_tools = |content| Probe { tools: Some(conversation::tools()), ..Probe::of([said("user", content)]) };
         let assistant = |content| {
             let first = renderer.message("user", USER);
             vec![first, said("assistant", content), renderer.message("user", SECOND_USER)]
@@ -130,7 +113,7 @@ fn said(role: &str, content: Value) -> Value {
 /// Returns the facts of the content that `probe` puts into a conversation.
 fn facts(renderer: &Renderer<'_>, mark: &str, probe: impl Fn(Value) -> Probe) -> ContentFacts {
     let block = |text: &str| json!({"type": "text", "text": text});
-    let text = renderer.render(&probe(mark.into())).finding(mark);
+    let text = renderer.found(&probe(mark.into()), mark);
     let mut lists = lists(&renderer.render(&probe(json!([block(FIRST_BLOCK), block(SECOND_BLOCK)]))));
     // A template may walk lists from two blocks on, and print shorter ones.
     if lists == ContentLists::Walked {
@@ -148,17 +131,19 @@ fn lists(outcome: &Outcome) -> ContentLists {
     match outcome {
         Outcome::Failed => ContentLists::Refused,
         Outcome::Exceeded => ContentLists::Unknown,
-        Outcome::Text(prompt) => match (prompt.find(FIRST_BLOCK), prompt.find(SECOND_BLOCK)) {
-            (Some(first), _) if is_key_before(&prompt[..first]) => ContentLists::Printed,
-            (Some(first), Some(second)) if first < second && !is_printed(&prompt[first..second]) => {
-                ContentLists::Walked
-            }
-            (Some(_), Some(_)) => ContentLists::Printed,
-            (Some(_), None) => ContentLists::FirstOnly,
-            (None, Some(second)) if is_key_before(&prompt[..second]) => ContentLists::Printed,
-            (None, Some(_)) => ContentLists::LastOnly,
-            (None, None) => ContentLists::LeftOut,
-        },
+        Outcome::Text(prompt) => lists_in(&prompt.to_lowercase()),
+    }
+}
+
+fn lists_in(prompt: &str) -> ContentLists {
+    match (prompt.find(FIRST_BLOCK), prompt.find(SECOND_BLOCK)) {
+        (Some(first), _) if is_key_before(&prompt[..first]) => ContentLists::Printed,
+        (Some(first), Some(second)) if first < second && !is_printed(&prompt[first..second]) => ContentLists::Walked,
+        (Some(_), Some(_)) => ContentLists::Printed,
+        (Some(_), None) => ContentLists::FirstOnly,
+        (None, Some(second)) if is_key_before(&prompt[..second]) => ContentLists::Printed,
+        (None, Some(_)) => ContentLists::LastOnly,
+        (None, None) => ContentLists::LeftOut,
     }
 }
 

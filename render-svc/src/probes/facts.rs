@@ -3,12 +3,12 @@
 use tandem_template::ChatTemplate;
 
 use super::arguments::{self, ArgumentFact};
-use super::contents::{self, RoleContents};
+use super::contents::RoleContents;
 use super::finding::Finding;
 use super::messages::{self, Instructions, Repeats};
 use super::reasoning::{self, ReasoningFacts};
 use super::renderer::Renderer;
-use super::tools::{self, ToolFacts};
+use super::tools::ToolFacts;
 use crate::conversation::Object;
 
 /// The facts about one chat template with the special tokens of its model.
@@ -39,7 +39,7 @@ impl TemplateFacts {
     /// Learns the facts about a template. The number and the cost of its renderings are bounded.
     #[must_use]
     pub fn of(template: &ChatTemplate, special_tokens: &Object) -> Self {
-        let Some((renderer, is_known)) = renderer_of(template, special_tokens) else { return Self::default() };
+        let Some((renderer, is_known)) = Renderer::fitting(template, special_tokens) else { return Self::default() };
         let tools = ToolFacts::of(&renderer);
         Self {
             is_known,
@@ -63,16 +63,4 @@ impl TemplateFacts {
             .is_some_and(|text| text.contains(reasoning::START) || text.contains(reasoning::END));
         self.reasoning.is_read() || opens || self.arguments.iter().any(ArgumentFact::is_thinking)
     }
-}
-
-/// Returns a renderer whose probes show the words of users, and true. Some templates for tools fail
-/// without any. If the template only shows other roles, returns false. None if it renders no
-/// question.
-fn renderer_of<'a>(template: &'a ChatTemplate, special_tokens: &'a Object) -> Option<(Renderer<'a>, bool)> {
-    let new = || Renderer::new(template, special_tokens);
-    let shown = [new(), new().with_tools(tools::tools())].into_iter().find_map(|renderer| {
-        let user = contents::user_form(&renderer)?;
-        Some((renderer.with_user(user), true))
-    });
-    shown.or_else(|| Some((new(), false)).filter(|(renderer, _)| contents::renders_a_question(renderer)))
 }

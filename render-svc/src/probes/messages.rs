@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::conversation::{
-    ASSISTANT, DEVELOPER, DOCUMENT, RESULT, SECOND_ASSISTANT, SECOND_RESULT, SECOND_SYSTEM, SECOND_USER, SYSTEM, USER,
+    self, ASSISTANT, DEVELOPER, DOCUMENT, FIRST_USER, RESULT, SECOND_ASSISTANT, SECOND_RESULT, SECOND_SYSTEM,
+    SECOND_USER, SYSTEM, USER,
 };
 use super::finding::{Finding, Repeat};
 use super::renderer::{Outcome, Probe, Renderer};
@@ -71,8 +72,12 @@ fn later(renderer: &Renderer<'_>, role: &str, mark: &str) -> Finding {
 pub struct Repeats {
     /// System messages before all others.
     pub system: Repeat,
-    /// Messages of users.
+    /// Messages of users, at the start.
     pub user: Repeat,
+    /// Messages of users after a system message.
+    pub user_beside_system: Repeat,
+    /// Messages of users after an answer.
+    pub user_later: Repeat,
     /// Messages of the assistant.
     pub assistant: Repeat,
     /// Results of two calls.
@@ -87,6 +92,9 @@ impl Repeats {
         let [system, second_system] = [SYSTEM, SECOND_SYSTEM].map(|text| said("system", text));
         let alone = Probe::of([system.clone(), user.clone()]);
         let turns = Probe::of([user.clone(), answer.clone(), second_user.clone()]);
+        let users = |before: Vec<Value>| users(renderer, before, [&user, &second_user]);
+        let beside_system = users(vec![system.clone()]);
+        let later = users(vec![said("user", FIRST_USER), answer.clone()]);
         Self {
             system: repeat(
                 renderer,
@@ -95,13 +103,9 @@ impl Repeats {
                 [SYSTEM, SECOND_SYSTEM],
                 &[SYSTEM],
             ),
-            user: repeat(
-                renderer,
-                &turns,
-                &Probe::of([user.clone(), second_user.clone()]),
-                [USER, SECOND_USER],
-                &[USER, SECOND_USER],
-            ),
+            user: users(Vec::new()),
+            user_beside_system: beside_system,
+            user_later: later,
             assistant: repeat(
                 renderer,
                 &turns,
@@ -117,30 +121,39 @@ impl Repeats {
     }
 }
 
+/// Returns what becomes of two messages of users in a row after other messages. A template of one
+/// question is enough, such as one for embeddings.
+fn users(renderer: &Renderer<'_>, before: Vec<Value>, both: [&Value; 2]) -> Repeat {
+    let probe = |users: &[&Value]| Probe {
+        messages: before.iter().chain(users.iter().copied()).cloned().collect(),
+        ..Probe::default()
+    };
+    repeat(renderer, &probe(&both[..1]), &probe(&both), [USER, SECOND_USER], &[USER])
+}
+
 /// Returns what becomes of two marked messages in a row. `alone` must show the marks in `basis`.
 fn repeat(renderer: &Renderer<'_>, alone: &Probe, both: &Probe, marks: [&str; 2], basis: &[&str]) -> Repeat {
     if !renderer.render(alone).shows(basis) {
         return Repeat::Unknown;
     }
-    match renderer.render(both) {
-        Outcome::Failed => Repeat::Refused,
-        Outcome::Exceeded => Repeat::Unknown,
-        Outcome::Text(prompt) => match (prompt.find(marks[0]), prompt.find(marks[1])) {
-            (Some(first), Some(second)) if first < second => {
-                let between = &prompt[first + marks[0].len()..second];
-                if between.trim().is_empty() { Repeat::Merged } else { Repeat::Separate }
-            }
-            (Some(_), Some(_)) => Repeat::Separate,
-            _ => Repeat::LeftOut,
-        },
+    let both = renderer.render(both);
+    let Some(prompt) = both.lower() else {
+        return if both == Outcome::Failed { Repeat::Refused } else { Repeat::Unknown };
+    };
+    match (prompt.find(marks[0]), prompt.find(marks[1])) {
+        (Some(first), Some(second)) if first < second => {
+            let between = &prompt[first + marks[0].len()..second];
+            if between.trim().is_empty() { Repeat::Merged } else { Repeat::Separate }
+        }
+        (Some(_), Some(_)) => Repeat::Separate,
+        _ => Repeat::LeftOut,
     }
 }
 
 /// Returns what becomes of documents.
 pub(super) fn documents(renderer: &Renderer<'_>) -> Finding {
     let probe = |documents| Probe { documents, ..Probe::of([renderer.message("user", USER)]) };
-    let document = json!({"title": "title", "text": DOCUMENT, "content": DOCUMENT, "contents": DOCUMENT, "doc_id": 1});
-    renderer.finding(&probe(Some(json!([document]))), DOCUMENT, &probe(None))
+    renderer.finding(&probe(Some(conversation::documents())), DOCUMENT, &probe(None))
 }
 
 /// The maximum size of a generation prompt as a fact. Known ones have up to 200 bytes.

@@ -1,10 +1,12 @@
 //! Renders probes within a budget.
 
 use std::cell::Cell;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tandem_template::{ChatTemplate, Input, Limits, LocalTime, RenderError};
 
+use super::conversation::{NEEDED_SYSTEM, USER, documents, tools};
 use super::finding::Finding;
 use crate::conversation::Object;
 
@@ -13,24 +15,43 @@ const LIMITS: Limits = Limits { steps: 20_000, bytes: 4 << 20, output: 1 << 20 }
 /// The most renderings that may exceed the limits. No further ones are tried then.
 const MAX_EXCEEDED: u32 = 2;
 /// The most renderings of a template's probes.
-const MAX_RENDERINGS: u32 = 600;
+const MAX_RENDERINGS: u32 = 700;
+/// The most time for a template's probes. The slowest known template needs 0.1 s in a debug build.
+const MAX_TIME: Duration = Duration::from_secs(2);
 
 /// The form in which a template shows the words of users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum UserForm {
+enum UserForm {
     Text,
     /// Only in a list of blocks.
     Blocks,
 }
 
+/// The parts of a conversation that a template needs beside the messages of a probe.
+#[derive(Debug, Clone, Copy, Default)]
+struct Needed {
+    system: bool,
+    tools: bool,
+    documents: bool,
+}
+
+impl Needed {
+    /// Returns the needs of known templates, none first.
+    fn all() -> [Self; 5] {
+        let none = Self::default();
+        let (system, tools) = (Self { system: true, ..none }, Self { tools: true, ..none });
+        [none, tools, system, Self { tools: true, ..system }, Self { documents: true, ..none }]
+    }
+}
+
 /// A conversation of a probe.
-#[derive(Debug, Default)]
-pub(super) struct Probe {
-    pub messages: Vec<Value>,
-    pub tools: Option<Value>,
-    pub documents: Option<Value>,
-    pub args: Object,
-    pub has_no_generation_prompt: bool,
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Probe {
+    pub(crate) messages: Vec<Value>,
+    pub(crate) tools: Option<Value>,
+    pub(crate) documents: Option<Value>,
+    pub(crate) args: Object,
+    pub(crate) has_no_generation_prompt: bool,
 }
 
 impl Probe {
@@ -43,11 +64,30 @@ impl Probe {
     pub(super) fn ended(self) -> Self {
         Self { has_no_generation_prompt: true, ..self }
     }
+
+    /// Returns the probe with another text of the same length in place of a mark.
+    fn with_other(&self, mark: &str) -> Self {
+        let other: String = mark.chars().rev().collect();
+        let mut probe = self.clone();
+        let lists = probe.tools.iter_mut().chain(&mut probe.documents);
+        probe.messages.iter_mut().chain(lists).for_each(|value| replace(value, mark, &other));
+        probe
+    }
+}
+
+/// Replaces a mark in the texts of a value.
+fn replace(value: &mut Value, mark: &str, other: &str) {
+    match value {
+        Value::String(text) => *text = text.replace(mark, other),
+        Value::Array(items) => items.iter_mut().for_each(|item| replace(item, mark, other)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| replace(field, mark, other)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 /// The outcome of a rendering.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     Text(String),
     /// The template raised, or failed.
     Failed,
@@ -56,63 +96,86 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    pub(super) fn text(&self) -> Option<&str> {
+    pub(crate) fn text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
             Self::Failed | Self::Exceeded => None,
         }
     }
 
-    /// Returns true if the prompt contains every mark.
-    pub(super) fn shows(&self, marks: &[&str]) -> bool {
-        self.text().is_some_and(|text| marks.iter().all(|mark| text.contains(mark)))
+    /// Returns the prompt in lower case, since a template may write texts in upper case.
+    pub(super) fn lower(&self) -> Option<String> {
+        self.text().map(str::to_lowercase)
     }
 
-    /// Returns what became of a mark.
-    pub(super) fn finding(&self, mark: &str) -> Finding {
-        match self {
-            Self::Text(text) if text.contains(mark) => Finding::Shown,
-            Self::Text(_) => Finding::LeftOut,
-            Self::Failed => Finding::Refused,
-            Self::Exceeded => Finding::Unknown,
-        }
+    /// Returns true if the prompt contains every mark.
+    pub(super) fn shows(&self, marks: &[&str]) -> bool {
+        self.lower().is_some_and(|text| marks.iter().all(|mark| text.contains(mark)))
     }
 }
 
 /// Renders probes with one template.
-pub(super) struct Renderer<'a> {
+pub(crate) struct Renderer<'a> {
     pub(super) template: &'a ChatTemplate,
     special_tokens: &'a Object,
     user: UserForm,
-    /// Given to probes without tools, for a template that fails without any.
-    tools: Option<Value>,
+    needed: Needed,
+    start: Instant,
     exceeded: Cell<u32>,
     rendered: Cell<u32>,
 }
 
 impl<'a> Renderer<'a> {
-    pub(super) fn new(template: &'a ChatTemplate, special_tokens: &'a Object) -> Self {
+    /// Returns a renderer that adds to each probe the parts without which the template does not show a
+    /// user's words, and true. If the template only shows other roles, returns false. None if it renders no question.
+    pub(super) fn fitting(template: &'a ChatTemplate, special_tokens: &'a Object) -> Option<(Self, bool)> {
+        let mut renderer = Self::new(template, special_tokens);
+        let asked = |renderer: &Self| renderer.render(&Probe::of([renderer.message("user", USER)]));
+        if renderer.fit(|renderer| asked(renderer).shows(&[USER])) {
+            return Some((renderer, true));
+        }
+        renderer.fit(|renderer| asked(renderer).text().is_some()).then_some((renderer, false))
+    }
+
+    /// Returns a renderer that adds to each probe the parts with which `is_shown` holds. If it never
+    /// does, it adds none.
+    pub(crate) fn showing(
+        template: &'a ChatTemplate,
+        special_tokens: &'a Object,
+        is_shown: impl Fn(&Self) -> bool,
+    ) -> Self {
+        let mut renderer = Self::new(template, special_tokens);
+        renderer.fit(is_shown);
+        renderer
+    }
+
+    fn new(template: &'a ChatTemplate, special_tokens: &'a Object) -> Self {
         let (exceeded, rendered) = (Cell::new(0), Cell::new(0));
-        Self { template, special_tokens, user: UserForm::Text, tools: None, exceeded, rendered }
+        let (user, needed, start) = (UserForm::Text, Needed::default(), Instant::now());
+        Self { template, special_tokens, user, needed, start, exceeded, rendered }
     }
 
-    /// Returns a renderer whose users say their words in this form.
-    pub(super) fn with_user(self, user: UserForm) -> Self {
-        Self { user, ..self }
-    }
-
-    /// Returns a renderer that gives these tools to probes without tools.
-    pub(super) fn with_tools(self, tools: Value) -> Self {
-        Self { tools: Some(tools), ..self }
+    /// Changes the parts that are added until the condition holds. If it never does, none are.
+    fn fit(&mut self, is_fit: impl Fn(&Self) -> bool) -> bool {
+        for needed in Needed::all() {
+            for user in [UserForm::Text, UserForm::Blocks] {
+                (self.needed, self.user) = (needed, user);
+                if is_fit(self) {
+                    return true;
+                }
+            }
+        }
+        (self.needed, self.user) = (Needed::default(), UserForm::Text);
+        false
     }
 
     /// Returns a message with content in the form that the template shows.
-    pub(super) fn message(&self, role: &str, text: &str) -> Value {
+    pub(crate) fn message(&self, role: &str, text: &str) -> Value {
         json!({"role": role, "content": self.content(text)})
     }
 
     /// Returns content in the form that the template shows.
-    pub(super) fn content(&self, text: &str) -> Value {
+    pub(crate) fn content(&self, text: &str) -> Value {
         match self.user {
             UserForm::Text => text.into(),
             UserForm::Blocks => json!([{"type": "text", "text": text}]),
@@ -123,15 +186,22 @@ impl<'a> Renderer<'a> {
         self.special_tokens.contains_key(name)
     }
 
-    pub(super) fn render(&self, probe: &Probe) -> Outcome {
-        if self.exceeded.get() >= MAX_EXCEEDED || self.rendered.get() >= MAX_RENDERINGS {
+    /// Renders a probe with the parts that the template needs beside it.
+    pub(crate) fn render(&self, probe: &Probe) -> Outcome {
+        let is_used_up = self.exceeded.get() >= MAX_EXCEEDED || self.rendered.get() >= MAX_RENDERINGS;
+        if is_used_up || self.start.elapsed() > MAX_TIME {
             return Outcome::Exceeded;
         }
         self.rendered.set(self.rendered.get() + 1);
+        let tools = self.needed.tools.then(tools);
+        let documents = self.needed.documents.then(documents);
+        let has_system = probe.messages.first().is_some_and(|message| message["role"] == "system");
+        let system = (self.needed.system && !has_system).then(|| self.message("system", NEEDED_SYSTEM));
+        let messages: Vec<Value> = system.into_iter().chain(probe.messages.iter().cloned()).collect();
         let input = Input {
-            messages: &probe.messages,
-            tools: probe.tools.as_ref().or(self.tools.as_ref()),
-            documents: probe.documents.as_ref(),
+            messages: &messages,
+            tools: probe.tools.as_ref().or(tools.as_ref()),
+            documents: probe.documents.as_ref().or(documents.as_ref()),
             args: &probe.args,
             special_tokens: self.special_tokens,
             add_generation_prompt: !probe.has_no_generation_prompt,
@@ -149,10 +219,24 @@ impl<'a> Renderer<'a> {
         }
     }
 
+    /// Returns what became of a mark in a probe. It is shown, too, if another text in its place gives
+    /// another prompt: the template changes texts, such as to upper case.
+    pub(super) fn found(&self, probe: &Probe, mark: &str) -> Finding {
+        match self.render(probe) {
+            Outcome::Text(prompt) if prompt.contains(mark) => Finding::Shown,
+            Outcome::Text(prompt) => match self.render(&probe.with_other(mark)) {
+                Outcome::Text(other) if other != prompt => Finding::Shown,
+                _ => Finding::LeftOut,
+            },
+            Outcome::Failed => Finding::Refused,
+            Outcome::Exceeded => Finding::Unknown,
+        }
+    }
+
     /// Returns what became of a mark in a probe, if the template renders the same conversation
     /// without it.
     pub(super) fn finding(&self, probe: &Probe, mark: &str, without: &Probe) -> Finding {
-        match self.render(probe).finding(mark) {
+        match self.found(probe, mark) {
             Finding::Refused if self.render(without).text().is_none() => Finding::Unknown,
             finding => finding,
         }

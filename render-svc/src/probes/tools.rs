@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::conversation::{ARGUMENT, ASSISTANT, RESULT, SECOND_RESULT, SYSTEM, TOOL, USER};
+use super::conversation::{ARGUMENT, ASSISTANT, RESULT, SECOND_RESULT, SYSTEM, TOOL, USER, tools};
 use super::finding::Finding;
 use super::renderer::{Outcome, Probe, Renderer};
 
@@ -75,16 +75,6 @@ impl ToolFacts {
     pub fn is_known(self) -> bool {
         [self.declared, self.declared_beside_system, self.calls].iter().any(|found| *found != Finding::Unknown)
     }
-}
-
-/// Returns the declaration of one tool.
-pub(super) fn tools() -> Value {
-    let parameters = json!({
-        "type": "object",
-        "properties": {"city": {"type": "string", "description": "A city"}},
-        "required": ["city"]
-    });
-    json!([{"type": "function", "function": {"name": TOOL, "description": "Does a thing", "parameters": parameters}}])
 }
 
 impl CallShape {

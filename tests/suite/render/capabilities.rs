@@ -1,6 +1,6 @@
 //! Capabilities of templates, and the rewrites of conversations for them.
 
-use render_svc::capabilities::{Capabilities, infer};
+use render_svc::capabilities::{Capabilities, Evidence};
 use render_svc::prepare::normalize::{Normalized, normalize};
 use render_svc::prepare::rewrite::Change;
 use render_svc::prepare::traced::Traced;
@@ -11,6 +11,11 @@ const SYSTEM: &str = "SUPPORTS_SYSTEM_ROLE";
 const STRICT: &str = "REQUIRES_STRICT_TURNS";
 const TOOLS: &str = "SUPPORTS_TOOL_CALLS";
 const REASONING: &str = "SUPPORTS_REASONING";
+
+/// Returns the capabilities of a model of which no probe says anything.
+fn infer(template: Option<&str>, name: &str, architecture: Option<&str>) -> Capabilities {
+    Evidence { facts: None, tool_facts: None, template, name, architecture }.capabilities().capabilities
+}
 
 #[test]
 fn capabilities_are_inferred_from_the_template_text() {
@@ -51,14 +56,14 @@ fn capabilities_are_inferred_from_the_template_text() {
 #[test]
 fn capabilities_are_inferred_from_the_model_name() {
     let cases: &[(&str, &[&str])] = &[
-        ("Hermes-2-Pro-7B", &[TOOLS]),
-        ("functionary-small", &[TOOLS]),
-        ("firefunction-v2", &[TOOLS]),
-        ("gorilla-openfunctions", &[TOOLS]),
-        ("DeepSeek-R1-Lite", &[REASONING]),
-        ("QwQ-32B", &[REASONING]),
-        ("skywork-r1-8b", &[REASONING]),
-        ("marco-o1", &[REASONING]),
+        ("Hermes-2-Pro-7B", &[SYSTEM, TOOLS]),
+        ("functionary-small", &[SYSTEM, TOOLS]),
+        ("firefunction-v2", &[SYSTEM, TOOLS]),
+        ("gorilla-openfunctions", &[SYSTEM, TOOLS]),
+        ("DeepSeek-R1-Lite", &[SYSTEM, REASONING]),
+        ("QwQ-32B", &[SYSTEM, REASONING]),
+        ("skywork-r1-8b", &[SYSTEM, REASONING]),
+        ("marco-o1", &[SYSTEM, REASONING]),
         ("smollm2", &[]),
     ];
     for (name, expected) in cases {

@@ -4,7 +4,7 @@
 //! out. The parts that are not found are therefore replaced by marks, and the conversation is
 //! rendered again. A part whose mark is not in that prompt was left out.
 
-use super::parts::{self, Part};
+use super::parts::{self, MIN_BYTES, Part};
 use crate::conversation::Conversation;
 use crate::probes::{Finding, TemplateFacts};
 use crate::warning::{Warning, WarningCode};
@@ -36,7 +36,8 @@ pub(super) fn warnings(
         match (search.find_part(part), part.finding) {
             // Other calls often have the same arguments, and tools the same name.
             (Found::Elsewhere, _) if is_call => doubtful.push(part),
-            (Found::InOrder, _) if part.is_only_named => doubtful.push(part),
+            (Found::InOrder | Found::Elsewhere, _) if part.is_shared => doubtful.push(part),
+            (Found::Elsewhere, _) if !part.is_long() => doubtful.push(part),
             (Found::InOrder | Found::Elsewhere, Finding::Shown) => {}
             (Found::InOrder | Found::Elsewhere, Finding::Unknown) if part.is_long() => {}
             (Found::Nowhere, Finding::LeftOut) => lost.push(part),
@@ -45,7 +46,8 @@ pub(super) fn warnings(
     }
     doubtful.truncate(MAX_MARKED);
     if !doubtful.is_empty() {
-        let rendered = render(&parts::marked(conversation, &doubtful));
+        // A template may write texts in upper case.
+        let rendered = render(&parts::marked(conversation, &doubtful)).map(|prompt| prompt.to_lowercase());
         let is_lost = |number: usize| rendered.as_deref().is_some_and(|text| !text.contains(&parts::mark(number)));
         lost.extend(doubtful.into_iter().enumerate().filter(|(number, _)| is_lost(*number)).map(|(_, part)| part));
     }
@@ -141,9 +143,12 @@ impl Search<'_> {
     }
 }
 
-/// Returns the first place of a text. Preparing the search of a long text takes longer than finding
-/// its first bytes.
+/// Returns the first place of a text. A short one is found as words only. Preparing the search of a
+/// long text takes longer than finding its first bytes.
 fn find(prompt: &str, text: &str) -> Option<usize> {
+    if text.len() < MIN_BYTES {
+        return prompt.match_indices(text).map(|(at, _)| at).find(|&at| is_whole(prompt, at, text));
+    }
     let prefix = &text[..text.floor_char_boundary(PREFIX_BYTES)];
     let mut from = 0;
     for _ in 0..MAX_PLACES {
@@ -154,4 +159,11 @@ fn find(prompt: &str, text: &str) -> Option<usize> {
         from = prompt.ceil_char_boundary(at + 1);
     }
     prompt[from..].find(text).map(|at| from + at)
+}
+
+/// Returns true if no letter or digit in the prompt continues the text at this place.
+fn is_whole(prompt: &str, at: usize, text: &str) -> bool {
+    let is_word = |char: Option<char>| char.is_some_and(char::is_alphanumeric);
+    let (before, after) = (prompt[..at].chars().next_back(), prompt[at + text.len()..].chars().next());
+    !(is_word(before) && is_word(text.chars().next())) && !(is_word(text.chars().next_back()) && is_word(after))
 }

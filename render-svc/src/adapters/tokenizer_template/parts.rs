@@ -38,12 +38,12 @@ pub(super) struct Part<'c> {
     pub texts: Vec<&'c str>,
     /// The treatment of such a part in the template's probes.
     pub finding: Finding,
-    /// True for a call whose only text is its name.
-    pub is_only_named: bool,
+    /// True if a prompt may contain its texts without showing it, such as the name of a tool.
+    pub is_shared: bool,
 }
 
 /// Texts of at least this size are rarely in a prompt by chance.
-const MIN_BYTES: usize = 8;
+pub(super) const MIN_BYTES: usize = 8;
 
 impl Part<'_> {
     pub(super) fn is_in(&self, list: usize) -> bool {
@@ -77,7 +77,7 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
     for (at, message) in messages.iter().enumerate() {
         let mut add = |within, code, texts: Vec<&'c str>, finding| {
             if texts.iter().any(|text| !text.trim().is_empty()) {
-                parts.push(Part { place: Place(at, within), code, texts, finding, is_only_named: false });
+                parts.push(Part { place: Place(at, within), code, texts, finding, is_shared: false });
             }
         };
         // In the order of prompts.
@@ -89,31 +89,41 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
             add(within, WarningCode::MessageIgnored, vec![text], of_content(message, at, facts));
         }
         for (call, name, texts) in calls(message) {
-            let is_only_named = texts.is_empty();
+            let is_shared = texts.is_empty();
             parts.push(Part {
                 place: Place(at, Within::Call(call)),
                 code: WarningCode::ToolCallsIgnored,
-                texts: if is_only_named { vec![name] } else { texts },
+                texts: if is_shared { vec![name] } else { texts },
                 finding: facts.tools.calls,
-                is_only_named,
+                is_shared,
             });
         }
     }
     let has_system = messages.first().is_some_and(|message| role(message) == "system");
     let declared = if has_system { facts.tools.declared_beside_system } else { facts.tools.declared };
-    let names = items(tools).filter_map(|(i, tool)| Some((i, vec![function(tool).get("name")?.as_str()?])));
-    let listed = names.map(|(i, texts)| (TOOLS, i, WarningCode::ToolsIgnored, texts, declared));
-    let texts = items(documents).map(|(i, document)| (i, leaves(document)));
-    let documents = texts.map(|(i, texts)| (DOCUMENTS, i, WarningCode::DocumentsIgnored, texts, facts.documents));
-    let in_lists =
-        listed.chain(documents).filter(|(_, _, _, texts, _)| texts.iter().any(|text| !text.trim().is_empty()));
-    parts.extend(in_lists.map(|(list, item, code, texts, finding)| Part {
-        place: Place(list, Within::Item(item)),
-        code,
-        texts,
-        finding,
-        is_only_named: false,
+    parts.extend(items(tools).filter_map(|(item, tool)| {
+        let place = Place(TOOLS, Within::Item(item));
+        let name = function(tool).get("name")?.as_str().filter(|name| !name.trim().is_empty())?;
+        let description = function(tool).get("description").and_then(Value::as_str).map(plain_start);
+        let description = description.filter(|text| text.trim().len() >= MIN_BYTES);
+        let texts = vec![description.unwrap_or(name)];
+        // Messages, too, contain names.
+        Some(Part {
+            place,
+            code: WarningCode::ToolsIgnored,
+            texts,
+            finding: declared,
+            is_shared: description.is_none(),
+        })
     }));
+    let documents = items(documents).map(|(item, document)| Part {
+        place: Place(DOCUMENTS, Within::Item(item)),
+        code: WarningCode::DocumentsIgnored,
+        texts: leaves(document),
+        finding: facts.documents,
+        is_shared: false,
+    });
+    parts.extend(documents.filter(|part| part.texts.iter().any(|text| !text.trim().is_empty())));
     parts
 }
 
@@ -206,6 +216,12 @@ fn calls(message: &Value) -> impl Iterator<Item = (usize, &str, Vec<&str>)> {
         let arguments = function(call).get("arguments").into_iter().flat_map(leaves);
         Some((i, name, arguments.filter(|text| !text.trim().is_empty()).collect()))
     })
+}
+
+/// Returns the start of a text that templates write as it is, also within JSON and XML.
+fn plain_start(text: &str) -> &str {
+    let escaped = |c: char| c.is_control() || matches!(c, '"' | '\'' | '\\' | '<' | '>' | '&');
+    &text[..text.find(escaped).unwrap_or(text.len())]
 }
 
 fn items(list: &Option<Value>) -> impl Iterator<Item = (usize, &Value)> {

@@ -1,12 +1,11 @@
 //! The probed conversations, and their rendering.
 
-use std::cell::Cell;
-
 use serde_json::{Value, json};
-use tandem_template::{ArgumentsShape, ChatTemplate, Input, Limits, LocalTime, RenderError};
+use tandem_template::{ArgumentsShape, ChatTemplate};
 
 use crate::conversation::Object;
 use crate::model::Model;
+use crate::probes::{Outcome, Probe, Renderer};
 
 // The texts of the probed messages. A template may move or trim them, but not change them. None
 // contains another.
@@ -26,54 +25,25 @@ pub(super) const REASONING: &str = "tandem-reasoning-probe";
 pub(super) const CALLS: [&str; 2] = ["tandem_first_probe", "tandem_second_probe"];
 pub(super) const ARGUMENT: &str = "tandem-argument-probe";
 
-/// Limits of one rendering. Templates are not trusted, and a model is probed about twenty times. The
-/// steps are in addition to those for the texts, which suffice for every known template.
-const LIMITS: Limits = Limits { steps: 8_000, bytes: 4 * 1024 * 1024, output: 256 * 1024 };
-
 /// Renders probed conversations with a model's default template.
 pub(in super::super) struct Prober<'a> {
     template: &'a ChatTemplate,
     special_tokens: &'a Object,
-    shape: Shape,
-    /// True if a rendering reached a limit. No further probes are rendered then.
-    is_exhausted: Cell<bool>,
-}
-
-/// The form of conversations that a template requires.
-#[derive(Clone, Copy, Default)]
-struct Shape {
-    /// Content is a list of blocks.
-    has_blocks: bool,
-    /// Tools are declared.
-    has_tools: bool,
+    renderer: Renderer<'a>,
 }
 
 impl<'a> Prober<'a> {
-    /// Returns a prober of the model's default template with the first shape of conversations for
-    /// which the template writes the messages. None if there is no default template.
+    /// Returns a prober of the model's default template. Its conversations have the form for which
+    /// the template writes the messages, if there is one. None if there is no default template.
     pub(in super::super) fn new(model: &'a Model) -> Option<Self> {
-        const SHAPES: [Shape; 4] = [
-            Shape { has_blocks: false, has_tools: false },
-            Shape { has_blocks: true, has_tools: false },
-            Shape { has_blocks: false, has_tools: true },
-            Shape { has_blocks: true, has_tools: true },
-        ];
         let template = &model.templates.choose(None, false).ok()?.template;
-        let mut prober = Self {
-            template,
-            special_tokens: &model.special_tokens,
-            shape: Shape::default(),
-            is_exhausted: Cell::new(false),
-        };
-        for shape in SHAPES {
-            prober.shape = shape;
-            let messages = [prober.user(QUESTION), prober.assistant(ANSWER)];
-            if prober.render(&messages).is_some_and(|text| text.contains(QUESTION) && text.contains(ANSWER)) {
-                return Some(prober);
-            }
-        }
-        prober.shape = Shape::default();
-        Some(prober)
+        let special_tokens = &model.special_tokens;
+        let renderer = Renderer::showing(template, special_tokens, |renderer| {
+            let messages = vec![renderer.message("user", QUESTION), renderer.message("assistant", ANSWER)];
+            let prompt = renderer.render(&Probe { messages, has_no_generation_prompt: true, ..Probe::default() });
+            prompt.text().is_some_and(|text| text.contains(QUESTION) && text.contains(ANSWER))
+        });
+        Some(Self { template, special_tokens, renderer })
     }
 
     /// Returns the text of the tokenizer's eos token. Empty if it has none.
@@ -82,21 +52,21 @@ impl<'a> Prober<'a> {
     }
 
     pub(super) fn user(&self, text: &str) -> Value {
-        json!({"role": "user", "content": self.content(text)})
+        self.renderer.message("user", text)
     }
 
     pub(super) fn system(&self) -> Value {
-        json!({"role": "system", "content": self.content(SYSTEM)})
+        self.renderer.message("system", SYSTEM)
     }
 
     pub(super) fn assistant(&self, text: &str) -> Value {
-        json!({"role": "assistant", "content": self.content(text)})
+        self.renderer.message("assistant", text)
     }
 
     /// Returns an assistant's message with reasoning before this text. Templates read the reasoning
     /// under different names.
     pub(super) fn reasoned(&self, text: &str) -> Value {
-        let content = self.content(text);
+        let content = self.renderer.content(text);
         json!({"role": "assistant", "content": content, "reasoning_content": REASONING, "reasoning": REASONING})
     }
 
@@ -116,47 +86,31 @@ impl<'a> Prober<'a> {
         message
     }
 
-    fn content(&self, text: &str) -> Value {
-        if self.shape.has_blocks { json!([{"type": "text", "text": text}]) } else { text.into() }
-    }
-
     /// Renders messages without a generation prompt.
     pub(super) fn render(&self, messages: &[Value]) -> Option<String> {
-        self.render_as(messages, self.shape.has_tools, false)
+        self.render_probe(Probe { messages: messages.to_vec(), has_no_generation_prompt: true, ..Probe::default() })
     }
 
     /// Renders messages that contain calls.
     pub(super) fn render_calls(&self, messages: &[Value]) -> Option<String> {
-        self.render_as(messages, true, false)
+        let tools = Some(declared_tool());
+        self.render_probe(Probe {
+            messages: messages.to_vec(),
+            tools,
+            has_no_generation_prompt: true,
+            ..Probe::default()
+        })
     }
 
     /// Renders one question with a generation prompt.
     pub(super) fn render_prompt(&self) -> Option<String> {
-        self.render_as(&[self.user(QUESTION)], self.shape.has_tools, true)
+        self.render_probe(Probe { messages: vec![self.user(QUESTION)], ..Probe::default() })
     }
 
-    fn render_as(&self, messages: &[Value], has_tools: bool, add_generation_prompt: bool) -> Option<String> {
-        if self.is_exhausted.get() {
-            return None;
-        }
-        let tools = has_tools.then(declared_tool);
-        let input = Input {
-            messages,
-            tools: tools.as_ref(),
-            documents: None,
-            args: &Object::new(),
-            special_tokens: self.special_tokens,
-            add_generation_prompt,
-            continue_final_message: None,
-            now: LocalTime::EPOCH,
-            taint: None,
-        };
-        match self.template.apply(&input, &LIMITS) {
-            Ok(applied) => Some(applied.text),
-            Err(error) => {
-                self.is_exhausted.set(matches!(error, RenderError::Limit { .. }));
-                None
-            }
+    fn render_probe(&self, probe: Probe) -> Option<String> {
+        match self.renderer.render(&probe) {
+            Outcome::Text(text) => Some(text),
+            Outcome::Failed | Outcome::Exceeded => None,
         }
     }
 }
