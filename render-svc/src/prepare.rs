@@ -5,6 +5,7 @@ mod block_types;
 mod calls;
 pub mod forms;
 pub mod hf_messages;
+pub mod hf_warnings;
 pub mod merge;
 pub mod needs;
 pub mod normalize;

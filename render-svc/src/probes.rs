@@ -23,5 +23,6 @@ pub use facts::TemplateFacts;
 pub use finding::{Finding, Repeat};
 pub use messages::{Instructions, Repeats};
 pub use reasoning::ReasoningFacts;
+pub(crate) use reasoning::{END as REASONING_END, START as REASONING_START};
 pub(crate) use renderer::{Outcome, Probe, Renderer};
 pub use tools::ToolFacts;

@@ -22,7 +22,7 @@ use crate::limits::Limits;
 use crate::model::Model;
 use crate::output_spec::OutputSpec;
 use crate::prepare::origins::Origins;
-use crate::prepare::{self, Prepared, hf_messages};
+use crate::prepare::{self, Prepared, hf_messages, hf_warnings};
 use crate::resolve::{HF_REASON, OutputForm, ResolvedRender};
 use crate::warning::{self, Warning, option_ignored};
 
@@ -230,7 +230,7 @@ fn render_hf_messages(
     limits: &Limits,
     start: Instant,
 ) -> Result<Rendered, Error> {
-    let mut ignored = hf_warnings(&job);
+    let mut ignored = ignored_by_hf(&job);
     ignored.extend(unused_capabilities(resolved, &job.options));
     let RenderOptions { now, control_tokens, .. } = job.options;
     let continue_final_message = job.options.continued_field().is_some();
@@ -239,6 +239,8 @@ fn render_hf_messages(
     warnings.extend(ignored);
     CancelScope::check()?;
     let mut messages = hf_messages::hf_messages(&conversation).map_err(|invalid| origins.invalid(invalid))?;
+    let lost = hf_warnings::of_template(resolved, &conversation, &messages, &job.options, limits);
+    warnings.extend(lost.into_iter().map(|warning| origins.warning(warning)));
     if job.omit_media {
         hf_messages::omit_data(&mut messages, &origins);
     }
@@ -275,7 +277,7 @@ fn unused_capabilities(resolved: &ResolvedRender<'_>, options: &RenderOptions) -
 }
 
 /// Warns of every part of the request that has no place in HF messages.
-fn hf_warnings(job: &RenderJob) -> Vec<Warning> {
+fn ignored_by_hf(job: &RenderJob) -> Vec<Warning> {
     let RenderJob { options, token_ids, return_offsets, is_task, .. } = job;
     let given = [
         ("template", options.template.is_some()),

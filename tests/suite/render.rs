@@ -18,6 +18,7 @@ mod formats;
 mod gemma4;
 mod gemma4_revisions;
 mod golden;
+mod lost;
 mod new_family;
 mod origins;
 mod output_spec;

@@ -42,6 +42,38 @@ fn omit_data_in(holder: &mut Value, path: &str, origins: &Origins) {
     }
 }
 
+/// Returns a copy of a mapped message without the base64 data of media blocks.
+#[must_use]
+pub fn without_data(message: &Value) -> Value {
+    let is_short = |(key, _): &(&String, &Value)| key.as_str() != "base64";
+    copy(message, &|block| {
+        Some(block.iter().filter(is_short).map(|(key, value)| (key.clone(), value.clone())).collect())
+    })
+}
+
+/// Returns a copy of a mapped message without media blocks.
+#[must_use]
+pub fn without_media(message: &Value) -> Value {
+    copy(message, &|_| None)
+}
+
+/// Copies a message or a tool result. Each media block becomes another one, or none.
+fn copy(holder: &Value, media_block: &impl Fn(&Object) -> Option<Object>) -> Value {
+    let Some(fields) = holder.as_object() else { return holder.clone() };
+    let block = |block: &Value| match block.as_object().filter(|_| media::kind(block).is_some()) {
+        Some(fields) => media_block(fields).map(Value::Object),
+        None => Some(copy(block, media_block)),
+    };
+    let field = |(key, value): (&String, &Value)| {
+        let value = match value {
+            Value::Array(blocks) if key == "content" => blocks.iter().filter_map(block).collect(),
+            _ => value.clone(),
+        };
+        (key.clone(), value)
+    };
+    Value::Object(fields.iter().map(field).collect())
+}
+
 fn hf_message(message: &Value) -> Result<Value, Invalid> {
     match message.get("role").and_then(Value::as_str) {
         None | Some("") => Err(Invalid::new("role", "must be a string that is not empty")),
@@ -79,7 +111,7 @@ fn hf_media(block: &Value, kind: MediaKind, i: usize) -> Result<Value, Invalid> 
         Source::Base64(base64) => ("base64", base64),
         Source::Url(url) => ("url", url),
         Source::Path(path) => ("path", path),
-        Source::Unknown => return Err(without_data(block, kind, i)),
+        Source::Unknown => return Err(unreadable_data(block, kind, i)),
     };
     let mut mapped = Object::from_iter([("type".to_owned(), kind.name().into()), (key.to_owned(), json!(text))]);
     mapped.extend(media.other_keys(block));
@@ -95,7 +127,7 @@ fn unreadable(key: &str, i: usize) -> Invalid {
     Invalid::new(format!("content[{i}].{key}"), problem)
 }
 
-fn without_data(block: &Value, kind: MediaKind, i: usize) -> Invalid {
+fn unreadable_data(block: &Value, kind: MediaKind, i: usize) -> Invalid {
     let kind = kind.name();
     if block.get("attachment_id").is_some() {
         let problem = "only families with media support attachments: set base64, data or a location";

@@ -8,9 +8,9 @@ use super::renderer::{Outcome, Probe, Renderer};
 use super::tools::ToolFacts;
 
 /// The usual start of reasoning in a text.
-pub(super) const START: &str = "<think>";
+pub(crate) const START: &str = "<think>";
 /// The usual end. A template that writes it opens reasoning, or opens an answer without any.
-pub(super) const END: &str = "</think>";
+pub(crate) const END: &str = "</think>";
 
 /// The facts about reasoning.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -737,14 +737,3 @@ fn null_content_beside_calls_becomes_empty_where_a_template_fails_for_it() {
     assert_eq!(answer["prompt"], "<user>q<assistant><tool>sunny<user>bye");
     assert_eq!(warnings(&answer), [("TOOL_CALLS_IGNORED", "messages[1].tool_calls[0]")]);
 }
-
-/// Words that occur elsewhere in a prompt, and many of them.
-#[test]
-fn messages_that_a_template_leaves_out_have_warnings() {
-    let last = "{% for m in messages %}{% if loop.last %}[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}";
-    let models = ModelFolder::new("tiny").with_template(last).models();
-    let long = "word ".repeat(400);
-    let request = json!({"messages": [say("user", long.as_str()), say("assistant", "Sure thing, all right."), say("user", "Hi")]});
-    let expected = [("MESSAGE_IGNORED", "messages[0]"), ("MESSAGE_IGNORED", "messages[1]")];
-    assert_eq!(warnings(&answer(&models, &request)), expected);
-}

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::conversation::{Content, Conversation, blocks, content, kind};
-use crate::probes::{Finding, TemplateFacts};
+use crate::probes::{Finding, REASONING_END, REASONING_START, TemplateFacts};
 use crate::warning::WarningCode;
 
 /// The keys of a message's reasoning, of which templates read the first that is given.
@@ -25,6 +25,8 @@ enum Within {
     Content,
     Block(usize),
     Reasoning(&'static str),
+    /// The reasoning in a text.
+    Section,
     Call(usize),
     Item(usize),
 }
@@ -59,7 +61,7 @@ impl Part<'_> {
     pub(super) fn path(&self) -> String {
         let Place(at, within) = self.place;
         match within {
-            Within::Content => format!("messages[{at}]"),
+            Within::Content | Within::Section => format!("messages[{at}]"),
             Within::Block(block) => format!("messages[{at}].content[{block}]"),
             Within::Reasoning(key) => format!("messages[{at}].{key}"),
             Within::Call(call) => format!("messages[{at}].tool_calls[{call}]"),
@@ -86,7 +88,14 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
             add(Within::Reasoning(key), WarningCode::ReasoningIgnored, vec![text], finding);
         }
         for (within, text) in contents(message) {
-            add(within, WarningCode::MessageIgnored, vec![text], of_content(message, at, facts));
+            let (code, finding) = match within {
+                Within::Section if facts.reasoning.is_cut_from_text && last_user.is_some_and(|last| at < last) => {
+                    (WarningCode::ReasoningIgnored, Finding::LeftOut)
+                }
+                Within::Section => (WarningCode::ReasoningIgnored, Finding::Unknown),
+                _ => (WarningCode::MessageIgnored, of_content(message, at, facts)),
+            };
+            add(within, code, vec![text], finding);
         }
         for (call, name, texts) in calls(message) {
             let is_shared = texts.is_empty();
@@ -139,11 +148,14 @@ pub(super) fn mark(number: usize) -> String {
 pub(super) fn marked(conversation: &Conversation, parts: &[&Part<'_>]) -> Conversation {
     let mut marked = conversation.clone();
     for (number, part) in parts.iter().enumerate() {
-        let mark = Value::String(mark(number));
+        let mut mark = Value::String(mark(number));
         let Place(at, within) = part.place;
         let message = marked.messages.get_mut(at);
         let slot = match within {
-            Within::Content => message.and_then(|message| message.get_mut("content")),
+            Within::Content | Within::Section => message.and_then(|message| {
+                mark = marked_text(message, mark.as_str()?, within == Within::Section);
+                message.get_mut("content")
+            }),
             Within::Block(block) => message.and_then(|m| m.get_mut("content")?.get_mut(block)?.get_mut("text")),
             Within::Reasoning(key) => message.and_then(|message| message.get_mut(key)),
             Within::Call(call) => message.and_then(|m| {
@@ -172,13 +184,34 @@ fn role(message: &Value) -> &str {
 /// Returns the texts of a message's content.
 fn contents(message: &Value) -> Vec<(Within, &str)> {
     match content(message) {
-        Content::Text(text) => vec![(Within::Content, text)],
+        Content::Text(text) => match section(message, text) {
+            Some((section, rest)) => vec![(Within::Section, section), (Within::Content, rest)],
+            None => vec![(Within::Content, text)],
+        },
         Content::Blocks(blocks) => {
             let texts = blocks.iter().enumerate().filter(|(_, block)| kind(block) == Some("text"));
             texts.filter_map(|(i, block)| Some((Within::Block(i), block.get("text")?.as_str()?))).collect()
         }
         Content::Null | Content::Other(_) => Vec::new(),
     }
+}
+
+/// Returns the reasoning at the start of an assistant's text, and the rest.
+fn section<'m>(message: &Value, text: &'m str) -> Option<(&'m str, &'m str)> {
+    let (section, rest) = text.split_once(REASONING_END).filter(|_| role(message) == "assistant")?;
+    let section = section.trim_start();
+    Some((section.strip_prefix(REASONING_START).unwrap_or(section), rest))
+}
+
+/// Returns a message's content with a mark in place of the reasoning in a text, or of the rest.
+fn marked_text(message: &Value, mark: &str, is_section: bool) -> Value {
+    let text = message.get("content").and_then(Value::as_str).unwrap_or_default();
+    let text = match section(message, text) {
+        Some((_, rest)) if is_section => format!("{}\n{mark}\n{}{rest}", REASONING_START, REASONING_END),
+        Some((section, _)) => format!("{}{section}{}\n\n{mark}", REASONING_START, REASONING_END),
+        None => mark.to_owned(),
+    };
+    text.into()
 }
 
 /// Returns what becomes of a message's content. A template shows the words of users and assistants.

@@ -1,0 +1,99 @@
+//! Parts of a conversation that a template leaves out of the prompt. Each has a warning with its path,
+//! and no part that the prompt shows has one.
+
+use serde_json::{Value, json};
+use tandem_tests::{ModelFolder, answer};
+
+/// Shows every message as a line with its role.
+const ALL: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+
+fn say(role: &str, content: impl Into<Value>) -> Value {
+    json!({"role": role, "content": content.into()})
+}
+
+/// Returns the warnings' codes and paths for a model with this template.
+fn warnings(template: &str, request: &Value) -> Vec<(String, String)> {
+    let answer = answer(&ModelFolder::new("tiny").with_template(template).models(), request);
+    let warnings = answer["warnings"].as_array().unwrap_or_else(|| panic!("{answer}")).iter();
+    let texts = |warning: &Value| ["code", "path"].map(|key| warning[key].as_str().expect("a text").to_owned());
+    warnings.map(texts).map(|[code, path]| (code, path)).collect()
+}
+
+#[track_caller]
+fn check(template: &str, request: &Value, expected: &[(&str, &str)]) {
+    let found = warnings(template, request);
+    let found: Vec<_> = found.iter().map(|(code, path)| (code.as_str(), path.as_str())).collect();
+    assert_eq!(found, expected, "{template}");
+}
+
+/// Words that occur elsewhere in a prompt, and many of them.
+#[test]
+fn messages_that_a_template_leaves_out_have_warnings() {
+    let last = "{% for m in messages %}{% if loop.last %}[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}";
+    let expected = [("MESSAGE_IGNORED", "messages[0]"), ("MESSAGE_IGNORED", "messages[1]")];
+    let messages = [say("user", "word ".repeat(400)), say("assistant", "Sure thing, all right."), say("user", "Hi")];
+    check(last, &json!({"messages": messages}), &expected);
+    // Each text is a part of the prompt's other words.
+    let messages = [say("user", "us"), say("assistant", "i"), say("user", "Hi, user")];
+    check(last, &json!({"messages": messages}), &expected);
+    let messages = [say("user", "Hi"), say("assistant", "user"), say("user", "Hi, user")];
+    check(last, &json!({"messages": messages}), &expected[..0]);
+}
+
+#[test]
+fn a_message_that_a_template_transforms_is_shown() {
+    let upper = "{% for m in messages %}<{{ m.role }}>{{ m.content | upper }}{% endfor %}";
+    let messages =
+        [say("system", "Speak Danish."), say("user", "Hi there, you."), say("assistant", "Hello, and welcome.")];
+    check(upper, &json!({"messages": messages}), &[]);
+}
+
+/// The names of tools are in calls, results and questions, too.
+#[test]
+fn tools_that_only_calls_name_have_warnings() {
+    let tool = |description: Option<&str>| {
+        let mut tool = json!({"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}});
+        description.into_iter().for_each(|text| tool["function"]["description"] = text.into());
+        tool
+    };
+    let call = json!({"id": "1", "type": "function", "function": {"name": "weather", "arguments": {"city": "Paris"}}});
+    let called = json!({"role": "assistant", "content": "", "tool_calls": [call]});
+    let messages = [say("user", "Use weather for me."), called, say("tool", "sunny and warm")];
+    let calls = "{% if false %}{{ tools }}{% endif %}{% for m in messages %}<{{ m.role }}>{{ m.content }}\
+                 {% for c in m.tool_calls or [] %}{{ c.function.name }} {{ c.function.arguments | tojson }}{% endfor %}{% endfor %}";
+    let declared = format!("{{{{ tools | tojson }}}}{calls}");
+    for description in [None, Some("The weather of a city."), Some("\"Quoted\"")] {
+        let request = json!({"messages": messages, "tools": [tool(description)]});
+        check(calls, &request, &[("TOOLS_IGNORED", "tools")]);
+        check(&declared, &request, &[]);
+    }
+}
+
+#[test]
+fn reasoning_that_a_template_cuts_from_a_text_has_a_warning() {
+    let cut = "{% for m in messages %}<{{ m.role }}>{{ m.content.split('</think>')[-1] }}{% endfor %}";
+    let thought = say("assistant", "<think>\nThe capital is asked.\n</think>\n\nIt is Paris, of course.");
+    let messages = json!({"messages": [say("user", "Which is it?"), thought, say("user", "And of Italy?")]});
+    check(cut, &messages, &[("REASONING_IGNORED", "messages[1]")]);
+    check(ALL, &messages, &[]);
+    let none = "{% for m in messages if m.role == 'user' %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+    check(none, &messages, &[("MESSAGE_IGNORED", "messages[1]"), ("REASONING_IGNORED", "messages[1]")]);
+}
+
+/// The generation service makes the prompt of HF messages with the model's template.
+#[test]
+fn hf_messages_have_the_warnings_of_the_prompt() {
+    let image = json!({"type": "image", "base64": "QUJD"});
+    let text = json!({"type": "text", "text": "What is in this picture?"});
+    let messages = [say("developer", "Answer in Danish."), say("user", json!([image, text]))];
+    let request = json!({"messages": messages, "tools": [{"type": "function", "function": {"name": "look"}}]});
+    let walks = |image: &str| {
+        format!(
+            "{{% for m in messages if m.role == 'user' %}}{{% for b in m.content %}}{{% if b.type == 'image' %}}{image}\
+             {{% else %}}{{{{ b.text }}}}{{% endif %}}{{% endfor %}}{{% endfor %}}"
+        )
+    };
+    let expected = [("TOOLS_IGNORED", "tools"), ("MESSAGE_IGNORED", "messages[0]")];
+    check(&walks("<image>"), &request, &expected);
+    check(&walks(""), &request, &[&expected[..], &[("IMAGES_IGNORED", "messages[1].content[0]")]].concat());
+}
