@@ -40,12 +40,13 @@ impl Templates {
     /// The first template that does not compile.
     pub(super) fn compile(artifacts: &Artifacts, special_tokens: &Object) -> Result<Self, TemplateError> {
         let mut compiled = Vec::new();
+        let deadline = probes::deadline();
         for name in artifacts.templates.names() {
             let source = artifacts.templates.get(name).unwrap_or_default();
             let template = ChatTemplate::compile(source).map_err(|error| (name.to_owned(), error))?;
             let sha256 = hex_sha256(source.as_bytes()).into();
             let core_sha256 = hex_sha256(core(source).as_bytes()).into();
-            let facts = probes::facts_of(&template, &sha256, special_tokens);
+            let facts = probes::facts_of(&template, &sha256, special_tokens, deadline);
             compiled.push(NamedTemplate { name: name.to_owned(), template, sha256, core_sha256, facts });
         }
         Ok(Self(compiled))

@@ -1,5 +1,7 @@
 //! All facts about one template.
 
+use std::time::Instant;
+
 use tandem_template::ChatTemplate;
 
 use super::arguments::{self, ArgumentFact};
@@ -36,10 +38,13 @@ pub struct TemplateFacts {
 }
 
 impl TemplateFacts {
-    /// Learns the facts about a template. The number and the cost of its renderings are bounded.
+    /// Learns the facts about a template. The number and the cost of its renderings are bounded, and
+    /// none starts after the deadline.
     #[must_use]
-    pub fn of(template: &ChatTemplate, special_tokens: &Object) -> Self {
-        let Some((renderer, is_known)) = Renderer::fitting(template, special_tokens) else { return Self::default() };
+    pub fn of(template: &ChatTemplate, special_tokens: &Object, deadline: Instant) -> Self {
+        let Some((renderer, is_known)) = Renderer::fitting(template, special_tokens, deadline) else {
+            return Self::default();
+        };
         let tools = ToolFacts::of(&renderer);
         Self {
             is_known,

@@ -16,8 +16,15 @@ const LIMITS: Limits = Limits { steps: 20_000, bytes: 4 << 20, output: 1 << 20 }
 const MAX_EXCEEDED: u32 = 2;
 /// The most renderings of a template's probes.
 const MAX_RENDERINGS: u32 = 700;
-/// The most time for a template's probes. The slowest known template needs 0.1 s in a debug build.
+/// The most time for the probes of a model's templates. The slowest known template needs 0.1 s in a
+/// debug build.
 const MAX_TIME: Duration = Duration::from_secs(2);
+
+/// Returns the time at which probes that start now end at the latest.
+#[must_use]
+pub fn deadline() -> Instant {
+    Instant::now() + MAX_TIME
+}
 
 /// The form in which a template shows the words of users.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +127,7 @@ pub(crate) struct Renderer<'a> {
     special_tokens: &'a Object,
     user: UserForm,
     needed: Needed,
-    start: Instant,
+    deadline: Instant,
     exceeded: Cell<u32>,
     rendered: Cell<u32>,
 }
@@ -128,8 +135,12 @@ pub(crate) struct Renderer<'a> {
 impl<'a> Renderer<'a> {
     /// Returns a renderer that adds to each probe the parts without which the template does not show a
     /// user's words, and true. If the template only shows other roles, returns false. None if it renders no question.
-    pub(super) fn fitting(template: &'a ChatTemplate, special_tokens: &'a Object) -> Option<(Self, bool)> {
-        let mut renderer = Self::new(template, special_tokens);
+    pub(super) fn fitting(
+        template: &'a ChatTemplate,
+        special_tokens: &'a Object,
+        deadline: Instant,
+    ) -> Option<(Self, bool)> {
+        let mut renderer = Self::new(template, special_tokens, deadline);
         let asked = |renderer: &Self| renderer.render(&Probe::of([renderer.message("user", USER)]));
         if renderer.fit(|renderer| asked(renderer).shows(&[USER])) {
             return Some((renderer, true));
@@ -144,15 +155,15 @@ impl<'a> Renderer<'a> {
         special_tokens: &'a Object,
         is_shown: impl Fn(&Self) -> bool,
     ) -> Self {
-        let mut renderer = Self::new(template, special_tokens);
+        let mut renderer = Self::new(template, special_tokens, deadline());
         renderer.fit(is_shown);
         renderer
     }
 
-    fn new(template: &'a ChatTemplate, special_tokens: &'a Object) -> Self {
+    fn new(template: &'a ChatTemplate, special_tokens: &'a Object, deadline: Instant) -> Self {
         let (exceeded, rendered) = (Cell::new(0), Cell::new(0));
-        let (user, needed, start) = (UserForm::Text, Needed::default(), Instant::now());
-        Self { template, special_tokens, user, needed, start, exceeded, rendered }
+        let (user, needed) = (UserForm::Text, Needed::default());
+        Self { template, special_tokens, user, needed, deadline, exceeded, rendered }
     }
 
     /// Changes the parts that are added until the condition holds. If it never does, none are.
@@ -189,7 +200,7 @@ impl<'a> Renderer<'a> {
     /// Renders a probe with the parts that the template needs beside it.
     pub(crate) fn render(&self, probe: &Probe) -> Outcome {
         let is_used_up = self.exceeded.get() >= MAX_EXCEEDED || self.rendered.get() >= MAX_RENDERINGS;
-        if is_used_up || self.start.elapsed() > MAX_TIME {
+        if is_used_up || Instant::now() > self.deadline {
             return Outcome::Exceeded;
         }
         self.rendered.set(self.rendered.get() + 1);
