@@ -28,6 +28,7 @@ def extend(areas: dict[str, Area], oracle: Oracle) -> None:
     prefixed(areas["options"], oracle)
     literal(areas["options"], areas["tokenize"], oracle)
     ignored_parameters(areas["warnings"])
+    left_out(areas["warnings"])
     arguments_form(areas["validate_template"])
     several_models(areas)
     registry(areas["registry"])
@@ -282,6 +283,34 @@ def ignored_parameters(area: Area) -> None:
             {"response": {"warnings": [{"code": "WARNING_CODE_TOOL_PARAMETERS_IGNORED", "path": path}]}},
             f"{rule}: {because}",
         )
+
+
+def left_out(area: Area) -> None:
+    """The model `brief`: its template shows the texts of users and answers, and nothing else."""
+    call = {"id": "1", "name": "f", "argumentsJson": '{"city": "Paris"}'}
+    answer = {"role": "assistant", "text": "b"}
+    for code, messages, text, path in (
+        ("MESSAGE", [{"role": "developer", "text": "Speak Danish."}, user("a")], "[a]", "messages[0]"),
+        ("TOOL_CALLS", [user("a"), answer | {"toolCalls": [call]}], "[a](b)", "messages[1].tool_calls[0]"),
+        ("REASONING", [user("a"), answer | {"reasoningContent": "Because."}], "[a](b)", "messages[1].reasoning_content"),
+    ):
+        area.add(
+            f"{code.lower()}_ignored",
+            "odd",
+            RENDER,
+            {"model": "brief", "conversation": talk(*messages), "options": {"addGenerationPrompt": False}},
+            {"response": {"prompt": {"text": text}, "warnings": [{"code": f"WARNING_CODE_{code}_IGNORED", "path": f"conversation.{path}"}]}},
+            f"render.proto WARNING_CODE_{code}_IGNORED",
+        )
+    tool = {"function": {"name": "f", "description": "Adds two numbers."}}
+    area.add(
+        "tools_ignored/named_by_a_call",
+        "odd",
+        RENDER,
+        {"model": "naming", "conversation": talk(user("f"), answer | {"toolCalls": [call]}, tools=[tool])},
+        {"response": {"prompt": {"text": "[f](b)f(Paris)"}, "warnings": [{"code": "WARNING_CODE_TOOLS_IGNORED", "path": "conversation.tools"}]}},
+        "render.proto WARNING_CODE_TOOLS_IGNORED: not in the prompt, whose calls have the same name",
+    )
 
 
 def arguments_form(area: Area) -> None:
