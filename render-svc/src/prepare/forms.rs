@@ -63,6 +63,8 @@ impl Forms {
 pub fn apply(message: &mut Traced, form: ContentForm) -> Result<(), Invalid> {
     let joins = matches!(form, ContentForm::Text | ContentForm::OneBlock);
     let text = match content(&message.message) {
+        _ if form == ContentForm::AsIs => return Ok(()),
+        Content::Text(_) if form == ContentForm::Text => return Ok(()),
         Content::Text(text) => text.to_owned(),
         Content::Blocks(blocks) if joins && blocks.iter().all(|block| kind(block) == Some("text")) => {
             blocks_to_text(blocks).map_err(|invalid| message.invalid(invalid))?
@@ -70,9 +72,8 @@ pub fn apply(message: &mut Traced, form: ContentForm) -> Result<(), Invalid> {
         _ => return Ok(()),
     };
     match form {
-        ContentForm::AsIs => {}
         ContentForm::Text => set_text(message, text),
-        ContentForm::List | ContentForm::OneBlock => set_block(message, &text),
+        ContentForm::AsIs | ContentForm::List | ContentForm::OneBlock => set_block(message, &text),
     }
     Ok(())
 }

@@ -105,7 +105,7 @@ impl Search<'_> {
     fn find_part(&mut self, part: &Part<'_>) -> Found {
         let is_near = part.code == WarningCode::ReasoningIgnored && part.finding == Finding::LeftOut;
         let mut found = Found::Nowhere;
-        for text in part.texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty()) {
+        for text in part.texts.all().iter().map(|text| text.trim()).filter(|text| !text.is_empty()) {
             match if is_near { self.find_next(text) } else { self.find_text(text) } {
                 Found::InOrder => return Found::InOrder,
                 Found::Elsewhere => found = Found::Elsewhere,

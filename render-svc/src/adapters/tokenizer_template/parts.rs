@@ -1,6 +1,8 @@
 //! The parts of a conversation that a prompt should show: texts of messages, reasoning, calls,
 //! tools and documents.
 
+use std::slice;
+
 use serde_json::Value;
 
 use crate::conversation::{Content, Conversation, blocks, content, kind};
@@ -37,11 +39,31 @@ pub(super) struct Part<'c> {
     pub place: Place,
     pub code: WarningCode,
     /// The part is shown if one of these texts is.
-    pub texts: Vec<&'c str>,
+    pub texts: Texts<'c>,
     /// The treatment of such a part in the template's probes.
     pub finding: Finding,
     /// True if a prompt may contain its texts without showing it, such as the name of a tool.
     pub is_shared: bool,
+}
+
+/// The texts of a part.
+#[derive(Debug)]
+pub(super) enum Texts<'c> {
+    One(&'c str),
+    Many(Vec<&'c str>),
+}
+
+impl<'c> Texts<'c> {
+    pub(super) fn all(&self) -> &[&'c str] {
+        match self {
+            Self::One(text) => slice::from_ref(text),
+            Self::Many(texts) => texts,
+        }
+    }
+
+    fn has_words(&self) -> bool {
+        self.all().iter().any(|text| !text.trim().is_empty())
+    }
 }
 
 /// Texts of at least this size are rarely in a prompt by chance.
@@ -54,7 +76,7 @@ impl Part<'_> {
 
     /// Returns true if none of its texts is in a prompt by chance.
     pub(super) fn is_long(&self) -> bool {
-        self.texts.iter().all(|text| text.trim().len() >= MIN_BYTES)
+        self.texts.all().iter().all(|text| text.trim().len() >= MIN_BYTES)
     }
 
     /// Returns the path in the conversation.
@@ -77,17 +99,16 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
     let mut parts = Vec::with_capacity(messages.len() + 1);
     let last_user = messages.iter().rposition(|message| role(message) == "user");
     for (at, message) in messages.iter().enumerate() {
-        let mut add = |within, code, texts: Vec<&'c str>, finding| {
-            if texts.iter().any(|text| !text.trim().is_empty()) {
-                parts.push(Part { place: Place(at, within), code, texts, finding, is_shared: false });
-            }
+        let mut add = |within, code, text: &'c str, finding| {
+            let part = Part { place: Place(at, within), code, texts: Texts::One(text), finding, is_shared: false };
+            parts.extend(Some(part).filter(|part| part.texts.has_words()));
         };
         // In the order of prompts.
         if let Some((key, text)) = reasoning(message) {
             let finding = of_reasoning(message, last_user.is_none_or(|last| at > last), facts);
-            add(Within::Reasoning(key), WarningCode::ReasoningIgnored, vec![text], finding);
+            add(Within::Reasoning(key), WarningCode::ReasoningIgnored, text, finding);
         }
-        for (within, text) in contents(message) {
+        each_content(message, |within, text| {
             let (code, finding) = match within {
                 Within::Section if facts.reasoning.is_cut_from_text && last_user.is_some_and(|last| at < last) => {
                     (WarningCode::ReasoningIgnored, Finding::LeftOut)
@@ -95,14 +116,14 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
                 Within::Section => (WarningCode::ReasoningIgnored, Finding::Unknown),
                 _ => (WarningCode::MessageIgnored, of_content(message, at, facts)),
             };
-            add(within, code, vec![text], finding);
-        }
+            add(within, code, text, finding);
+        });
         for (call, name, texts) in calls(message) {
             let is_shared = texts.is_empty();
             parts.push(Part {
                 place: Place(at, Within::Call(call)),
                 code: WarningCode::ToolCallsIgnored,
-                texts: if is_shared { vec![name] } else { texts },
+                texts: if is_shared { Texts::One(name) } else { Texts::Many(texts) },
                 finding: facts.tools.calls,
                 is_shared,
             });
@@ -115,7 +136,7 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
         let name = function(tool).get("name")?.as_str().filter(|name| !name.trim().is_empty())?;
         let description = function(tool).get("description").and_then(Value::as_str).map(plain_start);
         let description = description.filter(|text| text.trim().len() >= MIN_BYTES);
-        let texts = vec![description.unwrap_or(name)];
+        let texts = Texts::One(description.unwrap_or(name));
         // Messages, too, contain names.
         Some(Part {
             place,
@@ -128,11 +149,11 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
     let documents = items(documents).map(|(item, document)| Part {
         place: Place(DOCUMENTS, Within::Item(item)),
         code: WarningCode::DocumentsIgnored,
-        texts: leaves(document),
+        texts: Texts::Many(leaves(document)),
         finding: facts.documents,
         is_shared: false,
     });
-    parts.extend(documents.filter(|part| part.texts.iter().any(|text| !text.trim().is_empty())));
+    parts.extend(documents.filter(|part| part.texts.has_words()));
     parts
 }
 
@@ -181,18 +202,23 @@ fn role(message: &Value) -> &str {
     message.get("role").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Returns the texts of a message's content.
-fn contents(message: &Value) -> Vec<(Within, &str)> {
+/// Adds the texts of a message's content.
+fn each_content<'c>(message: &'c Value, mut add: impl FnMut(Within, &'c str)) {
     match content(message) {
         Content::Text(text) => match section(message, text) {
-            Some((section, rest)) => vec![(Within::Section, section), (Within::Content, rest)],
-            None => vec![(Within::Content, text)],
+            Some((section, rest)) => {
+                add(Within::Section, section);
+                add(Within::Content, rest);
+            }
+            None => add(Within::Content, text),
         },
         Content::Blocks(blocks) => {
             let texts = blocks.iter().enumerate().filter(|(_, block)| kind(block) == Some("text"));
-            texts.filter_map(|(i, block)| Some((Within::Block(i), block.get("text")?.as_str()?))).collect()
+            for (i, block) in texts {
+                block.get("text").and_then(Value::as_str).into_iter().for_each(|text| add(Within::Block(i), text));
+            }
         }
-        Content::Null | Content::Other(_) => Vec::new(),
+        Content::Null | Content::Other(_) => {}
     }
 }
 
