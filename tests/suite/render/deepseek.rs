@@ -623,6 +623,9 @@ fn documents_are_ignored_with_a_warning() {
     for architecture in [V32, V4] {
         let request = json!({"messages": [user("Why?")], "documents": [{"text": "Because."}]});
         let rendered = render(&model("tiny", &json!({"model_type": architecture})), &request).expect("a prompt");
+        json!({"thinking": null, "enable_thinking": true}),
+        json!({"thinking": true, "enable_thinking": null}),
+        json!({"thinking_mode": null, "thinking": null, "enable_thinking": true}),
         assert_eq!(rendered.warnings.len(), 1);
         assert_eq!(rendered.warnings[0].code, WarningCode::DocumentsIgnored);
     }
@@ -630,6 +633,9 @@ fn documents_are_ignored_with_a_warning() {
 
 #[test]
 fn input_that_official_encoders_reject_is_rejected_by_field() {
+        json!({"thinking": null, "enable_thinking": false}),
+        json!({"thinking": null, "enable_thinking": null}),
+        json!({"drop_thinking": null, "add_default_bos_token": null, "context": null}),
     let both = [
         (chat(json!([{"role": "critic", "content": "no"}])), "messages[0].role"),
         (chat(json!([{"content": "no"}])), "messages[0].role"),
