@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use render_svc::adapters::Registry;
-use render_svc::catalog::{ModelCatalog, ReloadOutcome, Sources};
+use render_svc::catalog::{CatalogError, ModelCatalog, ReloadOutcome, Sources};
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClient;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
@@ -264,6 +264,31 @@ fn configuration_error_names_the_invalid_entry() {
     refused("catalog/absent", &folder, configured(&folder, "[[models]]\npath = 'nowhere'"));
     let unknown = "[[models]]\npath = 'a'\ncapabilities = ['SUPPORTS_MAGIC']";
     refused("catalog/unknown-capability", &folder, configured(&folder, unknown));
+    let reserved = "[[models]]\npath = 'a'\ntoggles = { enable_thinking = true, messages = 'x' }";
+    refused("catalog/reserved-toggle", &folder, configured(&folder, reserved));
+}
+
+/// transformers has parameters with these names, so that templates never get such arguments.
+#[test]
+fn a_toggle_of_a_reserved_name_is_refused() {
+    let folder = folder();
+    write(folder.path(), "a", "1");
+    let names = [
+        "messages",
+        "tools",
+        "documents",
+        "chat_template",
+        "tokenize",
+        "add_generation_prompt",
+        "continue_final_message",
+    ];
+    for reserved in names {
+        let sources = configured(&folder, &format!("[[models]]\npath = 'a'\ntoggles = {{ {reserved} = true }}"));
+        match ModelCatalog::open(sources, Registry::default()) {
+            Err(CatalogError::ReservedToggle { name, .. }) => assert_eq!(name, reserved),
+            other => panic!("{reserved}: {other:?}"),
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
