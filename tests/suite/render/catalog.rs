@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use render_svc::adapters::Registry;
-use render_svc::catalog::{CatalogError, ModelCatalog, ReloadOutcome, Sources};
+use render_svc::catalog::{CatalogError, ModelCatalog, ReloadOutcome, Sources, config_file};
+use serde_json::json;
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClient;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
@@ -13,7 +14,7 @@ use tandem_tests::conversations::{conversation, prompt, request, text};
 use tandem_tests::error_texts;
 use tandem_tests::failure::is_failed;
 use tandem_tests::gguf_file::File;
-use tandem_tests::serve_catalog;
+use tandem_tests::{repository, serve_catalog};
 use tempfile::TempDir;
 use tonic::Code;
 
@@ -289,6 +290,23 @@ fn a_toggle_of_a_reserved_name_is_refused() {
             other => panic!("{reserved}: {other:?}"),
         }
     }
+}
+
+/// The values are those of `ci/pools.yaml`. `cargo xtask chart` compares the file with the chart.
+#[test]
+fn the_configuration_that_the_chart_writes_is_valid() {
+    let golden = fs::read_to_string(repository().join("deploy/chart/golden/pools.yaml")).expect("a file");
+    let (_, file) = golden.split_once("  models.toml: |\n").expect("a configuration");
+    let lines = file.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
+    let text: String = lines.map(|line| format!("{}\n", line.trim())).collect();
+    let folder = folder();
+    let path = folder.path().join("models.toml");
+    fs::write(&path, text).expect("a file");
+    let model = &config_file(&path).expect("a configuration")["models"][0];
+    assert_eq!(model["eos_token_ids"], json!([151_645, 151_643]));
+    let toggles =
+        json!({"budget": 8192, "enable_thinking": false, "reasoning_effort": "low", "thinking": {"type": "disabled"}});
+    assert_eq!(model["toggles"], toggles);
 }
 
 #[tokio::test(flavor = "multi_thread")]
