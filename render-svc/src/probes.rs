@@ -23,4 +23,5 @@ pub use facts::TemplateFacts;
 pub use finding::{Finding, Repeat};
 pub use messages::{Instructions, Repeats};
 pub use reasoning::ReasoningFacts;
+pub(crate) use renderer::LIMITS;
 pub use tools::ToolFacts;
