@@ -393,24 +393,31 @@ async fn failed_model_is_listed_with_its_problem_and_others_render() {
     assert_eq!((models[1].id.as_str(), models[1].problem.as_str()), ("good", ""));
 }
 
+/// Writes the templates of the model `a`, by name.
+fn write_named(folder: &TempDir, templates: &[(&str, &str)]) {
+    write(folder.path(), "a", "");
+    let templates = templates.iter().map(|(name, template)| json!({"name": name, "template": template}));
+    let config = json!({"chat_template": templates.collect::<Vec<_>>()});
+    fs::write(folder.path().join("a/tokenizer_config.json"), config.to_string()).expect("a file");
+}
+
+/// Returns a request that chooses a template, by its name or with a tool.
+fn choosing(template: Option<&str>, with_tools: bool) -> pb::RenderRequest {
+    let tool = tandem_common::pb::chat::v1::tool::Kind::ToolJson("{}".to_owned());
+    let mut conversation = conversation(vec![text("user", "hello")]);
+    conversation.tools = vec![tandem_common::pb::chat::v1::Tool { kind: Some(tool) }; usize::from(with_tools)];
+    let options = pb::RenderOptions { template: template.map(str::to_owned), ..Default::default() };
+    pb::RenderRequest { options: Some(options), ..request(conversation) }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn named_template_choice_matches_transformers() {
     let folder = folder();
-    write(folder.path(), "a", "");
-    let templates = serde_json::json!({"chat_template": [
-        {"name": "default", "template": "D"}, {"name": "tool_use", "template": "T"}, {"name": "rag", "template": "R"}
-    ]});
-    fs::write(folder.path().join("a/tokenizer_config.json"), templates.to_string()).expect("a file");
+    write_named(&folder, &[("default", "D"), ("tool_use", "T"), ("rag", "R")]);
     let service = serve_catalog(open(sources(&folder)).into(), None).await;
     let mut client = RenderServiceClient::new(service.channel().await);
-    let mut rendered = async |template: Option<&str>, with_tools: bool| {
-        let tool = tandem_common::pb::chat::v1::tool::Kind::ToolJson("{}".to_owned());
-        let tools = vec![tandem_common::pb::chat::v1::Tool { kind: Some(tool) }; usize::from(with_tools)];
-        let mut conversation = conversation(vec![text("user", "hello")]);
-        conversation.tools = tools;
-        let options = pb::RenderOptions { template: template.map(str::to_owned), ..Default::default() };
-        client.render(pb::RenderRequest { options: Some(options), ..request(conversation) }).await
-    };
+    let mut rendered =
+        async |template: Option<&str>, with_tools: bool| client.render(choosing(template, with_tools)).await;
     for (template, with_tools, expected) in [
         (None, false, "D"),
         (None, true, "T"),
@@ -423,6 +430,38 @@ async fn named_template_choice_matches_transformers() {
     }
     let unknown = rendered(Some("x"), false).await;
     is_failed("catalog/template-not-found", unknown, Code::NotFound, "TEMPLATE_NOT_FOUND", Some("options.template"));
+}
+
+/// transformers compiles a template when a call chooses it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_named_template_fails_only_requests_that_choose_it() {
+    let folder = folder();
+    write_named(&folder, &[("default", "D"), ("tool_use", "{% broken %}"), ("rag", "{{ x"), ("other", "O")]);
+    let catalog = open(sources(&folder));
+    assert!(catalog.models().entry("a").expect("known").1.problem.is_none());
+    let service = serve_catalog(catalog.into(), None).await;
+    let mut client = RenderServiceClient::new(service.channel().await);
+    let mut rendered =
+        async |template: Option<&str>, with_tools: bool| client.render(choosing(template, with_tools)).await;
+    for (template, with_tools, expected) in
+        [(None, false, "D"), (Some("default"), true, "D"), (Some("other"), true, "O")]
+    {
+        assert_eq!(prompt(rendered(template, with_tools).await.expect("renders").into_inner()), expected);
+    }
+    for (template, with_tools, case) in [
+        (Some("rag"), false, "catalog/broken-template"),
+        (Some("tool_use"), false, "catalog/broken-tool-use"),
+        (None, true, "catalog/broken-tool-use"),
+    ] {
+        let failed = rendered(template, with_tools).await;
+        is_failed(case, failed, Code::FailedPrecondition, "MODEL_NOT_LOADED", Some("model"));
+    }
+    let unknown = rendered(Some("x"), false).await;
+    is_failed("catalog/no-such-template", unknown, Code::NotFound, "TEMPLATE_NOT_FOUND", Some("options.template"));
+    write_named(&folder, &[("tool_use", "T"), ("rag", "{{ x")]);
+    assert!(open(sources(&folder)).models().get("a").is_ok());
+    write_named(&folder, &[("rag", "{{ x")]);
+    refused("catalog/only-broken-template", &folder, sources(&folder));
 }
 
 #[tokio::test(flavor = "multi_thread")]
