@@ -10,6 +10,8 @@ mod tokenizer_template;
 
 use std::borrow::Cow;
 
+pub(crate) use tokenizer_template::is_reserved as is_reserved_argument;
+
 use crate::adapter::Adapter;
 
 /// Every adapter. The first one that matches a model renders its conversations.

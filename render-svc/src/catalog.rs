@@ -172,6 +172,10 @@ impl ModelCatalog {
 fn log_loaded(id: &str, served: &ServedModel) {
     let model = &served.model;
     tracing::info!(model = id, tokenizer = model.tokenizer.is_ok(), "model loaded");
+    for broken in model.templates.broken() {
+        let error = chain(broken.cause.as_ref());
+        tracing::warn!(model = id, template = %broken.name, %error, "chat template not usable");
+    }
     if let Some(problem) = model.tokenizer_problem() {
         tracing::warn!(model = id, error = %problem, "tokenizer not usable");
     }

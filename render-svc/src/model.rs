@@ -2,6 +2,7 @@
 //! tokenizer, capabilities.
 
 mod encoder;
+mod error;
 mod templates;
 
 use std::io;
@@ -9,11 +10,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tandem_common::status::chain;
-use tandem_model_files::artifacts::{Artifacts, ArtifactsError, locate, model_name};
+use tandem_model_files::artifacts::{Artifacts, locate, model_name};
 use tandem_model_files::tokenizer::{Tokenizer, TokenizerError};
-use tandem_template::CompileError;
 
-pub use templates::{NamedTemplate, Templates};
+pub use error::LoadError;
+pub use templates::{BrokenTemplate, NamedTemplate, Templates};
 
 use crate::capabilities::{Capabilities, Evidence, Inferred};
 use crate::conversation::Object;
@@ -32,7 +33,7 @@ pub struct Model {
     pub has_generate_id: bool,
     /// The contents of its files.
     pub artifacts: Artifacts,
-    /// Its chat templates, compiled; empty if one of them does not compile.
+    /// Its chat templates, compiled; empty if the default one does not compile.
     pub templates: Templates,
     /// Named special tokens and their text, as templates see them.
     pub special_tokens: Object,
@@ -87,24 +88,6 @@ impl ModelIds {
     }
 }
 
-/// The reason why the files of a model could not be loaded.
-#[derive(Debug, thiserror::Error)]
-pub enum LoadError {
-    /// The model's files cannot be read.
-    #[error(transparent)]
-    Artifacts(#[from] ArtifactsError),
-    /// A chat template does not compile.
-    #[error("the chat template {name:?} of {} does not compile", path.display())]
-    Template {
-        /// Path of the model.
-        path: PathBuf,
-        /// Name of the template.
-        name: String,
-        /// The problem in its source.
-        source: CompileError,
-    },
-}
-
 impl Model {
     /// Loads the model at `path`, a GGUF file or a Hugging Face folder, with its default id and
     /// inferred capabilities.
@@ -116,18 +99,18 @@ impl Model {
     }
 
     /// Loads the model at `path` with the given id and overrides. The default id is the file's
-    /// name without `.gguf`, or the folder's name. Also returns the error of a template that does not compile, since some adapters read none.
+    /// name without `.gguf`, or the folder's name. Also returns the error of a default template that
+    /// does not compile, since some adapters read none.
     ///
     /// # Errors
     /// Its files cannot be read.
     pub fn load_as(path: &Path, ids: ModelIds, overrides: Overrides) -> Result<(Self, Option<LoadError>), LoadError> {
         let artifacts = Artifacts::load(path)?;
-        let failed = |(name, source)| LoadError::Template { path: path.to_owned(), name, source };
         let named = artifacts.special_tokens.named.iter();
         let special_tokens: Object = named.map(|(name, text)| (name.clone(), text.clone().into())).collect();
-        let (templates, template_error) = match Templates::compile(&artifacts, &special_tokens) {
+        let (templates, template_error) = match Templates::compile(&artifacts, path, &special_tokens) {
             Ok(templates) => (templates, None),
-            Err(error) => (Templates::default(), Some(failed(error))),
+            Err(error) => (Templates::default(), Some(error)),
         };
         let Overrides { capabilities, eos_token_ids, toggles } = overrides;
         let Inferred { capabilities, sources } = match capabilities {

@@ -4,6 +4,7 @@
 
 mod ends;
 mod families;
+mod head;
 mod probe;
 mod reasoning;
 pub mod tool_calls;
@@ -93,7 +94,7 @@ impl OutputSpec {
 
     /// Returns the spec for prompts of this adapter. Each turn end of the adapter is added: as an
     /// id if it is one token, else as a stop string. The special tokens of tool calls are added
-    /// too, except ends of the turn.
+    /// too, except ends of the turn. The start of the assistant's turn is that of these prompts.
     #[must_use]
     pub fn with_adapter(&self, adapter: &Adapter, model: &Model) -> Self {
         let mut spec = self.clone();
@@ -102,6 +103,9 @@ impl OutputSpec {
         spec.reasoning = spec.reasoning.or(adapter.reasoning.map(|(start, end)| Reasoning::Text(start, end)));
         if adapter.kind == Kind::Format && !has_control_token(adapter, vocabulary.as_ref()) {
             spec.reasoning = spec.reasoning.filter(|markers| matches!(markers, Reasoning::Tokens(..)));
+        }
+        if adapter.kind != Kind::Template {
+            spec.turn_head = head::of_adapter(adapter, model, spec.reasoning).unwrap_or_default();
         }
         if let Some(vocabulary) = &vocabulary {
             let ends = spec.ends.token_ids();

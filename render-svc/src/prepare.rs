@@ -140,6 +140,9 @@ impl Request<'_> {
             return Ok(Prepared { conversation, warnings, origins, without_content });
         }
         let policy = self.policy(&conversation);
+        if policy.conversion.is_some_and(|conversion| conversion.results) {
+            warnings.extend(warning::keys_of_results("messages", &conversation.messages));
+        }
         let messages = std::mem::take(&mut conversation.messages);
         let Rewritten { messages, places, rewrites } = policy.rewrite(messages)?;
         warnings.splice(..0, rewrites.iter().map(rewrite_warning));

@@ -25,5 +25,5 @@ pub use messages::{Instructions, Repeats};
 pub use reasoning::ReasoningFacts;
 pub(crate) use reasoning::{END as REASONING_END, START as REASONING_START};
 pub use renderer::deadline;
-pub(crate) use renderer::{Outcome, Probe, Renderer};
+pub(crate) use renderer::{LIMITS, Outcome, Probe, Renderer};
 pub use tools::ToolFacts;

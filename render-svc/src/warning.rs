@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::conversation::{Content, Conversation, blocks, content};
+use crate::conversation::{Content, Conversation, Object, blocks, content, kind};
 
 /// A warning about one field of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,9 +162,6 @@ pub fn ignored_parts(name: &str, conversation: &Conversation, writes_calls: bool
 /// Returns a warning for each message without content. The assistant's tool calls and reasoning are
 /// content too.
 pub fn without_content(messages: &[Value]) -> impl Iterator<Item = Warning> {
-    let is_given = |message: &Value, key: &str| {
-        message.get(key).is_some_and(|value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()))
-    };
     let is_empty = move |message: &Value| {
         content(message) == Content::Null && !INSTEAD_OF_CONTENT.iter().any(|key| is_given(message, key))
     };
@@ -174,6 +171,33 @@ pub fn without_content(messages: &[Value]) -> impl Iterator<Item = Warning> {
         path: format!("messages[{i}].content"),
         text: "the message has no content: set its text or its blocks".to_owned(),
     })
+}
+
+/// Returns a warning for each key of a user's message that consists of `tool_result` blocks. Messages
+/// of the tool replace it, and its own keys, such as `name`, fit none of them. `list` is the path of
+/// the messages.
+pub fn keys_of_results(list: &str, messages: &[Value]) -> Vec<Warning> {
+    let is_replaced = |message: &Value| {
+        let (role, blocks) = (message.get("role").and_then(Value::as_str), blocks(message));
+        role == Some("user") && !blocks.is_empty() && blocks.iter().all(|block| kind(block) == Some("tool_result"))
+    };
+    let replaced = messages.iter().enumerate().filter(|(_, message)| is_replaced(message));
+    let keys = replaced.flat_map(|(i, message)| {
+        let keys = message.as_object().into_iter().flat_map(Object::keys);
+        keys.filter(|key| !matches!(key.as_str(), "role" | "content") && is_given(message, key))
+            .map(move |key| (i, key))
+    });
+    keys.map(|(i, key)| Warning {
+        code: WarningCode::MessageIgnored,
+        path: format!("{list}[{i}].{key}"),
+        text: format!("{key} is not in the prompt: the message holds tool results only, which become tool messages"),
+    })
+    .collect()
+}
+
+/// Returns true if a message has a value for a key.
+fn is_given(message: &Value, key: &str) -> bool {
+    message.get(key).is_some_and(|value| !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty()))
 }
 
 /// Returns a warning that an option has no effect.

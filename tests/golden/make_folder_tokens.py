@@ -102,6 +102,15 @@ NAMED = {
     "older extra tokens": folder(config={**PLAIN, "additional_special_tokens": ["<tool>"], "extra_special_tokens": []}),
     "extra token with flags": folder(config={**PLAIN, "additional_special_tokens": [{"__type": "AddedToken", **token("<tool>", lstrip=True)}]}),
     "named token with flags": folder(config={"eos_token": {"__type": "AddedToken", **token("<tool>", rstrip=True, normalized=True)}}),
+    "tokens of the model": folder(config={**PLAIN, "model_specific_special_tokens": {"image_token": "<img>", "tool_token": {"__type": "AddedToken", **token("<tool>", lstrip=True)}, "call": "<|im_start|>"}}),
+    "tokens of the model with standard names": folder(config={**PLAIN, "model_specific_special_tokens": {"eos_token": "<tool>", "pad_token": "<pad>"}}),
+    "tokens of the model beside a list": folder(config={**PLAIN, "added_tokens_decoder": {"290": token("<img>", rstrip=True)}, "model_specific_special_tokens": {"image_token": "<img>", "tool_token": "<tool>"}}),
+    "tokens of the model beside one by its own key": folder(config={**PLAIN, "image_token": "<img>", "model_specific_special_tokens": {"tool_token": "<tool>"}}),
+    "tokens of the model beside one with flags": folder(config={**PLAIN, "image_token": {"__type": "AddedToken", **token("<img>", lstrip=True)}, "model_specific_special_tokens": {"tool_token": "<tool>"}}),
+    "tokens of the model beside extra tokens with names": folder(config={**PLAIN, "extra_special_tokens": {"image_token": "<img>"}, "model_specific_special_tokens": {"tool_token": "<tool>"}}),
+    "tokens of the model beside extra tokens": folder(config={**PLAIN, "extra_special_tokens": ["<img>"], "model_specific_special_tokens": {"tool_token": "<tool>"}}),
+    "tokens of the model and the map's": folder(config={**PLAIN, "model_specific_special_tokens": {"tool_token": "<tool>"}}, special_tokens_map={"extra_special_tokens": {"image_token": "<img>"}}),
+    "no tokens of the model": folder(config={**PLAIN, "model_specific_special_tokens": None}),
     "names of the model": folder(config={**PLAIN, "image_token": "<img>", "tool_token": {"content": "<tool>"}, "x_token": 5}),
     "config precedes the map's own names": folder(config={**PLAIN, "image_token": "<img>"}, special_tokens_map={"image_token": "<tool>", "pad_token": None}),
     "a word becomes special": folder(config={**PLAIN, "pad_token": "the"}),
@@ -143,6 +152,9 @@ def random_folder(random):
         config[key] = random.choice([tokens, None, {name: random_token(random) for name in random.sample(names, 2)}])
     if random.random() < 0.3:
         config["image_token"] = random_token(random)
+    if random.random() < 0.3:
+        names = random.sample(["image_token", "tool_token", "eos_token", "own"], random.randint(0, 3))
+        config["model_specific_special_tokens"] = {name: random_token(random) for name in names}
     if random.random() < 0.2:
         config["split_special_tokens"] = random.random() < 0.8
     files = {}

@@ -4,13 +4,13 @@
 the pool `main`. */}}
 {{- define "tandem.pools" -}}
 {{- $pools := dict -}}
-{{- $keys := list "model" "modelId" "aliases" "adapter" "capabilities" "renderModel" "modelFetch" "modelVolume" -}}
+{{- $keys := list "model" "modelId" "aliases" "adapter" "capabilities" "eosTokenIds" "toggles" "renderModel" "modelFetch" "modelVolume" -}}
 {{- $top := dict -}}
 {{- range $keys -}}{{- $_ := set $top . (index $.Values .) -}}{{- end -}}
 {{- if .Values.model -}}
 {{- $_ := set $pools "main" (merge (deepCopy $top) (deepCopy .Values.generation)) -}}
 {{- end -}}
-{{- $empty := dict "model" "" "modelId" "" "aliases" list "adapter" "" "capabilities" list "renderModel" "" "modelVolume" dict -}}
+{{- $empty := dict "model" "" "modelId" "" "aliases" list "adapter" "" "capabilities" list "eosTokenIds" list "toggles" dict "renderModel" "" "modelVolume" dict -}}
 {{- $_ := set $empty "modelFetch" (dict "image" "" "command" list "args" list "env" list "envFrom" list "resources" dict "sizeLimit" "") -}}
 {{- range $name, $pool := .Values.pools -}}
 {{- if or (eq $name "main") (regexMatch "(^|-)headless$" $name) -}}
@@ -130,6 +130,19 @@ have files of different names. */}}
 {{- end -}}
 {{- end -}}
 
+{{- /* A value in TOML: a scalar as in JSON, or a table in one line. */}}
+{{- define "tandem.toml" -}}
+{{- if kindIs "map" . -}}
+{{- $fields := list -}}
+{{- range $key, $value := . -}}
+{{- $fields = append $fields (printf "%s = %s" (toJson $key) (include "tandem.toml" $value)) -}}
+{{- end -}}
+{ {{- join ", " $fields -}} }
+{{- else -}}
+{{ toJson . }}
+{{- end -}}
+{{- end -}}
+
 {{- /* The TOML file of models, or nothing if no pool needs it. */}}
 {{- define "tandem.modelsToml" -}}
 {{- if .Values.render.config -}}
@@ -137,7 +150,7 @@ have files of different names. */}}
 {{- else -}}
 {{- range $name, $pool := include "tandem.pools" . | fromJson }}
 {{- $id := include "tandem.givenId" (dict "pool" $name "settings" $pool) }}
-{{- if or $id $pool.aliases $pool.adapter $pool.capabilities }}
+{{- if or $id $pool.aliases $pool.adapter $pool.capabilities $pool.eosTokenIds $pool.toggles }}
 {{- $parts := include "tandem.source" (dict "pool" $name "source" (default $pool.model $pool.renderModel)) | fromJson }}
 [[models]]
 path = {{ $parts.file | toJson }}
@@ -152,6 +165,12 @@ adapter = {{ toJson . }}
 {{- end }}
 {{- with $pool.capabilities }}
 capabilities = {{ toJson . }}
+{{- end }}
+{{- with $pool.eosTokenIds }}
+eos_token_ids = {{ toJson . }}
+{{- end }}
+{{- with $pool.toggles }}
+toggles = {{ include "tandem.toml" . }}
 {{- end }}
 {{ end }}
 {{- end }}

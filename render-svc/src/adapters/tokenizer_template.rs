@@ -6,6 +6,8 @@ mod parts;
 mod reserved;
 mod warnings;
 
+pub(crate) use reserved::is_reserved;
+
 use tandem_model_files::tokenizer::CancelScope;
 
 use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames, Match};

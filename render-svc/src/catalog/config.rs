@@ -9,6 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::error::CatalogError;
+use crate::adapters::is_reserved_argument;
 use crate::capabilities::Capabilities;
 use crate::conversation::Object;
 use crate::model::{ModelIds, Overrides};
@@ -99,8 +100,8 @@ impl Config {
     /// Reads the file at `path`. Paths in it are relative to its folder.
     ///
     /// # Errors
-    /// The file cannot be read, is not TOML, has an unknown key, lists a path twice, or contains an
-    /// empty id.
+    /// The file cannot be read, is not TOML, has an unknown key, lists a path twice, contains an
+    /// empty id, or has a toggle that no template gets.
     pub(super) fn read(path: &Path) -> Result<Self, CatalogError> {
         Self::parse(path, &read_text(path)?)
     }
@@ -111,6 +112,9 @@ impl Config {
         let folder = path.parent().unwrap_or(Path::new(""));
         let listed = file.models.into_iter().map(|model| model.settings(folder)).collect();
         let config = Self { listed };
+        if let Some((model, name)) = config.reserved_toggle() {
+            return Err(CatalogError::ReservedToggle { path: path.to_owned(), model, name });
+        }
         match config.problem() {
             Some(problem) => Err(CatalogError::Config { path: path.to_owned(), problem }),
             None => Ok(config),
@@ -129,6 +133,16 @@ impl Config {
             }
         }
         None
+    }
+
+    /// Returns the path of a model and the name of its toggle that no template gets.
+    fn reserved_toggle(&self) -> Option<(PathBuf, String)> {
+        let toggles = self
+            .listed
+            .iter()
+            .flat_map(|(path, settings)| settings.overrides.toggles.keys().map(move |name| (path, name)));
+        let (path, name) = toggles.into_iter().find(|(_, name)| is_reserved_argument(name))?;
+        Some((path.clone(), name.clone()))
     }
 
     /// Returns the listed paths.

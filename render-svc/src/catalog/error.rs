@@ -32,6 +32,21 @@ pub enum CatalogError {
         /// The problem and its place.
         problem: String,
     },
+    /// A toggle in the configuration of models has the name of a parameter of `apply_chat_template`,
+    /// which no template gets.
+    #[error(
+        "{}: {}: toggles.{name} is a parameter of apply_chat_template, not a variable of templates: remove it",
+        path.display(),
+        model.display()
+    )]
+    ReservedToggle {
+        /// Path of the configuration.
+        path: PathBuf,
+        /// Path of the model.
+        model: PathBuf,
+        /// Name of the toggle.
+        name: String,
+    },
     /// Two models have the same id or alias.
     #[error("two models are called {id:?}: {} and {}", first.display(), second.display())]
     DuplicateId {

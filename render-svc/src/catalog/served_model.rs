@@ -72,8 +72,8 @@ impl ServedModel {
         Ok(served)
     }
 
-    /// Loads the model at `path` with these settings, and selects its adapter. A chat template that
-    /// does not compile is the model's [`Self::problem`].
+    /// Loads the model at `path` with these settings, and selects its adapter. A default chat template
+    /// that does not compile is the model's [`Self::problem`].
     ///
     /// # Errors
     /// Its files cannot be read, no adapter renders for it, or the adapter of its settings cannot.

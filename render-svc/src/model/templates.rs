@@ -1,18 +1,34 @@
 //! The chat templates that a model ships, compiled.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::digest::hex_sha256;
-use tandem_template::{ChatTemplate, CompileError};
+use tandem_template::ChatTemplate;
 
+use super::error::LoadError;
 use crate::conversation::Object;
 use crate::error::Error;
 use crate::probes::{self, TemplateFacts};
 
 /// A model's chat templates by name; most models have one, named `default`.
 #[derive(Debug, Default)]
-pub struct Templates(Vec<NamedTemplate>);
+pub struct Templates {
+    compiled: Vec<NamedTemplate>,
+    broken: Vec<BrokenTemplate>,
+}
+
+/// A chat template that does not compile, beside others that do.
+#[derive(Debug)]
+pub struct BrokenTemplate {
+    /// Such as `tool_use` or `rag`; never `default`.
+    pub name: String,
+    /// The problem in its source.
+    pub cause: Arc<LoadError>,
+    /// Path of the model.
+    path: PathBuf,
+}
 
 /// One of a model's chat templates.
 #[derive(Debug)]
@@ -30,32 +46,51 @@ pub struct NamedTemplate {
     pub core_sha256: Arc<str>,
 }
 
-/// The name and problem of a template that does not compile.
-pub(super) type TemplateError = (String, CompileError);
-
 impl Templates {
-    /// Compiles and probes every template of the model, with these special tokens.
+    /// Compiles and probes every template of the model at `path`, with these special tokens.
     ///
     /// # Errors
-    /// The first template that does not compile.
-    pub(super) fn compile(artifacts: &Artifacts, special_tokens: &Object) -> Result<Self, TemplateError> {
-        let mut compiled = Vec::new();
+    /// The default template does not compile, or no template does. Another one that does not compile
+    /// fails the requests that choose it.
+    pub(super) fn compile(artifacts: &Artifacts, path: &Path, special_tokens: &Object) -> Result<Self, LoadError> {
+        let (mut compiled, mut broken) = (Vec::new(), Vec::new());
         let deadline = probes::deadline();
         for name in artifacts.templates.names() {
             let source = artifacts.templates.get(name).unwrap_or_default();
-            let template = ChatTemplate::compile(source).map_err(|error| (name.to_owned(), error))?;
+            let failed = |source| LoadError::Template { path: path.to_owned(), name: name.to_owned(), source };
+            let template = match ChatTemplate::compile(source).map_err(failed) {
+                Ok(template) => template,
+                Err(error) if name == "default" => return Err(error),
+                Err(error) => {
+                    broken.push((name, error));
+                    continue;
+                }
+            };
             let sha256 = hex_sha256(source.as_bytes()).into();
             let core_sha256 = hex_sha256(core(source).as_bytes()).into();
             let facts = probes::facts_of(&template, &sha256, special_tokens, deadline);
             compiled.push(NamedTemplate { name: name.to_owned(), template, sha256, core_sha256, facts });
         }
-        Ok(Self(compiled))
+        if compiled.is_empty() && !broken.is_empty() {
+            return Err(broken.swap_remove(0).1);
+        }
+        let broken = broken.into_iter().map(|(name, cause)| {
+            let (name, path) = (name.to_owned(), path.to_owned());
+            BrokenTemplate { name, path, cause: Arc::new(cause) }
+        });
+        Ok(Self { compiled, broken: broken.collect() })
     }
 
     /// Returns true if the model ships no template.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.compiled.is_empty()
+    }
+
+    /// Returns the templates that do not compile.
+    #[must_use]
+    pub fn broken(&self) -> &[BrokenTemplate] {
+        &self.broken
     }
 
     /// Returns true if a template contains this text as data or in a string.
@@ -70,27 +105,41 @@ impl Templates {
         self.iter().any(|named| named.template.source().contains(text))
     }
 
-    /// Returns every template.
+    /// Returns every template that compiles.
     pub fn iter(&self) -> impl Iterator<Item = &NamedTemplate> {
-        self.0.iter()
+        self.compiled.iter()
     }
 
     /// Returns the template for a conversation, chosen as transformers chooses it. It is the
     /// requested one, else `tool_use` when there are tools and the model has one, else `default`.
     ///
     /// # Errors
-    /// The model has no template of the requested name, or no `default`.
+    /// The model has no template of the requested name, or no `default`, or the chosen one does not
+    /// compile.
     pub fn choose(&self, requested: Option<&str>, with_tools: bool) -> Result<&NamedTemplate, Error> {
-        let named = |name: &str| self.iter().find(|template| template.name == name);
+        let named = |name: &str| {
+            let compiled = self.compiled.iter().find(|template| template.name == name).map(Ok);
+            compiled.or_else(|| Some(Err(self.broken.iter().find(|template| template.name == name)?.error())))
+        };
         let tool_use = if with_tools { named("tool_use") } else { None };
         let found = match requested {
             Some(name) => named(name),
             None => tool_use.or_else(|| named("default")),
         };
-        found.ok_or_else(|| Error::TemplateNotFound {
-            template: requested.unwrap_or("default").to_owned(),
-            known: self.iter().map(|template| template.name.clone()).collect(),
+        let names = self.compiled.iter().map(|template| &template.name);
+        found.unwrap_or_else(|| {
+            Err(Error::TemplateNotFound {
+                template: requested.unwrap_or("default").to_owned(),
+                known: names.chain(self.broken.iter().map(|template| &template.name)).cloned().collect(),
+            })
         })
+    }
+}
+
+impl BrokenTemplate {
+    /// Returns the error of a request that chooses the template.
+    fn error(&self) -> Error {
+        Error::ModelNotLoaded { path: self.path.clone(), cause: Arc::clone(&self.cause) as _ }
     }
 }
 

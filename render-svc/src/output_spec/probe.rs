@@ -10,5 +10,5 @@ pub use self::opening::{Opened, opens};
 
 pub(super) use self::conversations::Prober;
 pub(super) use self::marks::MarkReader;
-pub(super) use self::opening::opened;
+pub(super) use self::opening::{opened, shown};
 pub(super) use self::turn_end::{ProbedTurn, probe_turn};

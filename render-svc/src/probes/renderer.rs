@@ -11,7 +11,7 @@ use super::finding::Finding;
 use crate::conversation::Object;
 
 /// The limits of one rendering. The largest known template needs 4,000 steps for a probe.
-const LIMITS: Limits = Limits { steps: 20_000, bytes: 4 << 20, output: 1 << 20 };
+pub(crate) const LIMITS: Limits = Limits { steps: 20_000, bytes: 4 << 20, output: 1 << 20 };
 /// The most renderings that may exceed the limits. No further ones are tried then.
 const MAX_EXCEEDED: u32 = 2;
 /// The most renderings of a template's probes.

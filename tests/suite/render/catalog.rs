@@ -4,7 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use render_svc::adapters::Registry;
-use render_svc::catalog::{ModelCatalog, ReloadOutcome, Sources};
+use render_svc::catalog::{CatalogError, ModelCatalog, ReloadOutcome, Sources, config_file};
+use serde_json::json;
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClient;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
@@ -13,7 +14,7 @@ use tandem_tests::conversations::{conversation, prompt, request, text};
 use tandem_tests::error_texts;
 use tandem_tests::failure::is_failed;
 use tandem_tests::gguf_file::File;
-use tandem_tests::serve_catalog;
+use tandem_tests::{repository, serve_catalog};
 use tempfile::TempDir;
 use tonic::Code;
 
@@ -264,6 +265,48 @@ fn configuration_error_names_the_invalid_entry() {
     refused("catalog/absent", &folder, configured(&folder, "[[models]]\npath = 'nowhere'"));
     let unknown = "[[models]]\npath = 'a'\ncapabilities = ['SUPPORTS_MAGIC']";
     refused("catalog/unknown-capability", &folder, configured(&folder, unknown));
+    let reserved = "[[models]]\npath = 'a'\ntoggles = { enable_thinking = true, messages = 'x' }";
+    refused("catalog/reserved-toggle", &folder, configured(&folder, reserved));
+}
+
+/// transformers has parameters with these names, so that templates never get such arguments.
+#[test]
+fn a_toggle_of_a_reserved_name_is_refused() {
+    let folder = folder();
+    write(folder.path(), "a", "1");
+    let names = [
+        "messages",
+        "tools",
+        "documents",
+        "chat_template",
+        "tokenize",
+        "add_generation_prompt",
+        "continue_final_message",
+    ];
+    for reserved in names {
+        let sources = configured(&folder, &format!("[[models]]\npath = 'a'\ntoggles = {{ {reserved} = true }}"));
+        match ModelCatalog::open(sources, Registry::default()) {
+            Err(CatalogError::ReservedToggle { name, .. }) => assert_eq!(name, reserved),
+            other => panic!("{reserved}: {other:?}"),
+        }
+    }
+}
+
+/// The values are those of `ci/pools.yaml`. `cargo xtask chart` compares the file with the chart.
+#[test]
+fn the_configuration_that_the_chart_writes_is_valid() {
+    let golden = fs::read_to_string(repository().join("deploy/chart/golden/pools.yaml")).expect("a file");
+    let (_, file) = golden.split_once("  models.toml: |\n").expect("a configuration");
+    let lines = file.lines().take_while(|line| line.is_empty() || line.starts_with("    "));
+    let text: String = lines.map(|line| format!("{}\n", line.trim())).collect();
+    let folder = folder();
+    let path = folder.path().join("models.toml");
+    fs::write(&path, text).expect("a file");
+    let model = &config_file(&path).expect("a configuration")["models"][0];
+    assert_eq!(model["eos_token_ids"], json!([151_645, 151_643]));
+    let toggles =
+        json!({"budget": 8192, "enable_thinking": false, "reasoning_effort": "low", "thinking": {"type": "disabled"}});
+    assert_eq!(model["toggles"], toggles);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -350,24 +393,31 @@ async fn failed_model_is_listed_with_its_problem_and_others_render() {
     assert_eq!((models[1].id.as_str(), models[1].problem.as_str()), ("good", ""));
 }
 
+/// Writes the templates of the model `a`, by name.
+fn write_named(folder: &TempDir, templates: &[(&str, &str)]) {
+    write(folder.path(), "a", "");
+    let templates = templates.iter().map(|(name, template)| json!({"name": name, "template": template}));
+    let config = json!({"chat_template": templates.collect::<Vec<_>>()});
+    fs::write(folder.path().join("a/tokenizer_config.json"), config.to_string()).expect("a file");
+}
+
+/// Returns a request that chooses a template, by its name or with a tool.
+fn choosing(template: Option<&str>, with_tools: bool) -> pb::RenderRequest {
+    let tool = tandem_common::pb::chat::v1::tool::Kind::ToolJson("{}".to_owned());
+    let mut conversation = conversation(vec![text("user", "hello")]);
+    conversation.tools = vec![tandem_common::pb::chat::v1::Tool { kind: Some(tool) }; usize::from(with_tools)];
+    let options = pb::RenderOptions { template: template.map(str::to_owned), ..Default::default() };
+    pb::RenderRequest { options: Some(options), ..request(conversation) }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn named_template_choice_matches_transformers() {
     let folder = folder();
-    write(folder.path(), "a", "");
-    let templates = serde_json::json!({"chat_template": [
-        {"name": "default", "template": "D"}, {"name": "tool_use", "template": "T"}, {"name": "rag", "template": "R"}
-    ]});
-    fs::write(folder.path().join("a/tokenizer_config.json"), templates.to_string()).expect("a file");
+    write_named(&folder, &[("default", "D"), ("tool_use", "T"), ("rag", "R")]);
     let service = serve_catalog(open(sources(&folder)).into(), None).await;
     let mut client = RenderServiceClient::new(service.channel().await);
-    let mut rendered = async |template: Option<&str>, with_tools: bool| {
-        let tool = tandem_common::pb::chat::v1::tool::Kind::ToolJson("{}".to_owned());
-        let tools = vec![tandem_common::pb::chat::v1::Tool { kind: Some(tool) }; usize::from(with_tools)];
-        let mut conversation = conversation(vec![text("user", "hello")]);
-        conversation.tools = tools;
-        let options = pb::RenderOptions { template: template.map(str::to_owned), ..Default::default() };
-        client.render(pb::RenderRequest { options: Some(options), ..request(conversation) }).await
-    };
+    let mut rendered =
+        async |template: Option<&str>, with_tools: bool| client.render(choosing(template, with_tools)).await;
     for (template, with_tools, expected) in [
         (None, false, "D"),
         (None, true, "T"),
@@ -380,6 +430,38 @@ async fn named_template_choice_matches_transformers() {
     }
     let unknown = rendered(Some("x"), false).await;
     is_failed("catalog/template-not-found", unknown, Code::NotFound, "TEMPLATE_NOT_FOUND", Some("options.template"));
+}
+
+/// transformers compiles a template when a call chooses it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_named_template_fails_only_requests_that_choose_it() {
+    let folder = folder();
+    write_named(&folder, &[("default", "D"), ("tool_use", "{% broken %}"), ("rag", "{{ x"), ("other", "O")]);
+    let catalog = open(sources(&folder));
+    assert!(catalog.models().entry("a").expect("known").1.problem.is_none());
+    let service = serve_catalog(catalog.into(), None).await;
+    let mut client = RenderServiceClient::new(service.channel().await);
+    let mut rendered =
+        async |template: Option<&str>, with_tools: bool| client.render(choosing(template, with_tools)).await;
+    for (template, with_tools, expected) in
+        [(None, false, "D"), (Some("default"), true, "D"), (Some("other"), true, "O")]
+    {
+        assert_eq!(prompt(rendered(template, with_tools).await.expect("renders").into_inner()), expected);
+    }
+    for (template, with_tools, case) in [
+        (Some("rag"), false, "catalog/broken-template"),
+        (Some("tool_use"), false, "catalog/broken-tool-use"),
+        (None, true, "catalog/broken-tool-use"),
+    ] {
+        let failed = rendered(template, with_tools).await;
+        is_failed(case, failed, Code::FailedPrecondition, "MODEL_NOT_LOADED", Some("model"));
+    }
+    let unknown = rendered(Some("x"), false).await;
+    is_failed("catalog/no-such-template", unknown, Code::NotFound, "TEMPLATE_NOT_FOUND", Some("options.template"));
+    write_named(&folder, &[("tool_use", "T"), ("rag", "{{ x")]);
+    assert!(open(sources(&folder)).models().get("a").is_ok());
+    write_named(&folder, &[("rag", "{{ x")]);
+    refused("catalog/only-broken-template", &folder, sources(&folder));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -351,6 +351,38 @@ fn v32_user_message_with_only_results_adds_no_user_turn() {
     check(V32, chat(typed), &prompt(V32, &untyped));
 }
 
+/// Keys of a message fit no tool message.
+#[test]
+fn keys_of_a_users_message_with_only_results_have_warnings() {
+    let block = json!({"type": "tool_result", "tool_use_id": "a", "content": "-3"});
+    let results = json!({"role": "user", "name": "Ann", "task": "title", "x": null, "content": [block]});
+    let with_text = json!({"role": "user", "name": "Ann", "content": [block, {"type": "text", "text": "And?"}]});
+    for architecture in [V32, V4] {
+        let model = model("tiny", &json!({"model_type": architecture}));
+        let warned = |request: Value| {
+            let warnings = render(&model, &request).expect("renders").warnings;
+            warnings.iter().map(|w| (w.code, w.path.clone())).collect::<Vec<_>>()
+        };
+        let said = |last: &Value| json!([user("Go."), calls("", "", 1), last]);
+        let lost =
+            |path: &str| ["name", "task"].map(|key| (WarningCode::MessageIgnored, format!("{path}.{key}"))).to_vec();
+        assert_eq!(warned(chat(said(&results))), lost("messages[2]"), "{architecture}");
+        assert_eq!(warned(chat(said(&with_text))), [], "{architecture}");
+        let context = with_args(json!([user("More.")]), json!({"context": said(&results)}));
+        assert_eq!(warned(context), lost("template_args.context[2]"), "{architecture}");
+    }
+}
+
+/// The id of a message of the tool is the id of its block's call.
+#[test]
+fn v4_a_typed_result_has_the_keys_of_its_tool_message() {
+    let block = |content: &str| json!([{"type": "tool_result", "content": content}]);
+    let said = |first: Value, second: Value| {
+        chat(json!([user("Go."), calls("", "", 2), result("b", first), result("a", second)]))
+    };
+    check(V4, said(block("2"), block("1")), &prompt(V4, &said("2".into(), "1".into())));
+}
+
 /// Returns a request whose last message has this role and content.
 fn said(role: &str, content: &Value) -> Value {
     chat(json!([user("Go."), calls("", "", 1), {"role": role, "tool_call_id": "a", "content": content}]))
@@ -591,6 +623,9 @@ fn switches_for_thinking_make_the_prompt_of_the_mode() {
         json!({"thinking": "thinking", "unknown": {}}),
         json!({"thinking_mode": "thinking", "thinking": false}),
         json!({"thinking_mode": null, "thinking": true}),
+        json!({"thinking": null, "enable_thinking": true}),
+        json!({"thinking": true, "enable_thinking": null}),
+        json!({"thinking_mode": null, "thinking": null, "enable_thinking": true}),
     ];
     let off = [
         json!({}),
@@ -598,6 +633,9 @@ fn switches_for_thinking_make_the_prompt_of_the_mode() {
         json!({"thinking": "false"}),
         json!({"thinking": 0}),
         json!({"thinking": false, "enable_thinking": true}),
+        json!({"thinking": null, "enable_thinking": false}),
+        json!({"thinking": null, "enable_thinking": null}),
+        json!({"drop_thinking": null, "add_default_bos_token": null, "context": null}),
         json!({"thinking_mode": "chat", "thinking": true}),
     ];
     let asked = json!([user("Why?")]);

@@ -72,6 +72,29 @@ fn template_turn_end_becomes_an_eos_id_or_a_stop_string() {
     assert_eq!((as_token.ends.token_ids(), as_token.ends.texts()), (vec![256], vec![]));
 }
 
+/// The text between the start of the assistant's turn and the reasoning, in the prompts of the goldens.
+#[test]
+fn the_head_is_that_of_the_adapters_prompts() {
+    let tokens = [("<|im_start|>", true), ("<|turn>", true), ("<｜Assistant｜>", false)];
+    let bare = || ModelFolder::new("x").with_tokens(&tokens);
+    let with_template = bare().with_template(CHATML).models();
+    assert_eq!(spec(&with_template, None).turn_head, "assistant\n");
+    for (adapter, head) in [
+        ("deepseek-v3.2", "<｜Assistant｜>"),
+        ("deepseek-v4", "<｜Assistant｜>"),
+        ("gemma-4", "model\n"),
+        ("chatml", "assistant\n"),
+        ("tagged", "<|assistant|>\n"),
+        ("plain", ""),
+    ] {
+        assert_eq!(spec(&with_template, Some(adapter)).turn_head, head, "{adapter}");
+        assert_eq!(spec(&bare().models(), Some(adapter)).turn_head, head, "{adapter}");
+    }
+    let family = bare().with_template(CHATML).with_architecture("deepseek_v32").models();
+    assert_eq!(spec(&family, None).turn_head, "<｜Assistant｜>");
+    assert_eq!(spec(&family, Some("tokenizer-template")).turn_head, "assistant\n");
+}
+
 #[test]
 fn other_family_end_tokens_are_eos_ids_if_special() {
     let eos = |tokens: &[(&str, bool)], eos: &str| {

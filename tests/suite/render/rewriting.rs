@@ -375,6 +375,36 @@ fn parts_of_messages_that_a_format_never_writes_cause_warnings() {
     check("plain", &calls);
 }
 
+/// Messages of the tool replace a user's message that consists of results. Its keys fit none of them.
+#[test]
+fn keys_of_a_users_message_with_only_results_have_warnings() {
+    let block = json!({"type": "tool_result", "tool_use_id": "a", "content": "-3"});
+    let answer = |last: Value, normalization: &str| {
+        let call = json!([{"type": "tool_use", "id": "a", "name": "f", "input": {}}]);
+        let messages = [say("system", "A"), say("system", "B"), say("user", "q"), say("assistant", call), last];
+        let request = json!({"messages": messages, "normalization": normalization});
+        answer(&ModelFolder::new("tiny").with_template(SHOW).models(), &request)
+    };
+    let results = json!({"role": "user", "name": "Ann", "x": {"y": 1}, "z": null, "content": [block, block]});
+    let found = answer(results.clone(), "capability");
+    let expected = [
+        ("MESSAGES_MERGED", "messages[0]"),
+        ("MESSAGE_IGNORED", "messages[4].name"),
+        ("MESSAGE_IGNORED", "messages[4].x"),
+    ];
+    assert_eq!(warnings(&found), expected);
+    error_texts::check("rewriting/keys-of-results", found["warnings"][1]["text"].as_str().expect("a text"));
+    assert!(warnings(&answer(results, "none")).is_empty());
+    let with_text = json!({"role": "user", "name": "Ann", "content": [block, {"type": "text", "text": "And?"}]});
+    let found = answer(with_text, "capability");
+    assert_eq!(warnings(&found), [("MESSAGES_MERGED", "messages[0]")]);
+    assert!(found["prompt"].as_str().is_some_and(|prompt| prompt.contains("Ann")), "{found}");
+    let of_tool = json!({"role": "tool", "name": "f", "content": [block]});
+    let found = answer(of_tool, "capability");
+    assert_eq!(warnings(&found), [("MESSAGES_MERGED", "messages[0]")]);
+    assert!(found["prompt"].as_str().is_some_and(|prompt| prompt.contains(r#""name": "f""#)), "{found}");
+}
+
 #[test]
 fn plain_prompt_ids_begin_with_the_tokenizer_bos() {
     let models = ModelFolder::new("tiny").with_tokens_around().models();

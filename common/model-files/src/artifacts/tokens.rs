@@ -23,6 +23,8 @@ const LISTED: &str = "added_tokens_decoder";
 const EXTRA: &str = "extra_special_tokens";
 /// The older name of [`EXTRA`].
 const ADDITIONAL: &str = "additional_special_tokens";
+/// The key of an object of tokens by name. Tokens by name elsewhere in the config replace all of it.
+const MODEL_SPECIFIC: &str = "model_specific_special_tokens";
 
 /// The special tokens that transformers names, in its order. Tokens that only the model names, such
 /// as `image_token`, come after them.
@@ -62,8 +64,8 @@ struct Settings {
     values: Object,
     /// [`EXTRA`] as a list. None if no file has it.
     extra: Option<Vec<Value>>,
-    /// The texts of the config under keys of the model's own, and [`EXTRA`] as an object. They
-    /// precede the map's values.
+    /// The texts of the config under keys of the model's own, and [`EXTRA`] as an object, or else
+    /// [`MODEL_SPECIFIC`]. They precede the map's values.
     by_name: Object,
     /// The texts of the map's tokens with flags.
     flagged: Vec<String>,
@@ -72,7 +74,7 @@ struct Settings {
 impl Settings {
     fn of(config: &Object) -> Self {
         let mut values = config.clone();
-        let extra = values.shift_remove(EXTRA);
+        let (extra, specific) = (values.shift_remove(EXTRA), values.shift_remove(MODEL_SPECIFIC));
         let extra = match extra.as_ref().is_none_or(is_empty) {
             true => values.shift_remove(ADDITIONAL).or(extra),
             false => extra,
@@ -80,6 +82,9 @@ impl Settings {
         let (own, values) = values.into_iter().partition(|(key, value)| is_own(key) && value.is_string());
         let mut settings = Self { values, extra: None, by_name: own, flagged: Vec::new() };
         settings.set_extra(extra);
+        if let Some(Value::Object(tokens)) = specific.filter(|_| settings.by_name.is_empty()) {
+            settings.by_name = tokens;
+        }
         settings
     }
 

@@ -9,6 +9,7 @@ use tandem_template::python;
 
 use crate::conversation::media;
 use crate::conversation::{Content, Invalid, Object, block_text, blocks, content, kind, unknown_block};
+use crate::warning::{self, Warning};
 
 /// A message in the form that an encoder reads.
 #[derive(Debug)]
@@ -57,6 +58,11 @@ pub(super) fn read<'a>(path: &str, messages: &'a [Value], reading: Reading) -> R
     Ok(items)
 }
 
+/// Returns a warning for each key of a message that [`read`] replaces by messages of the tool.
+pub(super) fn lost_keys(path: &str, messages: &[Value], reading: Reading) -> Vec<Warning> {
+    if reading == Reading::Verbatim { Vec::new() } else { warning::keys_of_results(path, messages) }
+}
+
 /// Returns true for a tool message with a media block without data, such as `{"type": "image"}`.
 /// The official encoders write a text for it.
 pub(super) fn has_placeholder(message: &Value) -> bool {
@@ -97,7 +103,7 @@ fn converted<'a>(
                 joined(blocks).map_err(|e| e.within(path))?;
                 return whole(Cow::Borrowed(message));
             }
-            Parts::read(blocks, role(message), path, reading)?.into_items(path, fields)
+            Parts::read(blocks, role(message), path, fields, reading)?.into_items(path, fields)
         }
         Content::Null | Content::Text(_) | Content::Blocks(_) => whole(Cow::Borrowed(message)),
         Content::Other(_) => Err(wrong_content().within(path)),
@@ -134,13 +140,15 @@ struct Parts {
 }
 
 impl Parts {
-    fn read(blocks: &[Value], role: &str, path: &str, reading: Reading) -> Result<Self, Invalid> {
+    fn read(blocks: &[Value], role: &str, path: &str, fields: &Object, reading: Reading) -> Result<Self, Invalid> {
         let mut parts = Self::default();
+        // A message of the tool has more keys, such as its call's id.
+        let keys = if role == "tool" { fields.clone() } else { Object::new() };
         for (i, block) in blocks.iter().enumerate() {
             match (kind(block), role) {
                 (Some("tool_use"), "assistant") => parts.calls.push(call(block, i).map_err(|e| e.within(path))?),
                 (Some("tool_result"), "user" | "tool") => {
-                    let message = Cow::Owned(result(block, i, reading).map_err(|e| e.within(path))?);
+                    let message = Cow::Owned(result(block, i, &keys, reading).map_err(|e| e.within(path))?);
                     parts.results.push(Item { path: format!("{path}.content[{i}]"), message, is_block: true });
                 }
                 _ => {
@@ -193,14 +201,19 @@ fn call(block: &Value, i: usize) -> Result<Value, Invalid> {
     Ok(json!({"id": block["id"], "type": "function", "function": {"name": name, "arguments": arguments}}))
 }
 
-/// Converts a `tool_result` block to a tool message.
-fn result(block: &Value, i: usize, reading: Reading) -> Result<Value, Invalid> {
+/// Converts a `tool_result` block to a tool message, which has these keys besides those of the block.
+fn result(block: &Value, i: usize, keys: &Object, reading: Reading) -> Result<Value, Invalid> {
     let text = result_text(block).map_err(|e| e.within(&format!("content[{i}]")))?;
     let content = match content(block) {
         Content::Blocks(blocks) if stays_list(blocks, reading) => Value::from(blocks),
         _ => text.into(),
     };
-    Ok(json!({"role": "tool", "tool_call_id": block["tool_use_id"], "content": content}))
+    let mut message = with_content(keys, content);
+    message["role"] = "tool".into();
+    if !block["tool_use_id"].is_null() {
+        message["tool_call_id"] = block["tool_use_id"].clone();
+    }
+    Ok(message)
 }
 
 fn result_text(block: &Value) -> Result<String, Invalid> {

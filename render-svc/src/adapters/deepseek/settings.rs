@@ -7,7 +7,7 @@ use super::markup::BOS;
 use crate::conversation::{Invalid, Object, kind};
 use crate::warning::{Warning, WarningCode};
 
-/// The settings of an encoder. Unknown template_args are ignored.
+/// The settings of an encoder. Unknown template_args are ignored, and null counts as unset.
 pub(super) struct Settings<'a> {
     pub(super) thinking: bool,
     /// Messages before the conversation that the model's cache already contains: they are read, not
@@ -35,8 +35,8 @@ impl<'a> Settings<'a> {
 }
 
 fn thinking(args: &Object) -> Result<bool, Invalid> {
-    match args.get("thinking_mode") {
-        None | Some(Value::Null) => Ok(switch(args, thinking_switch(args))?.unwrap_or(false)),
+    match set(args, "thinking_mode") {
+        None => Ok(switch(args, thinking_switch(args))?.unwrap_or(false)),
         Some(mode) if reads(mode, "thinking") => Ok(true),
         Some(mode) if reads(mode, "chat") => Ok(false),
         Some(_) => Err(Invalid::new("template_args.thinking_mode", "must be \"thinking\" or \"chat\"")),
@@ -58,12 +58,17 @@ const OFF: [&str; 8] = ["", "0", "false", "off", "disabled", "chat", "no", "none
 /// Returns the name of the switch that decides: the first one that is set.
 fn thinking_switch(args: &Object) -> &'static str {
     let [first, second] = THINKING;
-    if args.contains_key(first) { first } else { second }
+    if set(args, first).is_some() { first } else { second }
+}
+
+/// Returns an argument; None if it is null, which is the same as none.
+fn set<'a>(args: &'a Object, name: &str) -> Option<&'a Value> {
+    args.get(name).filter(|value| !value.is_null())
 }
 
 /// Returns a switch; None if it is not set.
 fn switch(args: &Object, name: &str) -> Result<Option<bool>, Invalid> {
-    let Some(value) = args.get(name) else { return Ok(None) };
+    let Some(value) = set(args, name) else { return Ok(None) };
     let is_on = match value {
         Value::String(text) => ON.contains(&word(text).as_str()),
         Value::Object(_) => type_of(name, value)?,
@@ -92,8 +97,7 @@ fn not_understood(name: &str) -> Invalid {
 
 /// Returns warnings for switches whose value the encoder reads in part, or as its opposite.
 pub(super) fn warnings(args: &Object) -> Vec<Warning> {
-    let has_mode = args.get("thinking_mode").is_some_and(|mode| !mode.is_null());
-    let thinking = (!has_mode).then(|| thinking_switch(args));
+    let thinking = set(args, "thinking_mode").is_none().then(|| thinking_switch(args));
     let names = ["drop_thinking", "add_default_bos_token"].into_iter().chain(thinking);
     let problems = names.filter_map(|name| Some((name, misread(args.get(name)?)?)));
     problems.map(|(name, problem)| ignored(name, problem)).collect()

@@ -9,17 +9,18 @@ use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::model::Model;
+use crate::probes::LIMITS;
 
 type Render = fn(&Model, &Input<'_>) -> Result<AdapterOutput, Error>;
 
 /// Returns how the model's default chat template differs from the encoder for short conversations;
-/// None if it does not, or if the model has none.
+/// None if it does not, or if the model has none. A template that exceeds the limits of probes
+/// differs.
 pub(super) fn difference(model: &Model, encoder: Render) -> Option<String> {
     let template = &model.templates.choose(None, false).ok()?.template;
-    let limits = Limits::default();
     let is_different = |messages: &Vec<Value>| {
         let conversation = Conversation { messages: messages.clone(), ..Conversation::default() };
-        let encoded = encoder(model, &input(&conversation, limits)).map(|output| output.prompt);
+        let encoded = encoder(model, &input(&conversation)).map(|output| output.prompt);
         let input = tandem_template::Input {
             messages,
             tools: None,
@@ -31,7 +32,7 @@ pub(super) fn difference(model: &Model, encoder: Render) -> Option<String> {
             now: LocalTime::EPOCH,
             taint: None,
         };
-        let applied = template.apply(&input, &limits.template(false)).map(|applied| applied.text);
+        let applied = template.apply(&input, &LIMITS).map(|applied| applied.text);
         // A model whose files name no bos token has a template without one.
         let without_bos = |prompt: String| prompt.trim_start_matches(BOS).to_owned();
         applied.ok().map(without_bos) != encoded.ok().map(without_bos)
@@ -40,7 +41,7 @@ pub(super) fn difference(model: &Model, encoder: Render) -> Option<String> {
     differs.then(|| "the model ships a chat template that renders differently from its maker's encoder".to_owned())
 }
 
-fn input(conversation: &Conversation, limits: Limits) -> Input<'_> {
+fn input(conversation: &Conversation) -> Input<'_> {
     Input {
         conversation,
         add_generation_prompt: true,
@@ -48,7 +49,7 @@ fn input(conversation: &Conversation, limits: Limits) -> Input<'_> {
         template: None,
         is_normalized: true,
         now: LocalTime::EPOCH,
-        limits,
+        limits: Limits::default(),
         taint: None,
     }
 }

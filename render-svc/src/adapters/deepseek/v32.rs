@@ -2,7 +2,7 @@
 
 use tandem_template::ArgumentsShape;
 
-use super::blocks::{Item, Reading, read};
+use super::blocks::{Item, Reading, lost_keys, read};
 use super::calls::{Call, dsml_block};
 use super::effort;
 use super::identity::{self, Identity};
@@ -57,7 +57,10 @@ fn render(_: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     for i in context.len()..encoder.turns.len() {
         encoder.write(i, &mut prompt)?;
     }
-    Ok(AdapterOutput { prompt, attachments: Vec::new(), warnings: warnings(conversation) })
+    let mut warnings = warnings(conversation);
+    warnings.extend(lost_keys("messages", &conversation.messages, reading));
+    warnings.extend(lost_keys("template_args.context", settings.context, reading));
+    Ok(AdapterOutput { prompt, attachments: Vec::new(), warnings })
 }
 
 fn warnings(conversation: &Conversation) -> Vec<Warning> {

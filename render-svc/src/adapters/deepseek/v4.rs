@@ -6,7 +6,7 @@ use serde_json::Value;
 use tandem_template::ArgumentsShape;
 use tandem_template::python::{self, Json, LoadsError};
 
-use super::blocks::{Item, Reading, read};
+use super::blocks::{Item, Reading, lost_keys, read};
 use super::calls::{Call, dsml_block};
 use super::effort::{self, Revision};
 use super::identity::{self, Identity};
@@ -86,6 +86,8 @@ fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     }
     let mut warnings = images::warnings(conversation);
     warnings.extend(settings::warnings(&conversation.template_args));
+    warnings.extend(lost_keys("messages", &conversation.messages, reading));
+    warnings.extend(lost_keys("template_args.context", settings.context, reading));
     if !settings.thinking && !effort.is_empty() {
         warnings.push(settings::ignored(effort::NAME, "has no effect, since thinking is off: ignored"));
     }

@@ -46,7 +46,9 @@ impl Shipped {
         }
         let mut revisions = model.templates.iter().map(|named| known(&named.core_sha256));
         match revisions.next().flatten() {
-            Some(first) if revisions.all(|revision| revision == Some(first)) => Self::Known(first),
+            Some(first) if model.templates.broken().is_empty() && revisions.all(|found| found == Some(first)) => {
+                Self::Known(first)
+            }
             _ => Self::Other,
         }
     }

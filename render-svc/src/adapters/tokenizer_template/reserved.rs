@@ -28,7 +28,7 @@ const RESERVED: &[(&str, Option<&str>)] = &[
 ];
 
 /// Returns true if an argument of this name cannot reach a template.
-pub(super) fn is_reserved(name: &str) -> bool {
+pub(crate) fn is_reserved(name: &str) -> bool {
     RESERVED.iter().any(|(reserved, _)| *reserved == name)
 }
 

@@ -1,5 +1,7 @@
 //! The turn and the reasoning that the generation prompt opens.
 
+use tandem_model_files::tokenizer::Tokenizer;
+
 use super::conversations::{Prober, QUESTION};
 use crate::model::Model;
 use crate::output_spec::reasoning::{self, PAIRS, Reasoning};
@@ -38,7 +40,12 @@ fn head(model: &Model, prober: &Prober<'_>, prompt: &str) -> Option<String> {
     let tokenizer = model.tokenizer.as_ref().ok()?;
     let without = prober.render(&[prober.user(QUESTION)])?;
     let added = prompt.strip_prefix(&without)?;
-    let markers = reasoning::of_model(model, &Vocabulary::new(tokenizer, &model.artifacts));
+    shown(tokenizer, added, reasoning::of_model(model, &Vocabulary::new(tokenizer, &model.artifacts)))
+}
+
+/// Returns the text that a prompt's end shows, without special tokens, up to the first of these
+/// markers of reasoning.
+pub(in super::super) fn shown(tokenizer: &Tokenizer, added: &str, markers: Option<Reasoning>) -> Option<String> {
     let is_marker = |id: u32| matches!(markers, Some(Reasoning::Tokens(start, end)) if [start, end].contains(&id));
     let ids = tokenizer.encode(added, false).ok()?.into_iter().take_while(|&id| !is_marker(id));
     let shown = ids.filter(|&id| !tokenizer.is_special(id));
