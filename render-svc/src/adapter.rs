@@ -48,6 +48,9 @@ pub struct Adapter {
     /// True if template_args that the adapter does not define have no effect, also the
     /// parameters of `apply_chat_template` of transformers.
     pub drops_unknown_args: bool,
+    /// The template_args that have one meaning. If a request sets one of them, the configured
+    /// arguments of these names do not count.
+    pub switches: &'static [&'static str],
     /// Returns how the model's own chat template differs from the adapter's prompts; None if it
     /// does not, or if the model ships none. Called once per load, for an adapter that is selected.
     pub differs: fn(&Model) -> Option<String>,
@@ -78,6 +81,7 @@ impl Adapter {
             known_names: KnownNames::CONVERSATION,
             continued_fields: Some(&[conversation::CONTENT]),
             drops_unknown_args: false,
+            switches: &[],
             differs: |_| None,
         }
     }

@@ -13,6 +13,7 @@ pub mod null_content;
 pub mod origins;
 pub mod place;
 pub mod policy;
+pub mod refit;
 pub mod rewrite;
 pub mod tools;
 pub mod traced;

@@ -10,8 +10,8 @@ use serde_json::Value;
 use tandem_common::telemetry::Span;
 use tandem_model_files::digest::hex_sha256;
 use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions, Encoding};
-use tandem_template::LocalTime;
 use tandem_template::taint::TaintScope;
+use tandem_template::{LocalTime, RenderError};
 
 use crate::adapter::{AdapterOutput, Attachment, Input, Kind};
 use crate::catalog::{ModelTable, Resolution};
@@ -22,9 +22,10 @@ use crate::limits::Limits;
 use crate::model::Model;
 use crate::output_spec::OutputSpec;
 use crate::prepare::origins::Origins;
+use crate::prepare::refit::{self, Refitted};
 use crate::prepare::{self, Prepared, hf_messages, hf_warnings};
 use crate::resolve::{HF_REASON, OutputForm, ResolvedRender};
-use crate::warning::{self, Warning, option_ignored};
+use crate::warning::{self, Warning, WarningCode, option_ignored};
 
 /// A rendered conversation.
 #[derive(Debug, Clone)]
@@ -117,8 +118,11 @@ pub fn render(models: &ModelTable, mut job: RenderJob, limits: &Limits) -> Resul
 /// Adds the configured arguments that the request does not set. A format reads none.
 fn with_toggles(mut job: RenderJob, resolved: &ResolvedRender<'_>) -> RenderJob {
     let args = &mut job.conversation.template_args;
+    let switches = resolved.adapter().switches;
+    let is_switched = switches.iter().any(|switch| args.contains_key(*switch));
     for (name, value) in resolved.model.toggles.iter().filter(|_| resolved.adapter().kind != Kind::Format) {
-        if !args.contains_key(name) {
+        let is_set = is_switched && switches.contains(&name.as_str());
+        if !is_set && !args.contains_key(name) {
             args.insert(name.clone(), value.clone());
         }
     }
@@ -134,10 +138,11 @@ fn render_prompt(
     let RenderJob { conversation, options, token_ids, return_offsets, omit_media, .. } = job;
     let unused = unused_capabilities(resolved, &options);
     let prepared = prepare::for_prompt(conversation, &options, resolved, limits)?;
-    let Prepared { conversation, mut warnings, origins, without_content } = prepared;
+    let Prepared { mut conversation, mut warnings, mut origins, without_content } = prepared;
     CancelScope::check()?;
+    let empty = Conversation::default();
     let input = Input {
-        conversation: &conversation,
+        conversation: &empty,
         add_generation_prompt: resolved.add_generation_prompt,
         continue_final_message: options.continued_field(),
         template: resolved.template(),
@@ -146,8 +151,14 @@ fn render_prompt(
         limits: *limits,
         taint: None,
     };
+    let given = Input { conversation: &conversation, ..input };
+    let mut output = run_adapter(resolved, &given);
+    if let Some((refitted, better)) = refitted(resolved, &given, &origins, &output) {
+        output = Ok(better);
+        (conversation, origins.messages) = (refitted.conversation, refitted.places);
+    }
     let located = |error: Error| origins.error(error).with_empty_messages(without_content);
-    let output = run_adapter(resolved, &input).map_err(located)?;
+    let output = output.map_err(located)?;
     let AdapterOutput { prompt: text, attachments, warnings: more } = output;
     let mut attachments: Vec<_> = attachments.into_iter().map(|attachment| origins.attachment(attachment)).collect();
     if omit_media {
@@ -158,11 +169,16 @@ fn render_prompt(
     }
     warnings.extend(more.into_iter().map(|warning| origins.warning(warning)));
     warnings.extend(unused);
+    if resolved.adapter().kind == Kind::Family {
+        warnings.extend(lost_reasoning(&conversation, &text));
+    }
     let render_time = start.elapsed();
     let start = Instant::now();
     let literal = match options.control_tokens {
         ControlTokenPolicy::Tokens => None,
-        ControlTokenPolicy::Literal => Some(users_control_tokens(resolved, &input, &text)?),
+        ControlTokenPolicy::Literal => {
+            Some(users_control_tokens(resolved, &Input { conversation: &conversation, ..input }, &text)?)
+        }
     };
     let is_tokenized = return_offsets || literal.is_some() || are_returned(token_ids, resolved);
     let tokens = is_tokenized.then(|| tokenize(resolved, &text, &literal.unwrap_or_default(), return_offsets));
@@ -188,11 +204,47 @@ fn are_returned(token_ids: ReturnTokenIds, resolved: &ResolvedRender<'_>) -> boo
     }
 }
 
+/// Returns the conversation with other forms of content, and its output, if the template fails for the
+/// conversation or shows less of it.
+fn refitted(
+    resolved: &ResolvedRender<'_>,
+    input: &Input<'_>,
+    origins: &Origins,
+    output: &Result<AdapterOutput, Error>,
+) -> Option<(Refitted, AdapterOutput)> {
+    let is_refitted = input.is_normalized && resolved.adapter().kind == Kind::Template;
+    let given = match output {
+        _ if !is_refitted => return None,
+        Ok(output) => Some(output),
+        Err(Error::Template(RenderError::Limit { .. } | RenderError::Cancelled)) => return None,
+        Err(Error::Template(_)) => None,
+        Err(_) => return None,
+    };
+    let refitted = Refitted::new(input.conversation, &origins.messages, given)?;
+    let again = run_adapter(resolved, &Input { conversation: &refitted.conversation, ..*input }).ok()?;
+    let faults = refit::faults(&refitted.conversation, &again);
+    given.is_none_or(|given| faults < refit::faults(input.conversation, given)).then_some((refitted, again))
+}
+
 fn run_adapter(resolved: &ResolvedRender<'_>, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let (model, adapter) = (resolved.model, resolved.adapter());
     let attributes =
         || [KeyValue::new("tandem.model", model.id.clone()), KeyValue::new("tandem.adapter", adapter.name)];
     Span::current().part("render", attributes).in_scope(|| (adapter.render)(model, input))
+}
+
+/// Warns of reasoning that a family's encoder leaves out, such as before the last question.
+fn lost_reasoning(conversation: &Conversation, prompt: &str) -> Vec<Warning> {
+    let messages = conversation.messages.iter().enumerate();
+    let reasoning = messages.filter_map(|(i, message)| {
+        let text = message.get("reasoning_content")?.as_str()?.trim();
+        (!text.is_empty() && !prompt.contains(text)).then(|| Warning {
+            code: WarningCode::ReasoningIgnored,
+            path: format!("messages[{i}].reasoning_content"),
+            text: "not in the prompt: the model's encoder leaves it out".to_owned(),
+        })
+    });
+    reasoning.collect()
 }
 
 /// Returns the bytes of the prompt that spell a control token because the conversation does.

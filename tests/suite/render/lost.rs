@@ -97,3 +97,57 @@ fn hf_messages_have_the_warnings_of_the_prompt() {
     check(&walks("<image>"), &request, &expected);
     check(&walks(""), &request, &[&expected[..], &[("IMAGES_IGNORED", "messages[1].content[0]")]].concat());
 }
+
+/// Returns the prompt, without warnings.
+#[track_caller]
+fn prompt(template: &str, request: &Value) -> String {
+    let answer = answer(&ModelFolder::new("tiny").with_template(template).models(), request);
+    assert_eq!(answer["warnings"], json!([]), "{answer}");
+    answer["prompt"].as_str().expect("a prompt").to_owned()
+}
+
+/// Templates walk lists in one branch, and print them in another. Transformers shows a text there.
+#[test]
+fn a_list_that_a_template_prints_in_some_place_becomes_text_there() {
+    let list = json!([{"type": "text", "text": "Let me look."}]);
+    let branch = |condition: &str| {
+        format!(
+            "{{% for m in messages %}}<{{{{ m.role }}}}>{{% if m.content is string or ({condition}) %}}{{{{ m.content }}}}\
+             {{% else %}}{{% for b in m.content %}}{{{{ b.text }}}}{{% endfor %}}{{% endif %}}\
+             {{% for c in m.tool_calls or [] %}}{{{{ c.function.name }}}}{{{{ c.function.arguments | tojson }}}}{{% endfor %}}{{% endfor %}}"
+        )
+    };
+    let call = json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": {"c": "Paris"}}});
+    let called = json!({"role": "assistant", "content": list, "tool_calls": [call]});
+    let messages = json!({"messages": [say("user", list.clone()), called, say("tool", "sunny")]});
+    assert_eq!(
+        prompt(&branch("m.tool_calls"), &messages),
+        "<user>Let me look.<assistant>Let me look.f{\"c\": \"Paris\"}<tool>sunny"
+    );
+    let later = json!({"messages": [say("system", list.clone()), say("user", "Hi"), say("assistant", list.clone()), say("system", list)]});
+    assert_eq!(
+        prompt(&branch("not loop.first and m.role == 'system'"), &later),
+        "<system>Let me look.<user>Hi<assistant>Let me look.<system>Let me look."
+    );
+}
+
+/// Where a template only walks lists, a text becomes one, and stays a text elsewhere.
+#[test]
+fn a_text_that_a_template_leaves_out_in_some_place_becomes_a_list_there() {
+    let walk = "{% for b in m.content %}{{ b.text }}{% endfor %}";
+    let beside_calls = format!(
+        "{{% for m in messages %}}<{{{{ m.role }}}}>{{% if m.tool_calls %}}{walk}{{% for c in m.tool_calls %}}{{{{ c.function.name }}}}\
+         {{{{ c.function.arguments | tojson }}}}{{% endfor %}}{{% elif m.content is string %}}{{{{ m.content }}}}{{% endif %}}{{% endfor %}}"
+    );
+    let call = json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": {"c": "Paris"}}});
+    let called = json!({"role": "assistant", "content": "Let me look.", "tool_calls": [call]});
+    let messages = json!({"messages": [say("user", "Which weather?"), called, say("tool", "sunny")]});
+    assert_eq!(
+        prompt(&beside_calls, &messages),
+        "<user>Which weather?<assistant>Let me look.f{\"c\": \"Paris\"}<tool>sunny"
+    );
+    let first_only = "{% if messages[0].role == 'system' %}[{{ messages[0].content[0].text }}]{% endif %}\
+                      {% for m in messages %}{% if not (loop.first and m.role == 'system') %}<{{ m.role }}>{{ m.content }}{% endif %}{% endfor %}";
+    let messages = json!({"messages": [say("system", "Be brief."), say("user", "Hi there."), say("assistant", "Yes?"), say("system", "Speak Danish.")]});
+    assert_eq!(prompt(first_only, &messages), "[Be brief.]<user>Hi there.<assistant>Yes?<system>Speak Danish.");
+}

@@ -48,6 +48,9 @@ pub(super) fn reads(value: &Value, word: &str) -> bool {
     value.as_str().is_some_and(|text| taint::strip(text) == word)
 }
 
+/// The arguments that switch thinking on or off.
+pub(super) const SWITCHES: [&str; 3] = ["thinking_mode", "thinking", "enable_thinking"];
+
 /// The switches that may be objects with a type, as in DeepSeek's API: `{"type": "enabled"}`.
 const THINKING: [&str; 2] = ["thinking", "enable_thinking"];
 

@@ -33,6 +33,7 @@ pub(in crate::adapters) const DEEPSEEK_V4: Adapter = Adapter {
     known_names: KNOWN_NAMES,
     continued_fields: Some(CONTINUED_FIELDS),
     drops_unknown_args: true,
+    switches: &settings::SWITCHES,
     differs: |model| template::difference(model, render),
     ..Adapter::new(
         "deepseek-v4",

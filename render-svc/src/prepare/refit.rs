@@ -1,0 +1,102 @@
+//! Other forms of content for messages of which the prompt shows that the template treats them
+//! otherwise than its probes, such as messages with calls: a list that the template prints becomes
+//! text, and a text that it leaves out becomes a list.
+
+use serde_json::Value;
+
+use super::forms::{self, ContentForm};
+use super::place::Place;
+use super::traced::Traced;
+use crate::adapter::AdapterOutput;
+use crate::conversation::{Content, Conversation, blocks, content};
+use crate::warning::{Warning, WarningCode};
+
+/// The bytes of a text that are compared with a printed list.
+const COMPARED_BYTES: usize = 32;
+
+/// The most messages whose lists are looked for in a prompt.
+const MAX_SEARCHED: usize = 256;
+
+/// A conversation with other forms of content, and the places of its messages in the request.
+#[derive(Debug)]
+pub struct Refitted {
+    /// The conversation.
+    pub conversation: Conversation,
+    /// The place of each message.
+    pub places: Vec<Place>,
+}
+
+impl Refitted {
+    /// Returns a conversation whose output has this number of faults with other forms of content. None
+    /// if no form would change. Without an output, since the template failed, every list becomes text.
+    #[must_use]
+    pub fn new(conversation: &Conversation, places: &[Place], output: Option<&AdapterOutput>) -> Option<Self> {
+        let messages = &conversation.messages;
+        let has_reason = match output {
+            Some(output) => faults(conversation, output) > 0,
+            None => messages.iter().any(|message| !blocks(message).is_empty()),
+        };
+        if !has_reason {
+            return None;
+        }
+        let printed = output.map(|output| printed(messages, &output.prompt));
+        let is_joined = |at: usize| printed.as_ref().is_none_or(|printed| printed.contains(&at));
+        let is_lost = |at: usize| output.is_some_and(|output| lost(&output.warnings).any(|path| path == path_of(at)));
+        let form = |at: usize, message: &Value| match content(message) {
+            Content::Blocks(_) if is_joined(at) => ContentForm::Text,
+            Content::Text(_) if is_lost(at) => ContentForm::List,
+            _ => ContentForm::AsIs,
+        };
+        let mut refitted = Self { conversation: conversation.clone(), places: places.to_vec() };
+        let mut has_changed = false;
+        for (at, (message, place)) in refitted.conversation.messages.iter_mut().zip(&mut refitted.places).enumerate() {
+            let form = form(at, message);
+            if form != ContentForm::AsIs {
+                let taken = std::mem::replace(place, Place::at(""));
+                let mut traced = Traced { message: message.take(), place: taken, sources: Vec::new() };
+                // A block without text stays as it is.
+                has_changed |= forms::apply(&mut traced, form).is_ok() && traced.message != messages[at];
+                (*message, *place) = (traced.message, traced.place);
+            }
+        }
+        has_changed.then_some(refitted)
+    }
+}
+
+/// Returns the number of messages that a prompt prints as lists or leaves out.
+#[must_use]
+pub fn faults(conversation: &Conversation, output: &AdapterOutput) -> usize {
+    printed(&conversation.messages, &output.prompt).len() + lost(&output.warnings).count()
+}
+
+/// Returns the paths of messages that are left out.
+fn lost(warnings: &[Warning]) -> impl Iterator<Item = &str> {
+    let lost = warnings.iter().filter(|warning| warning.code == WarningCode::MessageIgnored);
+    lost.map(|warning| warning.path.as_str())
+}
+
+fn path_of(at: usize) -> String {
+    format!("messages[{at}]")
+}
+
+/// Returns the messages whose lists are in a prompt as Python or JSON prints them.
+fn printed(messages: &[Value], prompt: &str) -> Vec<usize> {
+    const KEYS: [&str; 4] = ["'text': '", "'text': \"", "\"text\": \"", "\"text\":\""];
+    let lists = messages.iter().enumerate().filter(|(_, message)| !blocks(message).is_empty()).take(MAX_SEARCHED);
+    let mut lists = lists.peekable();
+    if lists.peek().is_none() {
+        return Vec::new();
+    }
+    let keys: Vec<_> = KEYS.into_iter().filter(|key| prompt.contains(key)).collect();
+    let is_printed = |message: &Value| {
+        let start = blocks(message).iter().find_map(|block| Some(plain_start(block.get("text")?.as_str()?)));
+        start.is_some_and(|start| keys.iter().any(|key| prompt.contains(&format!("{key}{start}"))))
+    };
+    lists.filter(|(_, message)| is_printed(message)).map(|(at, _)| at).collect()
+}
+
+/// Returns the start of a text that Python and JSON print as it is.
+fn plain_start(text: &str) -> &str {
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != ' ').unwrap_or(text.len());
+    &text[..end.min(COMPARED_BYTES)]
+}
