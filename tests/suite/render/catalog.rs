@@ -553,3 +553,30 @@ async fn an_unknown_model_is_answered_without_a_list_of_all_models() {
     );
     assert!(messages[2].contains("qwen3-8b") && !messages[0].contains("qwen"), "{messages:?}");
 }
+
+/// DeepSeek's switches of thinking have one meaning: one in a request replaces the configured one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_switch_of_a_request_replaces_a_configured_one_of_another_name() {
+    let folder = folder();
+    write(folder.path(), "a", "");
+    std::fs::remove_file(folder.path().join("a/tokenizer_config.json")).expect("a file");
+    std::fs::write(folder.path().join("a/config.json"), r#"{"model_type": "deepseek_v32"}"#).expect("a file");
+    let config = "[[models]]\npath = 'a'\ntoggles = { thinking = true }";
+    let service = serve_catalog(open(configured(&folder, config)).into(), None).await;
+    let mut client = RenderServiceClient::new(service.channel().await);
+    let mut rendered = async |args: &str, messages| {
+        let mut said = conversation(messages);
+        said.template_args_json = (!args.is_empty()).then(|| args.to_owned());
+        client.render(request(said)).await.expect("renders").into_inner()
+    };
+    let question = || vec![text("user", "Hi")];
+    assert!(prompt(rendered("", question()).await).ends_with("<think>"));
+    assert!(prompt(rendered(r#"{"enable_thinking": false}"#, question()).await).ends_with("</think>"));
+
+    let mut answer = text("assistant", "Hello");
+    answer.reasoning_content = Some("A greeting is polite.".to_owned());
+    let response = rendered("", vec![text("user", "Hi"), answer, text("user", "Bye")]).await;
+    let warnings: Vec<_> = response.warnings.iter().map(|w| (w.code(), w.path.as_str())).collect();
+    let path = "conversation.messages[1].reasoning_content";
+    assert_eq!(warnings, [(pb::WarningCode::ReasoningIgnored, path)], "earlier reasoning is not in the prompt");
+}
