@@ -54,6 +54,9 @@ pub struct Conversation {
     pub template_args: Object,
 }
 
+/// The keys of a message's reasoning, of which templates read the first that is given.
+pub const REASONING_KEYS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
 /// An error about a part of a request with a wrong shape.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {problem}")]

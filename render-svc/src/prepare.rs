@@ -173,7 +173,7 @@ impl Request<'_> {
         Policy {
             conversion,
             forms: needs.forms(self.form, conversation.has_tools()),
-            turns: Some(needs.turns(&conversation.messages)),
+            turns: Some(needs.turns(&conversation.messages, conversation.has_tools())),
             null_content_fails: needs.null_content_fails(),
         }
     }

@@ -6,7 +6,7 @@ use super::forms::text_block;
 use super::place::Place;
 use super::rewrite::{Change, Rewrite};
 use super::traced::Traced;
-use crate::conversation::{Content, Object, content};
+use crate::conversation::{Content, Object, REASONING_KEYS, content};
 
 /// Merges each run of messages with one of the roles into its first message, and adds a rewrite for
 /// each run. Content must be text or blocks, and tool calls must be a list.
@@ -51,9 +51,18 @@ fn join_message(message: &mut Traced, next: Traced) {
     if let (Value::Object(fields), Value::Object(next)) = (&mut message.message, next) {
         for (key, value) in next {
             let found = Found { value, place: next_place.take(&key) };
-            join_key(fields, &mut message.place, &key, found);
+            let key = same_key(fields, &key);
+            join_key(fields, &mut message.place, key, found);
         }
     }
+}
+
+/// Returns the key under which a message has such a value: templates read reasoning under the first of
+/// its names only.
+fn same_key<'k>(fields: &Object, key: &'k str) -> &'k str {
+    let is_reasoning = REASONING_KEYS.contains(&key);
+    let known = REASONING_KEYS.into_iter().find(|known| fields.get(*known).is_some_and(|value| !value.is_null()));
+    known.filter(|_| is_reasoning).unwrap_or(key)
 }
 
 /// Merges one key of a message. Equal values are kept once, except content and tool calls, which

@@ -8,7 +8,7 @@ use super::normalize::Turns;
 use crate::capabilities::Capabilities;
 use crate::fact::FactSource;
 use crate::model::Model;
-use crate::probes::{ContentFacts, ContentLists, Finding, TemplateFacts};
+use crate::probes::{ContentFacts, ContentLists, Finding, Instructions, TemplateFacts};
 
 /// The knowledge about a template.
 #[derive(Debug, Clone, Copy)]
@@ -32,12 +32,13 @@ impl<'a> Needs<'a> {
 
     /// Returns the messages of a conversation that are merged or get another role.
     #[must_use]
-    pub fn turns(&self, messages: &[Value]) -> Turns {
+    pub fn turns(&self, messages: &[Value], has_tools: bool) -> Turns {
         match (self.given, self.facts) {
             (Some(given), _) => given.into(),
             (None, Some(facts)) if facts.is_known => Turns {
-                system_to_user: facts.instructions.system_first.is_lost(),
-                merges_users: merges_users(facts, messages),
+                system_to_user: first_system(facts, has_tools).is_lost(),
+                later_system_to_user: facts.instructions.system_later.is_lost(),
+                merges_users: merges_users(facts, messages, has_tools),
                 merges_assistants: facts.repeats.assistant.needs_merging(),
             },
             (None, _) => self.inferred.into(),
@@ -79,13 +80,19 @@ impl<'a> Needs<'a> {
     }
 }
 
+/// Returns what becomes of a first system message. Templates differ beside tools.
+fn first_system(facts: &TemplateFacts, has_tools: bool) -> Finding {
+    let Instructions { system_first, system_beside_tools, .. } = facts.instructions;
+    if has_tools && system_beside_tools != Finding::Unknown { system_beside_tools } else { system_first }
+}
+
 /// Returns true if messages of users in a row must be merged where this conversation has them.
 /// Templates differ at the start, after a system message, and after an answer.
-fn merges_users(facts: &TemplateFacts, messages: &[Value]) -> bool {
+fn merges_users(facts: &TemplateFacts, messages: &[Value], has_tools: bool) -> bool {
     let is = |message: &Value, role: &str| message.get("role").is_some_and(|given| given == role);
-    let TemplateFacts { repeats, instructions, .. } = facts;
+    let repeats = &facts.repeats;
     let starts_with_system = messages.first().is_some_and(|first| is(first, "system"));
-    let is_beside_system = starts_with_system && instructions.system_first == Finding::Shown;
+    let is_beside_system = starts_with_system && first_system(facts, has_tools) == Finding::Shown;
     let start = if is_beside_system { repeats.user_beside_system } else { repeats.user };
     let is_later = messages.iter().any(|message| is(message, "assistant"));
     start.needs_merging() || (is_later && repeats.user_later.needs_merging())

@@ -22,8 +22,10 @@ pub struct Normalized {
 /// The turns that a template needs. The default needs no change.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Turns {
-    /// System messages become messages of users.
+    /// A first system message becomes a message of the user.
     pub system_to_user: bool,
+    /// Later system messages become messages of the user.
+    pub later_system_to_user: bool,
     /// Consecutive messages of users are merged.
     pub merges_users: bool,
     /// Consecutive messages of the assistant are merged.
@@ -34,6 +36,7 @@ impl From<Capabilities> for Turns {
     fn from(capabilities: Capabilities) -> Self {
         Self {
             system_to_user: capabilities.lacks_system_role(),
+            later_system_to_user: capabilities.lacks_system_role(),
             merges_users: capabilities.requires_strict_turns,
             merges_assistants: capabilities.requires_strict_turns,
         }
@@ -47,8 +50,9 @@ pub fn normalize(messages: Vec<Traced>, turns: impl Into<Turns>) -> Normalized {
     let mut rewrites = Vec::new();
     let mut messages = merge(messages, &["system"], &mut rewrites);
     rewrites.iter_mut().for_each(|rewrite| rewrite.change = Change::SystemMerged);
-    if turns.system_to_user {
-        for message in messages.iter_mut().filter(|message| message.role() == Some("system")) {
+    for (at, message) in messages.iter_mut().enumerate().filter(|(_, message)| message.role() == Some("system")) {
+        let is_rewritten = if at == 0 { turns.system_to_user } else { turns.later_system_to_user };
+        if is_rewritten {
             system_to_user(message);
             rewrites.push(Rewrite { change: Change::SystemToUser, messages: message.sources.clone() });
         }
@@ -61,10 +65,12 @@ pub fn normalize(messages: Vec<Traced>, turns: impl Into<Turns>) -> Normalized {
     Normalized { messages, rewrites }
 }
 
-/// Converts a system message to a user message whose content begins with `[System]: `.
+/// Converts a system message to a user message whose content begins with `[System]: `, unless it is
+/// empty.
 pub fn system_to_user(message: &mut Traced) {
     message.message["role"] = "user".into();
     match content(&message.message) {
+        Content::Text("") => {}
         Content::Text(text) => message.message["content"] = marked(text).into(),
         Content::Blocks(blocks) => {
             let blocks = blocks.to_vec();

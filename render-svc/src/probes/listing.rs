@@ -25,6 +25,7 @@ impl TemplateFacts {
             ("content.tool.text", contents.tool.text.name()),
             ("content.tool.blocks", contents.tool.lists.name()),
             ("message.system.first", instructions.system_first.name()),
+            ("message.system.beside_tools", instructions.system_beside_tools.name()),
             ("message.system.later", instructions.system_later.name()),
             ("message.developer.first", instructions.developer_first.name()),
             ("message.developer.later", instructions.developer_later.name()),

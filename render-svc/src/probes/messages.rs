@@ -15,6 +15,8 @@ use super::tools::ToolFacts;
 pub struct Instructions {
     /// A system message before all others.
     pub system_first: Finding,
+    /// A system message before all others in a conversation with tools.
+    pub system_beside_tools: Finding,
     /// A system message after an answer.
     pub system_later: Finding,
     /// A developer message before all others.
@@ -26,9 +28,10 @@ pub struct Instructions {
 impl Instructions {
     pub(super) fn of(renderer: &Renderer<'_>) -> Self {
         Self {
-            system_first: first(renderer, "system", SYSTEM),
+            system_first: first(renderer, "system", SYSTEM, None),
+            system_beside_tools: first(renderer, "system", SYSTEM, Some(conversation::tools())),
             system_later: later(renderer, "system", SYSTEM),
-            developer_first: first(renderer, "developer", DEVELOPER),
+            developer_first: first(renderer, "developer", DEVELOPER, None),
             developer_later: later(renderer, "developer", DEVELOPER),
         }
     }
@@ -47,11 +50,12 @@ impl Instructions {
 }
 
 /// Returns what becomes of a first message. If a text is lost, a list of one block is tried.
-fn first(renderer: &Renderer<'_>, role: &str, mark: &str) -> Finding {
+fn first(renderer: &Renderer<'_>, role: &str, mark: &str, tools: Option<Value>) -> Finding {
     let user = || renderer.message("user", USER);
-    let without = Probe::of([user()]);
+    let without = Probe { tools: tools.clone(), ..Probe::of([user()]) };
     let found = |content: Value| {
-        let probe = Probe::of([json!({"role": role, "content": content}), user()]);
+        let messages = [json!({"role": role, "content": content}), user()];
+        let probe = Probe { tools: tools.clone(), ..Probe::of(messages) };
         renderer.finding(&probe, mark, &without)
     };
     found(mark.into()).or(|| match found(json!([{"type": "text", "text": mark}])) {

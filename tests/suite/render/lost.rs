@@ -151,3 +151,53 @@ fn a_text_that_a_template_leaves_out_in_some_place_becomes_a_list_there() {
     let messages = json!({"messages": [say("system", "Be brief."), say("user", "Hi there."), say("assistant", "Yes?"), say("system", "Speak Danish.")]});
     assert_eq!(prompt(first_only, &messages), "[Be brief.]<user>Hi there.<assistant>Yes?<system>Speak Danish.");
 }
+
+/// OpenAI's earlier form of a call, which few templates write.
+#[test]
+fn a_function_call_that_a_template_leaves_out_has_a_warning() {
+    let called =
+        json!({"role": "assistant", "content": "One moment.", "function_call": {"name": "weather", "arguments": "{}"}});
+    let request = json!({"messages": [say("user", "Which weather is it?"), called]});
+    check(ALL, &request, &[("TOOL_CALLS_IGNORED", "messages[1].function_call")]);
+    let shown =
+        format!("{ALL}{{% for m in messages if m.function_call %}}{{{{ m.function_call.name }}}}{{% endfor %}}");
+    check(&shown, &request, &[]);
+}
+
+/// Templates read one of the names of reasoning.
+#[test]
+fn merged_messages_keep_reasoning_under_different_names() {
+    let strict = "{% for m in messages %}{% if not loop.first and loop.previtem.role == m.role %}{{ raise_exception('alternate') }}{% endif %}\
+                  <{{ m.role }}>{% set r = m.reasoning_content or m.thinking or m.reasoning %}{% if r %}({{ r }}){% endif %}{{ m.content }}{% endfor %}";
+    let thought =
+        |key: &str, reasoning: &str, text: &str| json!({"role": "assistant", "content": text, key: reasoning});
+    let answers = [thought("thinking", "First thought.", "x"), thought("reasoning", "Second thought.", "y")];
+    let request = json!({"messages": [say("user", "Which?"), answers[0], answers[1]], "add_generation_prompt": false});
+    let answer = answer(&ModelFolder::new("tiny").with_template(strict).models(), &request);
+    assert_eq!(answer["prompt"], "<user>Which?<assistant>(First thought.\n\nSecond thought.)x\n\ny", "{answer}");
+    check(strict, &request, &[("MESSAGES_MERGED", "messages[1]")]);
+}
+
+/// A template may take a system message only at the start, or only beside tools.
+#[test]
+fn a_system_message_that_a_template_refuses_at_its_place_becomes_the_users() {
+    let first = "{% for m in messages %}{% if m.role == 'system' and not loop.first %}{{ raise_exception('first') }}{% endif %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+    let messages = [
+        say("system", "Be brief."),
+        say("user", "Hi"),
+        say("assistant", "Yes?"),
+        say("system", "Speak Danish."),
+        say("user", "Where are you?"),
+    ];
+    let request = json!({"messages": messages});
+    let models = ModelFolder::new("tiny").with_template(first).models();
+    assert_eq!(
+        answer(&models, &request)["prompt"],
+        "<system>Be brief.<user>Hi<assistant>Yes?<user>[System]: Speak Danish.<user>Where are you?"
+    );
+    check(first, &request, &[("SYSTEM_REWRITTEN", "messages[3]")]);
+    let tools = "{{ tools | tojson }}{% for m in messages if m.role != 'system' or tools %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+    let tool = json!({"type": "function", "function": {"name": "f", "description": "Adds two numbers."}});
+    check(tools, &json!({"messages": messages[..2], "tools": [tool]}), &[]);
+    check(tools, &json!({"messages": messages[..2]}), &[("SYSTEM_REWRITTEN", "messages[0]")]);
+}

@@ -325,6 +325,7 @@ fn check_policy(seed: u64) {
         },
         turns: Some(Turns {
             system_to_user: random.below(2) == 0,
+            later_system_to_user: random.below(2) == 0,
             merges_users: random.below(2) == 0,
             merges_assistants: random.below(2) == 0,
         }),

@@ -165,6 +165,7 @@ fn find(prompt: &str, text: &str) -> Option<usize> {
 fn is_whole(prompt: &str, at: usize, text: &str) -> bool {
     let is_word = |char: Option<char>| char.is_some_and(char::is_alphanumeric);
     let (before, after) = (prompt[..at].chars().next_back(), prompt[at + text.len()..].chars().next());
-    let is_continued = is_word(before) && is_word(text.chars().next());
-    !is_continued && !(is_word(text.chars().next_back()) && is_word(after))
+    let is_continued = is_word(text.chars().next_back()) && is_word(after);
+    let continues = is_word(before) && is_word(text.chars().next());
+    !(is_continued || continues)
 }

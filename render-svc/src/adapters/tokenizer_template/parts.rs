@@ -5,12 +5,9 @@ use std::slice;
 
 use serde_json::Value;
 
-use crate::conversation::{Content, Conversation, blocks, content, kind};
+use crate::conversation::{Content, Conversation, REASONING_KEYS, blocks, content, kind};
 use crate::probes::{Finding, REASONING_END, REASONING_START, TemplateFacts};
 use crate::warning::WarningCode;
-
-/// The keys of a message's reasoning, of which templates read the first that is given.
-const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
 /// The lists beside the messages.
 pub(super) const TOOLS: usize = usize::MAX - 1;
@@ -30,6 +27,8 @@ enum Within {
     /// The reasoning in a text.
     Section,
     Call(usize),
+    /// The call of a message in OpenAI's earlier form.
+    FunctionCall,
     Item(usize),
 }
 
@@ -87,6 +86,7 @@ impl Part<'_> {
             Within::Block(block) => format!("messages[{at}].content[{block}]"),
             Within::Reasoning(key) => format!("messages[{at}].{key}"),
             Within::Call(call) => format!("messages[{at}].tool_calls[{call}]"),
+            Within::FunctionCall => format!("messages[{at}].function_call"),
             Within::Item(item) if at == TOOLS => format!("tools[{item}]"),
             Within::Item(item) => format!("documents[{item}]"),
         }
@@ -118,6 +118,15 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
             };
             add(within, code, text, finding);
         });
+        if let Some(name) = message.get("function_call").and_then(|call| call.get("name")?.as_str()) {
+            parts.push(Part {
+                place: Place(at, Within::FunctionCall),
+                code: WarningCode::ToolCallsIgnored,
+                texts: Texts::One(name),
+                finding: Finding::Unknown,
+                is_shared: true,
+            });
+        }
         for (call, name, texts) in calls(message) {
             let is_shared = texts.is_empty();
             parts.push(Part {
@@ -184,6 +193,7 @@ pub(super) fn marked(conversation: &Conversation, parts: &[&Part<'_>]) -> Conver
                 function_of(call)?.get_mut("arguments").into_iter().for_each(|given| mark_leaves_within(given, &mark));
                 name_of(call)
             }),
+            Within::FunctionCall => message.and_then(|message| message.get_mut("function_call")?.get_mut("name")),
             Within::Item(item) if at == TOOLS => marked.tools.as_mut().and_then(|tools| name_of(tools.get_mut(item)?)),
             Within::Item(item) => {
                 let document = marked.documents.as_mut().and_then(|documents| documents.get_mut(item));
@@ -262,7 +272,8 @@ fn of_reasoning(message: &Value, is_current: bool, facts: &TemplateFacts) -> Fin
 }
 
 fn reasoning(message: &Value) -> Option<(&'static str, &str)> {
-    let given = REASONING.into_iter().find_map(|key| Some((key, message.get(key).filter(|value| !value.is_null())?)));
+    let given =
+        REASONING_KEYS.into_iter().find_map(|key| Some((key, message.get(key).filter(|value| !value.is_null())?)));
     given.and_then(|(key, value)| Some((key, value.as_str()?)))
 }
 
