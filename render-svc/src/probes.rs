@@ -19,6 +19,7 @@ mod tools;
 pub use arguments::ArgumentFact;
 pub use cache::facts_of;
 pub use contents::{ContentFacts, ContentLists, RoleContents};
+pub(crate) use conversation::DOCUMENT_KEYS;
 pub use facts::TemplateFacts;
 pub use finding::{Finding, Repeat};
 pub use messages::{Instructions, Repeats};

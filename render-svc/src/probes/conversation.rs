@@ -35,10 +35,12 @@ pub(super) fn tools() -> Value {
     json!([{"type": "function", "function": {"name": TOOL, "description": "Does a thing", "parameters": parameters}}])
 }
 
-/// Returns one document, with its text under each key that a known template reads.
+/// The keys under which known templates read the text of a document.
+pub(crate) const DOCUMENT_KEYS: [&str; 5] = ["text", "content", "contents", "snippet", "body"];
+
+/// Returns one document, with its text under each key.
 pub(super) fn documents() -> Value {
-    let keys = ["text", "content", "contents", "snippet", "body"];
     let mut document = json!({"title": "title", "doc_id": 1});
-    keys.into_iter().for_each(|key| document[key] = DOCUMENT.into());
+    DOCUMENT_KEYS.into_iter().for_each(|key| document[key] = DOCUMENT.into());
     json!([document])
 }

@@ -201,3 +201,14 @@ fn a_system_message_that_a_template_refuses_at_its_place_becomes_the_users() {
     check(tools, &json!({"messages": messages[..2], "tools": [tool]}), &[]);
     check(tools, &json!({"messages": messages[..2]}), &[("SYSTEM_REWRITTEN", "messages[0]")]);
 }
+
+/// A document's number may be left out, its words may not.
+#[test]
+fn a_document_of_which_only_the_number_is_shown_has_a_warning() {
+    let document = json!({"doc_id": "7", "url": "https://example.com/a/long/way/to/the/weather", "content": "It rains in Rome today."});
+    let request = json!({"messages": [say("user", "Which weather is it?")], "documents": [document]});
+    let number = "{% for d in documents %}({{ d.doc_id }}){{ d.text }}{% endfor %}";
+    check(&format!("{number}{ALL}"), &request, &[("DOCUMENTS_IGNORED", "documents")]);
+    check(&format!("{{% for d in documents %}}{{{{ d.content }}}}{{% endfor %}}{ALL}"), &request, &[]);
+    check(&format!("{{{{ documents | tojson }}}}{ALL}"), &request, &[]);
+}

@@ -6,7 +6,7 @@ use std::slice;
 use serde_json::Value;
 
 use crate::conversation::{Content, Conversation, REASONING_KEYS, blocks, content, kind};
-use crate::probes::{Finding, REASONING_END, REASONING_START, TemplateFacts};
+use crate::probes::{DOCUMENT_KEYS, Finding, REASONING_END, REASONING_START, TemplateFacts};
 use crate::warning::WarningCode;
 
 /// The lists beside the messages.
@@ -155,14 +155,13 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
             is_shared: description.is_none(),
         })
     }));
-    let documents = items(documents).map(|(item, document)| Part {
-        place: Place(DOCUMENTS, Within::Item(item)),
-        code: WarningCode::DocumentsIgnored,
-        texts: Texts::Many(leaves(document)),
-        finding: facts.documents,
-        is_shared: false,
-    });
-    parts.extend(documents.filter(|part| part.texts.has_words()));
+    parts.extend(items(documents).filter_map(|(item, document)| {
+        let text = words(document)?;
+        let (place, texts) = (Place(DOCUMENTS, Within::Item(item)), Texts::One(text));
+        let code = WarningCode::DocumentsIgnored;
+        let part = Part { place, code, texts, finding: facts.documents, is_shared: false };
+        part.texts.has_words().then_some(part)
+    }));
     parts
 }
 
@@ -197,7 +196,8 @@ pub(super) fn marked(conversation: &Conversation, parts: &[&Part<'_>]) -> Conver
             Within::Item(item) if at == TOOLS => marked.tools.as_mut().and_then(|tools| name_of(tools.get_mut(item)?)),
             Within::Item(item) => {
                 let document = marked.documents.as_mut().and_then(|documents| documents.get_mut(item));
-                document.into_iter().for_each(|document| mark_leaves(document, &mark));
+                let texts = part.texts.all();
+                document.into_iter().for_each(|document| mark_leaves(document, &mark, |text| texts.contains(&text)));
                 None
             }
         };
@@ -314,8 +314,16 @@ fn name_of(value: &mut Value) -> Option<&mut Value> {
 /// Marks the texts in a list or an object. JSON text stays, so that templates can read it.
 fn mark_leaves_within(value: &mut Value, mark: &Value) {
     if !value.is_string() {
-        mark_leaves(value, mark);
+        mark_leaves(value, mark, |_| true);
     }
+}
+
+/// Returns a document's own text. Others, such as its number, may be left out. If no usual key has
+/// it, it is the longest one.
+fn words(document: &Value) -> Option<&str> {
+    let of_usual_keys = DOCUMENT_KEYS.into_iter().filter_map(|key| document.get(key)?.as_str());
+    let longest = of_usual_keys.max_by_key(|text| text.len());
+    longest.or_else(|| leaves(document).into_iter().max_by_key(|text| text.len()))
 }
 
 /// Returns the texts in a document.
@@ -328,11 +336,11 @@ fn leaves(value: &Value) -> Vec<&str> {
     }
 }
 
-fn mark_leaves(value: &mut Value, mark: &Value) {
+fn mark_leaves(value: &mut Value, mark: &Value, is_marked: impl Fn(&str) -> bool + Copy) {
     match value {
-        Value::String(_) => *value = mark.clone(),
-        Value::Array(items) => items.iter_mut().for_each(|item| mark_leaves(item, mark)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| mark_leaves(field, mark)),
+        Value::String(text) if is_marked(text) => *value = mark.clone(),
+        Value::Array(items) => items.iter_mut().for_each(|item| mark_leaves(item, mark, is_marked)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| mark_leaves(field, mark, is_marked)),
         _ => {}
     }
 }
