@@ -142,6 +142,12 @@ impl Model {
         self.templates.choose(None, false).ok().map(|named| &*named.facts)
     }
 
+    /// Returns true if the configuration states the capabilities.
+    #[must_use]
+    pub fn has_configured_capabilities(&self) -> bool {
+        self.capability_sources.iter().any(|(_, source)| *source == FactSource::Configuration)
+    }
+
     /// Returns the model's tokenizer.
     ///
     /// # Errors

@@ -153,7 +153,7 @@ fn render_prompt(
     };
     let given = Input { conversation: &conversation, ..input };
     let mut output = run_adapter(resolved, &given);
-    if let Some((refitted, better)) = refitted(resolved, &given, &origins, &output) {
+    if let Some((refitted, better)) = refitted(resolved, &options, &given, &origins, &output) {
         output = Ok(better);
         (conversation, origins.messages) = (refitted.conversation, refitted.places);
     }
@@ -205,14 +205,16 @@ fn are_returned(token_ids: ReturnTokenIds, resolved: &ResolvedRender<'_>) -> boo
 }
 
 /// Returns the conversation with other forms of content, and its output, if the template fails for the
-/// conversation or shows less of it.
+/// conversation or shows less of it. Capabilities of the request or the configuration decide instead.
 fn refitted(
     resolved: &ResolvedRender<'_>,
+    options: &RenderOptions,
     input: &Input<'_>,
     origins: &Origins,
     output: &Result<AdapterOutput, Error>,
 ) -> Option<(Refitted, AdapterOutput)> {
-    let is_refitted = input.is_normalized && resolved.adapter().kind == Kind::Template;
+    let is_given = options.capabilities.is_some() || resolved.model.has_configured_capabilities();
+    let is_refitted = input.is_normalized && !is_given && resolved.adapter().kind == Kind::Template;
     let given = match output {
         _ if !is_refitted => return None,
         Ok(output) => Some(output),

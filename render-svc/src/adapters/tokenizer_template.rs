@@ -11,7 +11,7 @@ pub(crate) use reserved::is_reserved;
 use tandem_model_files::tokenizer::CancelScope;
 
 use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames, Match};
-use crate::conversation::{self, Conversation};
+use crate::conversation::{self, CONTENT, Conversation};
 use crate::error::Error;
 use crate::model::Model;
 use crate::warning::Warning;
@@ -72,7 +72,11 @@ fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     if input.taint.is_none() {
         let lost = lost::warnings(conversation, &named.facts, &prompt, |changed| apply(changed).ok());
         let is_known = |lost: &Warning| warnings.iter().any(|known| known.path == lost.path);
-        let lost: Vec<_> = lost.into_iter().filter(|lost| !is_known(lost)).collect();
+        // The request itself cuts off the content after the reasoning that it continues.
+        let continues = input.continue_final_message.is_some_and(|field| field != CONTENT);
+        let last = format!("messages[{}]", conversation.messages.len().saturating_sub(1));
+        let is_cut = |lost: &Warning| continues && lost.path.starts_with(&last);
+        let lost: Vec<_> = lost.into_iter().filter(|lost| !is_known(lost) && !is_cut(lost)).collect();
         warnings.extend(lost);
     }
     Ok(AdapterOutput { prompt, attachments: Vec::new(), warnings })

@@ -6,7 +6,6 @@ use serde_json::Value;
 use super::forms::{ContentForm, Forms};
 use super::normalize::Turns;
 use crate::capabilities::Capabilities;
-use crate::fact::FactSource;
 use crate::model::Model;
 use crate::probes::{ContentFacts, ContentLists, Finding, Instructions, TemplateFacts};
 
@@ -25,8 +24,7 @@ impl<'a> Needs<'a> {
     /// Returns the knowledge about a template of this model, with the capabilities of a request.
     #[must_use]
     pub fn new(facts: Option<&'a TemplateFacts>, requested: Option<Capabilities>, model: &Model) -> Self {
-        let is_configured = model.capability_sources.iter().any(|(_, source)| *source == FactSource::Configuration);
-        let configured = is_configured.then_some(model.capabilities);
+        let configured = model.has_configured_capabilities().then_some(model.capabilities);
         Self { facts, given: requested.or(configured), inferred: model.capabilities }
     }
 
