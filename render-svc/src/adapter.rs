@@ -176,6 +176,23 @@ pub struct Input<'a> {
     pub taint: Option<Taint>,
 }
 
+impl<'a> Input<'a> {
+    /// Returns the input of a conversation as an adapter gets it by default, at the start of time.
+    #[must_use]
+    pub fn of(conversation: &'a Conversation) -> Self {
+        Self {
+            conversation,
+            add_generation_prompt: true,
+            continue_final_message: None,
+            template: None,
+            is_normalized: true,
+            now: LocalTime::EPOCH,
+            limits: Limits::default(),
+            taint: None,
+        }
+    }
+}
+
 /// The output of an adapter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AdapterOutput {

@@ -235,18 +235,28 @@ fn run_adapter(resolved: &ResolvedRender<'_>, input: &Input<'_>) -> Result<Adapt
     Span::current().part("render", attributes).in_scope(|| (adapter.render)(model, input))
 }
 
+/// The most warnings of reasoning, each of which searches the rest of a prompt. A response names fewer.
+const MAX_LOST_REASONING: usize = 64;
+
 /// Warns of reasoning that a family's encoder leaves out, such as before the last question.
 fn lost_reasoning(conversation: &Conversation, prompt: &str) -> Vec<Warning> {
-    let messages = conversation.messages.iter().enumerate();
-    let reasoning = messages.filter_map(|(i, message)| {
+    let reasoning = conversation.messages.iter().enumerate().filter_map(|(i, message)| {
         let text = message.get("reasoning_content")?.as_str()?.trim();
-        (!text.is_empty() && !prompt.contains(text)).then(|| Warning {
-            code: WarningCode::ReasoningIgnored,
-            path: format!("messages[{i}].reasoning_content"),
-            text: "not in the prompt: the model's encoder leaves it out".to_owned(),
-        })
+        Some((i, text)).filter(|_| !text.is_empty())
     });
-    reasoning.collect()
+    let (mut at, mut warnings) = (0, Vec::new());
+    for (i, text) in reasoning {
+        if let Some(found) = prompt[at..].find(text) {
+            at += found + text.len();
+        } else if warnings.len() < MAX_LOST_REASONING {
+            let path = format!("messages[{i}].reasoning_content");
+            let text = "not in the prompt: the model's encoder leaves it out".to_owned();
+            warnings.push(Warning { code: WarningCode::ReasoningIgnored, path, text });
+        } else {
+            break;
+        }
+    }
+    warnings
 }
 
 /// Returns the bytes of the prompt that spell a control token because the conversation does.

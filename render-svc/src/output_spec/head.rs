@@ -1,13 +1,11 @@
 //! The start of the assistant's turn in the prompts of an adapter that reads no template.
 
 use serde_json::json;
-use tandem_template::LocalTime;
 
 use super::Reasoning;
 use super::probe::shown;
 use crate::adapter::{Adapter, Input};
 use crate::conversation::Conversation;
-use crate::limits::Limits;
 use crate::model::Model;
 
 /// Returns the text that the adapter writes after a question to start an answer, without special
@@ -17,16 +15,7 @@ pub(super) fn of_adapter(adapter: &Adapter, model: &Model, markers: Option<Reaso
     let messages = vec![json!({"role": "user", "content": "question"})];
     let conversation = Conversation { messages, ..Conversation::default() };
     let render = |add_generation_prompt| {
-        let input = Input {
-            conversation: &conversation,
-            add_generation_prompt,
-            continue_final_message: None,
-            template: None,
-            is_normalized: true,
-            now: LocalTime::EPOCH,
-            limits: Limits::default(),
-            taint: None,
-        };
+        let input = Input { add_generation_prompt, ..Input::of(&conversation) };
         (adapter.render)(model, &input).ok().map(|output| output.prompt)
     };
     shown(tokenizer, render(true)?.strip_prefix(&render(false)?)?, markers)

@@ -2,6 +2,8 @@
 //! otherwise than its probes, such as messages with calls: a list that the template prints becomes
 //! text, and a text that it leaves out becomes a list.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::forms::{self, ContentForm};
@@ -27,8 +29,9 @@ pub struct Refitted {
 }
 
 impl Refitted {
-    /// Returns a conversation whose output has this number of faults with other forms of content. None
-    /// if no form would change. Without an output, since the template failed, every list becomes text.
+    /// Returns a conversation with other forms of the content that its output prints as lists or leaves
+    /// out. None if no form would change. Without an output, since the template failed, every list
+    /// becomes text.
     #[must_use]
     pub fn new(conversation: &Conversation, places: &[Place], output: Option<&AdapterOutput>) -> Option<Self> {
         let messages = &conversation.messages;
@@ -41,7 +44,8 @@ impl Refitted {
         }
         let printed = output.map(|output| printed(messages, &output.prompt));
         let is_joined = |at: usize| printed.as_ref().is_none_or(|printed| printed.contains(&at));
-        let is_lost = |at: usize| output.is_some_and(|output| lost(&output.warnings).any(|path| path == path_of(at)));
+        let lost: HashSet<_> = output.into_iter().flat_map(|output| lost(&output.warnings)).collect();
+        let is_lost = |at: usize| !lost.is_empty() && lost.contains(path_of(at).as_str());
         let form = |at: usize, message: &Value| match content(message) {
             Content::Blocks(_) if is_joined(at) => ContentForm::Text,
             Content::Text(_) if is_lost(at) => ContentForm::List,

@@ -7,7 +7,6 @@ use super::markup::BOS;
 use crate::adapter::{AdapterOutput, Input};
 use crate::conversation::Conversation;
 use crate::error::Error;
-use crate::limits::Limits;
 use crate::model::Model;
 use crate::probes::LIMITS;
 
@@ -20,7 +19,7 @@ pub(super) fn difference(model: &Model, encoder: Render) -> Option<String> {
     let template = &model.templates.choose(None, false).ok()?.template;
     let is_different = |messages: &Vec<Value>| {
         let conversation = Conversation { messages: messages.clone(), ..Conversation::default() };
-        let encoded = encoder(model, &input(&conversation)).map(|output| output.prompt);
+        let encoded = encoder(model, &Input::of(&conversation)).map(|output| output.prompt);
         let input = tandem_template::Input {
             messages,
             tools: None,
@@ -39,19 +38,6 @@ pub(super) fn difference(model: &Model, encoder: Render) -> Option<String> {
     };
     let differs = conversations().iter().any(is_different);
     differs.then(|| "the model ships a chat template that renders differently from its maker's encoder".to_owned())
-}
-
-fn input(conversation: &Conversation) -> Input<'_> {
-    Input {
-        conversation,
-        add_generation_prompt: true,
-        continue_final_message: None,
-        template: None,
-        is_normalized: true,
-        now: LocalTime::EPOCH,
-        limits: Limits::default(),
-        taint: None,
-    }
 }
 
 /// Returns a question, and a conversation with a system message and a second question.
