@@ -2,6 +2,7 @@
 //! `apply_chat_template` does.
 
 mod lost;
+mod marks;
 mod parts;
 mod reserved;
 mod warnings;

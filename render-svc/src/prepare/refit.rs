@@ -73,10 +73,10 @@ pub fn faults(conversation: &Conversation, output: &AdapterOutput) -> usize {
     printed(&conversation.messages, &output.prompt).len() + lost(&output.warnings).count()
 }
 
-/// Returns the paths of messages that are left out.
+/// Returns the paths of messages and blocks that are left out. A text that is cut is not.
 fn lost(warnings: &[Warning]) -> impl Iterator<Item = &str> {
     let lost = warnings.iter().filter(|warning| warning.code == WarningCode::MessageIgnored);
-    lost.map(|warning| warning.path.as_str())
+    lost.map(|warning| warning.path.as_str()).filter(|path| !path.ends_with(".content"))
 }
 
 fn path_of(at: usize) -> String {

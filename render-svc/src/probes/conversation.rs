@@ -19,6 +19,7 @@ pub(super) const DEVELOPER: &str = "qzdeveloper";
 pub(super) const FIRST_BLOCK: &str = "qzblockone";
 pub(super) const SECOND_BLOCK: &str = "qzblocktwo";
 pub(super) const TOOL: &str = "qztoolname";
+pub(super) const PARAMETER: &str = "qzparameter";
 pub(super) const ARGUMENT: &str = "qzargument";
 pub(super) const RESULT: &str = "qzresultone";
 pub(super) const SECOND_RESULT: &str = "qzresulttwo";
@@ -29,8 +30,8 @@ pub(super) const DOCUMENT: &str = "qzdocument";
 pub(super) fn tools() -> Value {
     let parameters = json!({
         "type": "object",
-        "properties": {"city": {"type": "string", "description": "A city"}},
-        "required": ["city"]
+        "properties": {PARAMETER: {"type": "string", "description": "A city"}},
+        "required": [PARAMETER]
     });
     json!([{"type": "function", "function": {"name": TOOL, "description": "Does a thing", "parameters": parameters}}])
 }

@@ -37,6 +37,7 @@ impl TemplateFacts {
             ("repeated.tool", repeats.tool.name()),
             ("tools.declared", tools.declared.name()),
             ("tools.declared_beside_system", tools.declared_beside_system.name()),
+            ("tools.parameters", tools.parameters.name()),
             ("tools.calls", tools.calls.name()),
             ("tools.results", tools.results.name()),
             ("tools.null_content_fails", yes_no(tools.null_content_fails)),

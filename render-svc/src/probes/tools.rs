@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::conversation::{ARGUMENT, ASSISTANT, RESULT, SECOND_RESULT, SYSTEM, TOOL, USER, tools};
+use super::conversation::{ARGUMENT, ASSISTANT, PARAMETER, RESULT, SECOND_RESULT, SYSTEM, TOOL, USER, tools};
 use super::finding::Finding;
 use super::renderer::{Outcome, Probe, Renderer};
 
@@ -13,6 +13,8 @@ pub struct ToolFacts {
     pub declared: Finding,
     /// Tools, with a system message before the user's.
     pub declared_beside_system: Finding,
+    /// The parameters of tools. A template may show a tool's name and description only.
+    pub parameters: Finding,
     /// Calls of the assistant.
     pub calls: Finding,
     /// Results of calls.
@@ -48,15 +50,22 @@ const IDS: [[&str; 2]; 2] = [["qzcalla01", "qzcallb02"], ["functions.qztoolname:
 impl ToolFacts {
     pub(super) fn of(renderer: &Renderer<'_>) -> Self {
         let user = || renderer.message("user", USER);
-        let declared = |messages: Vec<Value>| {
-            let with = Probe { messages: messages.clone(), tools: Some(tools()), ..Probe::default() };
-            renderer.finding(&with, TOOL, &Probe { messages, ..Probe::default() })
+        let with_tools = |messages: Vec<Value>| Probe { messages, tools: Some(tools()), ..Probe::default() };
+        let declared = |messages: &[Value]| {
+            let without = Probe { messages: messages.to_vec(), ..Probe::default() };
+            renderer.finding(&with_tools(messages.to_vec()), TOOL, &without)
         };
+        let [alone, beside_system] = [vec![user()], vec![renderer.message("system", SYSTEM), user()]];
+        let [declared, declared_beside_system] = [&alone, &beside_system].map(|messages| declared(messages));
+        let shown = [(declared, alone), (declared_beside_system, beside_system)];
+        let shown = shown.into_iter().find(|(declared, _)| *declared == Finding::Shown);
+        let parameters = shown.map(|(_, messages)| renderer.found(&with_tools(messages), PARAMETER));
         let shape = CallShape::find(renderer);
         let results = shape.map_or(Finding::Unknown, |shape| shape.result(renderer));
         Self {
-            declared: declared(vec![user()]),
-            declared_beside_system: declared(vec![renderer.message("system", SYSTEM), user()]),
+            declared,
+            declared_beside_system,
+            parameters: parameters.unwrap_or_default(),
             calls: if shape.is_some() { Finding::Shown } else { lost_call(renderer) },
             results: results.or(|| lost_result(renderer)),
             null_content_fails: shape.unwrap_or(CallShape::USUAL).null_content_fails(renderer),
@@ -97,7 +106,7 @@ impl CallShape {
     }
 
     fn call(self, id: &str) -> Value {
-        let arguments = json!({"city": ARGUMENT});
+        let arguments = json!({PARAMETER: ARGUMENT});
         let arguments = if self.has_text_arguments { arguments.to_string().into() } else { arguments };
         json!({"id": id, "type": "function", "function": {"name": TOOL, "arguments": arguments}})
     }

@@ -80,6 +80,68 @@ fn reasoning_that_a_template_cuts_from_a_text_has_a_warning() {
     check(none, &messages, &[("MESSAGE_IGNORED", "messages[1]"), ("REASONING_IGNORED", "messages[1]")]);
 }
 
+/// A name that a template does not read, beside one that it reads.
+#[test]
+fn reasoning_under_a_second_name_has_a_warning_if_it_is_another_text() {
+    let shown = "{% for m in messages %}<{{ m.role }}>{{ m.reasoning_content }}{{ m.content }}{% endfor %}";
+    let thought = |first: &str, second: &str| {
+        let answer = json!({"role": "assistant", "content": "Paris.", "reasoning_content": first, "reasoning": second});
+        json!({"messages": [say("user", "Which is it?"), answer]})
+    };
+    let lost = [("REASONING_IGNORED", "messages[1].reasoning")];
+    check(shown, &thought("The capital is asked.", "It is in France."), &lost);
+    check(shown, &thought("", "It is in France."), &lost);
+    check(shown, &thought("The capital is asked.", "The capital is asked."), &[]);
+}
+
+#[test]
+fn a_text_that_a_template_cuts_has_a_warning() {
+    let request =
+        |text: &str| json!({"messages": [say("user", text), say("assistant", "Sure."), say("user", "Go on.")]});
+    let with = |content: &str| format!("{{% for m in messages %}}<{{{{ m.role }}}}>{{{{ {content} }}}}{{% endfor %}}");
+    let cut = [("MESSAGE_IGNORED", "messages[0].content")];
+    let tagged = request("The tag </think> ends a section.");
+    check(&with("m.content.split('</think>')[-1]"), &tagged, &cut);
+    check(&with("m.content.split('</think>')[0]"), &tagged, &cut);
+    check(&with("m.content | replace('</think>', '')"), &tagged, &[]);
+    let between = request("Call <tool> no words of mine </tool> them.");
+    check(&with("m.content.split('<tool>')[0] + m.content.split('</tool>')[-1]"), &between, &cut);
+    check(&with("m.content | replace('<tool>', '[') | replace('</tool>', ']')"), &between, &[]);
+    let long = request(&"Some words, and more of them. ".repeat(20));
+    check(&with("m.content[:100]"), &long, &cut);
+    check(&with("m.content[100:] if loop.first else m.content"), &long, &cut);
+    check(&with("(m.content | upper).split('</THINK>') | join(' ')"), &long, &[]);
+    check(&with("m.content | replace('more', 'less')"), &long, &[]);
+    // A block is named by its place.
+    let block = json!({"messages": [say("user", json!([{"type": "text", "text": "The tag </think> ends it."}]))]});
+    let walked = "{% for m in messages %}<{{ m.role }}>{% for b in m.content %}{{ b.text.split('</think>')[-1] }}{% endfor %}{% endfor %}";
+    check(walked, &block, &[("MESSAGE_IGNORED", "messages[0].content[0]")]);
+}
+
+#[test]
+fn parameters_and_titles_that_a_template_leaves_out_have_warnings() {
+    let tool = |name: &str| {
+        let parameters =
+            json!({"type": "object", "properties": {"city": {"type": "string", "description": "The city"}}});
+        json!({"type": "function", "function": {"name": name, "description": "Does one thing", "parameters": parameters}})
+    };
+    let plain = json!({"type": "function", "function": {"name": "now", "description": "Does another thing", "parameters": {"type": "object", "properties": {}}}});
+    let request = json!({"messages": [say("user", "Which city?")], "tools": [tool("weather"), plain, tool("news")]});
+    let with = |tool: &str| format!("{{% for t in tools or [] %}}{tool}{{% endfor %}}{ALL}");
+    let lost = [("TOOLS_IGNORED", "tools[0].function.parameters"), ("TOOLS_IGNORED", "tools[2].function.parameters")];
+    check(&with("{{ t.function.name }}: {{ t.function.description }}"), &request, &lost);
+    check(&with("{{ t | tojson }}"), &request, &[]);
+    check(&with("{{ t.function.name }}({{ t.function.parameters.properties | join(', ') }})"), &request, &[]);
+    check(&with("{{ t.type }}"), &request, &[("TOOLS_IGNORED", "tools")]);
+
+    let documents = json!([{"title": "On Paris", "text": "Paris is in France."}, {"text": "Rome is in Italy."}]);
+    let request = json!({"messages": [say("user", "Where is Rome?")], "documents": documents});
+    let with = |document: &str| format!("{{% for d in documents or [] %}}{document}{{% endfor %}}{ALL}");
+    check(&with("{{ d.text }}"), &request, &[("DOCUMENTS_IGNORED", "documents[0].title")]);
+    check(&with("{{ d.title }}: {{ d.text }}"), &request, &[]);
+    check(&with("{{ loop.index }}"), &request, &[("DOCUMENTS_IGNORED", "documents")]);
+}
+
 /// The generation service makes the prompt of HF messages with the model's template.
 #[test]
 fn hf_messages_have_the_warnings_of_the_prompt() {

@@ -1,10 +1,13 @@
 //! Warns of each part of a conversation that is not in the prompt.
 //!
-//! Most parts are found in the prompt as they are. A template may also change a text, or leave it
-//! out. The parts that are not found are therefore replaced by marks, and the conversation is
-//! rendered again. A part whose mark is not in that prompt was left out.
+//! Most parts are found in the prompt as they are. A template may also change a text, cut it, or leave
+//! it out. The parts that are not found therefore get marks, and the conversation is rendered again. A
+//! part none of whose marks is in that prompt was left out. A text that lacks one of them was cut.
 
-use super::parts::{self, MIN_BYTES, Part};
+use super::marks::{FoundMarks, Marked};
+use super::parts::{self, List, MIN_BYTES, Part};
+use std::collections::HashSet;
+
 use crate::conversation::Conversation;
 use crate::probes::{Finding, TemplateFacts};
 use crate::warning::{Warning, WarningCode};
@@ -45,39 +48,49 @@ pub(super) fn warnings(
         }
     }
     doubtful.truncate(MAX_MARKED);
+    let mut cut = Vec::new();
     if !doubtful.is_empty() {
-        // A template may write texts in upper case.
-        let rendered = render(&parts::marked(conversation, &doubtful)).map(|prompt| prompt.to_lowercase());
-        let is_lost = |number: usize| rendered.as_deref().is_some_and(|text| !text.contains(&parts::mark(number)));
-        lost.extend(doubtful.into_iter().enumerate().filter(|(number, _)| is_lost(*number)).map(|(_, part)| part));
+        let marked = Marked::new(conversation, &doubtful);
+        let prompt = render(&marked.conversation);
+        let found = prompt.into_iter().flat_map(|prompt| marked.found(&prompt));
+        for (part, found) in doubtful.into_iter().zip(found) {
+            match found {
+                FoundMarks::All => {}
+                FoundMarks::Some => cut.push(part),
+                FoundMarks::None => lost.push(part),
+            }
+        }
     }
     lost.sort_by_key(|part| part.place);
-    let counts = [parts::TOOLS, parts::DOCUMENTS].map(|list| parts.iter().filter(|part| part.is_in(list)).count());
-    summed(&lost, counts)
-}
-
-/// Returns the warnings. A list of which every item is lost has one.
-fn summed(lost: &[&Part<'_>], [tools, documents]: [usize; 2]) -> Vec<Warning> {
-    let mut warnings = Vec::new();
-    let (mut lost_tools, mut lost_documents) = (Vec::new(), Vec::new());
-    for part in lost {
-        match part.place {
-            _ if part.is_in(parts::TOOLS) => lost_tools.push(part),
-            _ if part.is_in(parts::DOCUMENTS) => lost_documents.push(part),
-            _ => warnings.push(warning(part.code, part.path())),
-        }
-    }
-    for (list, lost, count) in [("tools", lost_tools, tools), ("documents", lost_documents, documents)] {
-        match lost.first() {
-            Some(first) if lost.len() == count => warnings.push(warning(first.code, list.to_owned())),
-            _ => warnings.extend(lost.iter().map(|part| warning(part.code, part.path()))),
-        }
-    }
+    let mut warnings = summed(&lost, &parts);
+    let text = "partly not in the prompt: the model's chat template cuts it";
+    let of_cut = |part: &Part<'_>| Warning { code: part.code, path: part.path_of_text(), text: text.to_owned() };
+    warnings.extend(cut.into_iter().map(of_cut));
     warnings
 }
 
-fn warning(code: WarningCode, path: String) -> Warning {
-    Warning { code, text: "not in the prompt: the model's chat template leaves it out".to_owned(), path }
+/// Returns the warnings of parts that are left out. A list of which every item is lost has one, and the
+/// fields of an item that is lost have none.
+fn summed(lost: &[&Part<'_>], parts: &[Part<'_>]) -> Vec<Warning> {
+    let items: HashSet<_> = lost.iter().filter_map(|part| part.whole_item()).collect();
+    let is_left = |item: &(List, usize)| !items.contains(item);
+    let mut warnings: Vec<Warning> = Vec::new();
+    for part in lost {
+        let path = match part.item() {
+            Some((list, _))
+                if !parts.iter().filter_map(Part::whole_item).any(|item| item.0 == list && is_left(&item)) =>
+            {
+                list.name().to_owned()
+            }
+            Some(item) if part.whole_item().is_none() && !is_left(&item) => continue,
+            _ => part.path(),
+        };
+        if warnings.last().is_none_or(|last| (last.code, &last.path) != (part.code, &path)) {
+            let text = "not in the prompt: the model's chat template leaves it out".to_owned();
+            warnings.push(Warning { code: part.code, text, path });
+        }
+    }
+    warnings
 }
 
 /// The place in a prompt where a part is found.

@@ -9,18 +9,35 @@ use crate::conversation::{Content, Conversation, REASONING_KEYS, blocks, content
 use crate::probes::{DOCUMENT_KEYS, Finding, REASONING_END, REASONING_START, TemplateFacts};
 use crate::warning::WarningCode;
 
-/// The lists beside the messages.
-pub(super) const TOOLS: usize = usize::MAX - 1;
-pub(super) const DOCUMENTS: usize = usize::MAX;
+/// A list beside the messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum List {
+    Tools,
+    Documents,
+}
 
-/// The place of a part: the index of its message or one of [`TOOLS`] and [`DOCUMENTS`], then its
-/// place within.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place(usize, Within);
+impl List {
+    /// Returns its path in the conversation.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Tools => "tools",
+            Self::Documents => "documents",
+        }
+    }
+}
 
-/// A place within a message, or the index in a list.
+/// The place of a part, in the order of warnings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Within {
+pub(super) enum Place {
+    /// Within the message of this index.
+    Message(usize, Within),
+    /// The item of this index, or its field.
+    Item(List, usize, Option<Field>),
+}
+
+/// A place within a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Within {
     Content,
     Block(usize),
     Reasoning(&'static str),
@@ -29,7 +46,15 @@ enum Within {
     Call(usize),
     /// The call of a message in OpenAI's earlier form.
     FunctionCall,
-    Item(usize),
+}
+
+/// A field that a template may leave out of an item that it shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Field {
+    /// Of a tool.
+    Parameters,
+    /// Of a document.
+    Title,
 }
 
 /// A part.
@@ -69,8 +94,17 @@ impl<'c> Texts<'c> {
 pub(super) const MIN_BYTES: usize = 8;
 
 impl Part<'_> {
-    pub(super) fn is_in(&self, list: usize) -> bool {
-        self.place.0 == list
+    /// Returns the item of a list that it is or belongs to.
+    pub(super) fn item(&self) -> Option<(List, usize)> {
+        match self.place {
+            Place::Message(..) => None,
+            Place::Item(list, item, _) => Some((list, item)),
+        }
+    }
+
+    /// Returns the item of a list that it is.
+    pub(super) fn whole_item(&self) -> Option<(List, usize)> {
+        self.item().filter(|_| matches!(self.place, Place::Item(_, _, None)))
     }
 
     /// Returns true if none of its texts is in a prompt by chance.
@@ -80,15 +114,25 @@ impl Part<'_> {
 
     /// Returns the path in the conversation.
     pub(super) fn path(&self) -> String {
-        let Place(at, within) = self.place;
-        match within {
-            Within::Content | Within::Section => format!("messages[{at}]"),
-            Within::Block(block) => format!("messages[{at}].content[{block}]"),
-            Within::Reasoning(key) => format!("messages[{at}].{key}"),
-            Within::Call(call) => format!("messages[{at}].tool_calls[{call}]"),
-            Within::FunctionCall => format!("messages[{at}].function_call"),
-            Within::Item(item) if at == TOOLS => format!("tools[{item}]"),
-            Within::Item(item) => format!("documents[{item}]"),
+        match self.place {
+            Place::Message(at, within) => match within {
+                Within::Content | Within::Section => format!("messages[{at}]"),
+                Within::Block(block) => format!("messages[{at}].content[{block}]"),
+                Within::Reasoning(key) => format!("messages[{at}].{key}"),
+                Within::Call(call) => format!("messages[{at}].tool_calls[{call}]"),
+                Within::FunctionCall => format!("messages[{at}].function_call"),
+            },
+            Place::Item(list, item, None) => format!("{}[{item}]", list.name()),
+            Place::Item(list, item, Some(Field::Title)) => format!("{}[{item}].title", list.name()),
+            Place::Item(list, item, Some(Field::Parameters)) => format!("{}[{item}].function.parameters", list.name()),
+        }
+    }
+
+    /// Returns the path of its text.
+    pub(super) fn path_of_text(&self) -> String {
+        match self.place {
+            Place::Message(at, Within::Content | Within::Section) => format!("messages[{at}].content"),
+            _ => self.path(),
         }
     }
 }
@@ -100,11 +144,12 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
     let last_user = messages.iter().rposition(|message| role(message) == "user");
     for (at, message) in messages.iter().enumerate() {
         let mut add = |within, code, text: &'c str, finding| {
-            let part = Part { place: Place(at, within), code, texts: Texts::One(text), finding, is_shared: false };
+            let part =
+                Part { place: Place::Message(at, within), code, texts: Texts::One(text), finding, is_shared: false };
             parts.extend(Some(part).filter(|part| part.texts.has_words()));
         };
         // In the order of prompts.
-        if let Some((key, text)) = reasoning(message) {
+        for (key, text) in reasonings(message) {
             let finding = of_reasoning(message, last_user.is_none_or(|last| at > last), facts);
             add(Within::Reasoning(key), WarningCode::ReasoningIgnored, text, finding);
         }
@@ -120,7 +165,7 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
         });
         if let Some(name) = message.get("function_call").and_then(|call| call.get("name")?.as_str()) {
             parts.push(Part {
-                place: Place(at, Within::FunctionCall),
+                place: Place::Message(at, Within::FunctionCall),
                 code: WarningCode::ToolCallsIgnored,
                 texts: Texts::One(name),
                 finding: Finding::Unknown,
@@ -130,7 +175,7 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
         for (call, name, texts) in calls(message) {
             let is_shared = texts.is_empty();
             parts.push(Part {
-                place: Place(at, Within::Call(call)),
+                place: Place::Message(at, Within::Call(call)),
                 code: WarningCode::ToolCallsIgnored,
                 texts: if is_shared { Texts::One(name) } else { Texts::Many(texts) },
                 finding: facts.tools.calls,
@@ -140,72 +185,50 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
     }
     let has_system = messages.first().is_some_and(|message| role(message) == "system");
     let declared = if has_system { facts.tools.declared_beside_system } else { facts.tools.declared };
-    parts.extend(items(tools).filter_map(|(item, tool)| {
-        let place = Place(TOOLS, Within::Item(item));
-        let name = function(tool).get("name")?.as_str().filter(|name| !name.trim().is_empty())?;
-        let description = function(tool).get("description").and_then(Value::as_str).map(plain_start);
-        let description = description.filter(|text| text.trim().len() >= MIN_BYTES);
-        let texts = Texts::One(description.unwrap_or(name));
-        // Messages, too, contain names.
-        Some(Part {
-            place,
-            code: WarningCode::ToolsIgnored,
-            texts,
-            finding: declared,
-            is_shared: description.is_none(),
-        })
-    }));
-    parts.extend(items(documents).filter_map(|(item, document)| {
-        let text = words(document)?;
-        let (place, texts) = (Place(DOCUMENTS, Within::Item(item)), Texts::One(text));
-        let code = WarningCode::DocumentsIgnored;
-        let part = Part { place, code, texts, finding: facts.documents, is_shared: false };
-        part.texts.has_words().then_some(part)
-    }));
+    parts.extend(items(tools).flat_map(|(item, tool)| of_tool(item, tool, declared, facts)));
+    parts.extend(items(documents).flat_map(|(item, document)| of_document(item, document, facts)));
     parts
 }
 
-/// Returns the word that replaces the doubtful part of this number. It consists of lower-case
-/// letters, so that templates keep it whole, and no mark is part of another one.
-pub(super) fn mark(number: usize) -> String {
-    let digits = format!("{number:04}");
-    let letters: String = digits.bytes().map(|digit| char::from(b'a' + (digit - b'0'))).collect();
-    format!("qzmark{letters}x")
+/// Returns a tool, and its parameters unless the template shows those of every tool.
+fn of_tool<'c>(item: usize, tool: &'c Value, declared: Finding, facts: &TemplateFacts) -> Vec<Part<'c>> {
+    let tool = function(tool);
+    let Some(name) = tool.get("name").and_then(Value::as_str).filter(|name| !name.trim().is_empty()) else {
+        return Vec::new();
+    };
+    let description = tool.get("description").and_then(Value::as_str).map(plain_start);
+    let description = description.filter(|text| text.trim().len() >= MIN_BYTES);
+    let part = |field, text, finding, is_shared| Part {
+        place: Place::Item(List::Tools, item, field),
+        code: WarningCode::ToolsIgnored,
+        texts: Texts::One(text),
+        finding,
+        is_shared,
+    };
+    // Messages, too, contain names.
+    let mut parts = vec![part(None, description.unwrap_or(name), declared, description.is_none())];
+    let properties = tool.get("parameters").and_then(|parameters| parameters.get("properties")?.as_object());
+    let property = properties.and_then(|properties| properties.keys().next());
+    if let Some(property) = property.filter(|_| facts.tools.parameters != Finding::Shown) {
+        parts.push(part(Some(Field::Parameters), property, facts.tools.parameters, true));
+    }
+    parts
 }
 
-/// Returns the conversation with a mark in place of each of these parts.
-pub(super) fn marked(conversation: &Conversation, parts: &[&Part<'_>]) -> Conversation {
-    let mut marked = conversation.clone();
-    for (number, part) in parts.iter().enumerate() {
-        let mut mark = Value::String(mark(number));
-        let Place(at, within) = part.place;
-        let message = marked.messages.get_mut(at);
-        let slot = match within {
-            Within::Content | Within::Section => message.and_then(|message| {
-                mark = marked_text(message, mark.as_str()?, within == Within::Section);
-                message.get_mut("content")
-            }),
-            Within::Block(block) => message.and_then(|m| m.get_mut("content")?.get_mut(block)?.get_mut("text")),
-            Within::Reasoning(key) => message.and_then(|message| message.get_mut(key)),
-            Within::Call(call) => message.and_then(|m| {
-                let call = m.get_mut("tool_calls")?.get_mut(call)?;
-                function_of(call)?.get_mut("arguments").into_iter().for_each(|given| mark_leaves_within(given, &mark));
-                name_of(call)
-            }),
-            Within::FunctionCall => message.and_then(|message| message.get_mut("function_call")?.get_mut("name")),
-            Within::Item(item) if at == TOOLS => marked.tools.as_mut().and_then(|tools| name_of(tools.get_mut(item)?)),
-            Within::Item(item) => {
-                let document = marked.documents.as_mut().and_then(|documents| documents.get_mut(item));
-                let texts = part.texts.all();
-                document.into_iter().for_each(|document| mark_leaves(document, &mark, |text| texts.contains(&text)));
-                None
-            }
-        };
-        if let Some(slot) = slot {
-            *slot = mark;
-        }
-    }
-    marked
+/// Returns a document and its title.
+fn of_document<'c>(item: usize, document: &'c Value, facts: &TemplateFacts) -> Vec<Part<'c>> {
+    let text = words(document);
+    let title = document.get("title").and_then(Value::as_str).filter(|title| text != Some(*title));
+    let part = |field, text, finding| Part {
+        place: Place::Item(List::Documents, item, field),
+        code: WarningCode::DocumentsIgnored,
+        texts: Texts::One(text),
+        finding,
+        is_shared: false,
+    };
+    let whole = text.map(|text| part(None, text, facts.documents));
+    let title = title.map(|title| part(Some(Field::Title), title, Finding::Unknown));
+    whole.into_iter().chain(title).filter(|part| part.texts.has_words()).collect()
 }
 
 fn role(message: &Value) -> &str {
@@ -233,21 +256,10 @@ fn each_content<'c>(message: &'c Value, mut add: impl FnMut(Within, &'c str)) {
 }
 
 /// Returns the reasoning at the start of an assistant's text, and the rest.
-fn section<'m>(message: &Value, text: &'m str) -> Option<(&'m str, &'m str)> {
+pub(super) fn section<'m>(message: &Value, text: &'m str) -> Option<(&'m str, &'m str)> {
     let (section, rest) = text.split_once(REASONING_END).filter(|_| role(message) == "assistant")?;
     let section = section.trim_start();
     Some((section.strip_prefix(REASONING_START).unwrap_or(section), rest))
-}
-
-/// Returns a message's content with a mark in place of the reasoning in a text, or of the rest.
-fn marked_text(message: &Value, mark: &str, is_section: bool) -> Value {
-    let text = message.get("content").and_then(Value::as_str).unwrap_or_default();
-    let text = match section(message, text) {
-        Some((_, rest)) if is_section => format!("{}\n{mark}\n{}{rest}", REASONING_START, REASONING_END),
-        Some((section, _)) => format!("{}{section}{}\n\n{mark}", REASONING_START, REASONING_END),
-        None => mark.to_owned(),
-    };
-    text.into()
 }
 
 /// Returns what becomes of a message's content. A template shows the words of users and assistants.
@@ -271,10 +283,14 @@ fn of_reasoning(message: &Value, is_current: bool, facts: &TemplateFacts) -> Fin
     }
 }
 
-fn reasoning(message: &Value) -> Option<(&'static str, &str)> {
-    let given =
-        REASONING_KEYS.into_iter().find_map(|key| Some((key, message.get(key).filter(|value| !value.is_null())?)));
-    given.and_then(|(key, value)| Some((key, value.as_str()?)))
+/// Returns the reasoning of a message under each of its names, once.
+fn reasonings(message: &Value) -> impl Iterator<Item = (&'static str, &str)> {
+    let of_key = |key: &'static str| Some((key, message.get(key)?.as_str()?));
+    let is_repeated = move |(key, text): &(&'static str, &str)| {
+        let before = REASONING_KEYS.into_iter().take_while(|before| before != key);
+        before.filter_map(of_key).any(|(_, before)| before == *text)
+    };
+    REASONING_KEYS.into_iter().filter_map(of_key).filter(move |reasoning| !is_repeated(reasoning))
 }
 
 /// Returns the name of each call of a message, and the texts in its arguments. Two
@@ -303,21 +319,6 @@ fn function(value: &Value) -> &Value {
     value.get("function").unwrap_or(value)
 }
 
-fn function_of(value: &mut Value) -> Option<&mut Value> {
-    if value.get("function").is_some() { value.get_mut("function") } else { Some(value) }
-}
-
-fn name_of(value: &mut Value) -> Option<&mut Value> {
-    function_of(value)?.get_mut("name")
-}
-
-/// Marks the texts in a list or an object. JSON text stays, so that templates can read it.
-fn mark_leaves_within(value: &mut Value, mark: &Value) {
-    if !value.is_string() {
-        mark_leaves(value, mark, |_| true);
-    }
-}
-
 /// Returns a document's own text. Others, such as its number, may be left out. If no usual key has
 /// it, it is the longest one.
 fn words(document: &Value) -> Option<&str> {
@@ -333,14 +334,5 @@ fn leaves(value: &Value) -> Vec<&str> {
         Value::Array(items) => items.iter().flat_map(leaves).collect(),
         Value::Object(fields) => fields.values().flat_map(leaves).collect(),
         _ => Vec::new(),
-    }
-}
-
-fn mark_leaves(value: &mut Value, mark: &Value, is_marked: impl Fn(&str) -> bool + Copy) {
-    match value {
-        Value::String(text) if is_marked(text) => *value = mark.clone(),
-        Value::Array(items) => items.iter_mut().for_each(|item| mark_leaves(item, mark, is_marked)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| mark_leaves(field, mark, is_marked)),
-        _ => {}
     }
 }

@@ -1,0 +1,254 @@
+//! Marks in the parts of a conversation, which show whether a prompt contains a part that a template
+//! changes.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use serde_json::{Value, json};
+
+use super::parts::{Field, List, Part, Place, Within, section};
+use crate::conversation::Conversation;
+use crate::probes::{REASONING_END, REASONING_START};
+
+/// The start of every mark. A mark consists of lower-case letters, so that templates keep it whole, and
+/// none is part of another one.
+const PREFIX: &str = "qzmark";
+/// The letters of a mark's number.
+const DIGITS: usize = 5;
+/// The most pieces at either end of a text that get marks.
+const MAX_PIECES: usize = 8;
+/// The longest tag, such as `</think>`, at which a template may cut a text.
+const MAX_TAG_BYTES: usize = 64;
+
+/// A conversation with marks in some of its parts.
+#[derive(Debug)]
+pub(super) struct Marked {
+    pub conversation: Conversation,
+    /// The numbers of each part's marks.
+    of_parts: Vec<Range<usize>>,
+}
+
+/// The marks of a part that a prompt contains.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FoundMarks {
+    All,
+    Some,
+    None,
+}
+
+impl Marked {
+    /// Returns the conversation with marks in these parts. A text keeps its words beside them, so that a
+    /// template treats it as before.
+    pub(super) fn new(conversation: &Conversation, parts: &[&Part<'_>]) -> Self {
+        let mut marker = Marker { conversation: conversation.clone(), next: 0 };
+        let mut of_parts = Vec::with_capacity(parts.len());
+        for part in parts {
+            let start = marker.next;
+            marker.mark(part);
+            of_parts.push(start..marker.next);
+        }
+        Self { conversation: marker.conversation, of_parts }
+    }
+
+    /// Returns the marks of each part that are in a prompt of this conversation.
+    pub(super) fn found(&self, prompt: &str) -> Vec<FoundMarks> {
+        // A template may write texts in upper case.
+        let prompt = prompt.to_lowercase();
+        let found: HashSet<&str> =
+            prompt.match_indices(PREFIX).filter_map(|(at, _)| prompt.get(at..at + MARK_BYTES)).collect();
+        let of_part =
+            |numbers: &Range<usize>| match numbers.clone().filter(|number| found.contains(&*mark(*number))).count() {
+                0 => FoundMarks::None,
+                count if count == numbers.len() => FoundMarks::All,
+                _ => FoundMarks::Some,
+            };
+        self.of_parts.iter().map(of_part).collect()
+    }
+}
+
+const MARK_BYTES: usize = PREFIX.len() + DIGITS + 1;
+
+/// Returns the mark of this number.
+fn mark(number: usize) -> String {
+    let digits = format!("{number:0DIGITS$}");
+    let letters: String = digits.bytes().map(|digit| char::from(b'a' + (digit - b'0'))).collect();
+    format!("{PREFIX}{letters}x")
+}
+
+/// Marks parts of a conversation.
+struct Marker {
+    conversation: Conversation,
+    /// The number of the next mark.
+    next: usize,
+}
+
+impl Marker {
+    fn mark(&mut self, part: &Part<'_>) {
+        match part.place {
+            Place::Message(at, within) => self.mark_within(at, within),
+            Place::Item(List::Tools, item, field) => self.mark_tool(item, field),
+            Place::Item(List::Documents, item, Some(_)) => {
+                let mark = self.next_mark();
+                if let Some(title) = self.document(item).and_then(|document| document.get_mut("title")) {
+                    *title = mark;
+                }
+            }
+            Place::Item(List::Documents, item, None) => {
+                let mark = self.next_mark();
+                let texts = part.texts.all();
+                let document = self.document(item).into_iter();
+                document.for_each(|document| mark_leaves(document, &mark, |text| texts.contains(&text)));
+            }
+        }
+    }
+
+    fn next_mark(&mut self) -> Value {
+        self.next += 1;
+        mark(self.next - 1).into()
+    }
+
+    fn mark_within(&mut self, at: usize, within: Within) {
+        let Some(mut message) = self.conversation.messages.get_mut(at).map(Value::take) else { return };
+        match within {
+            Within::Content => self.mark_content(&mut message),
+            Within::Section => {
+                let text = message.get("content").and_then(Value::as_str).unwrap_or_default();
+                if let Some((_, rest)) = section(&message, text) {
+                    let mark = mark(self.next);
+                    message["content"] = format!("{REASONING_START}\n{mark}\n{REASONING_END}{rest}").into();
+                }
+                self.next += 1;
+            }
+            Within::Block(block) => {
+                let text = message.get_mut("content").and_then(|content| content.get_mut(block)?.get_mut("text"));
+                text.into_iter().for_each(|text| self.mark_text(text));
+            }
+            Within::Reasoning(key) => message.get_mut(key).into_iter().for_each(|text| self.mark_text(text)),
+            Within::Call(call) => {
+                let mark = self.next_mark();
+                let call = message.get_mut("tool_calls").and_then(|calls| function_of(calls.get_mut(call)?));
+                if let Some(call) = call {
+                    call.get_mut("arguments").into_iter().for_each(|given| mark_leaves_within(given, &mark));
+                    call["name"] = mark;
+                }
+            }
+            Within::FunctionCall => {
+                let mark = self.next_mark();
+                if let Some(name) = message.get_mut("function_call").and_then(|call| call.get_mut("name")) {
+                    *name = mark;
+                }
+            }
+        }
+        self.conversation.messages[at] = message;
+    }
+
+    /// Marks a message's text, without the reasoning in it.
+    fn mark_content(&mut self, message: &mut Value) {
+        let text = message.get("content").and_then(Value::as_str).unwrap_or_default();
+        let text = match section(message, text) {
+            Some((section, rest)) => {
+                let rest = self.marked_text(rest);
+                format!("{REASONING_START}{section}{REASONING_END}\n\n{rest}")
+            }
+            None => self.marked_text(text),
+        };
+        message["content"] = text.into();
+    }
+
+    fn mark_text(&mut self, text: &mut Value) {
+        *text = self.marked_text(text.as_str().unwrap_or_default()).into();
+    }
+
+    /// Returns a text with marks as words at its start and end, and in each of its pieces between tags.
+    fn marked_text(&mut self, text: &str) -> String {
+        let pieces = pieces(text);
+        let (mut marked, mut at) = (String::with_capacity(text.len() + 2 * MARK_BYTES), 0);
+        for (number, piece) in pieces.iter().enumerate() {
+            if number < MAX_PIECES || number + MAX_PIECES >= pieces.len() {
+                marked += &text[at..piece.start];
+                at = piece.start;
+                marked += &format!("{} ", mark(self.next));
+                self.next += 1;
+            }
+        }
+        let end = pieces.last().map_or(at, |piece| piece.end);
+        marked += &text[at..end];
+        marked += &format!(" {}", mark(self.next));
+        self.next += 1;
+        marked + &text[end..]
+    }
+
+    fn mark_tool(&mut self, item: usize, field: Option<Field>) {
+        let mark = self.next_mark();
+        let tool = self.conversation.tools.as_mut().and_then(|tools| function_of(tools.get_mut(item)?));
+        match (tool, field) {
+            (Some(tool), None) => tool["name"] = mark,
+            (Some(tool), Some(_)) => {
+                let properties = tool.get_mut("parameters").and_then(|parameters| parameters.get_mut("properties"));
+                let properties = properties.and_then(Value::as_object_mut);
+                let name = mark.as_str().unwrap_or_default().to_owned();
+                properties.into_iter().for_each(|properties| {
+                    properties.insert(name.clone(), json!({"type": "string", "description": mark}));
+                });
+            }
+            (None, _) => {}
+        }
+    }
+
+    fn document(&mut self, item: usize) -> Option<&mut Value> {
+        self.conversation.documents.as_mut().and_then(|documents| documents.get_mut(item))
+    }
+}
+
+/// Returns the pieces of a text between tags, each from its first to its last letter or digit. A text
+/// without any is one piece.
+fn pieces(text: &str) -> Vec<Range<usize>> {
+    let (mut pieces, mut start) = (Vec::new(), 0);
+    let mut add = |range: Range<usize>| {
+        let piece = &text[range.clone()];
+        let last = piece.char_indices().rfind(|(_, c)| c.is_alphanumeric()).map(|(at, c)| at + c.len_utf8());
+        let first = piece.find(char::is_alphanumeric);
+        pieces.extend(first.zip(last).map(|(first, last)| range.start + first..range.start + last));
+    };
+    for (at, open) in text.char_indices().filter(|(_, c)| matches!(c, '<' | '[')) {
+        if at < start {
+            continue;
+        }
+        if let Some(end) = tag_end(&text[at..], open) {
+            add(start..at);
+            start = at + end;
+        }
+    }
+    add(start..text.len());
+    if pieces.is_empty() { vec![0..text.len()] } else { pieces }
+}
+
+/// Returns the size of the tag at the start of a text.
+fn tag_end(text: &str, open: char) -> Option<usize> {
+    let close = if open == '<' { '>' } else { ']' };
+    let within = &text[..text.floor_char_boundary(MAX_TAG_BYTES)];
+    let end = within.find(close)?;
+    (!within[..end].contains(char::is_whitespace)).then_some(end + 1)
+}
+
+/// Returns the function of a tool or call. `{"function": …}` around it is optional.
+fn function_of(value: &mut Value) -> Option<&mut Value> {
+    let function = if value.get("function").is_some() { value.get_mut("function") } else { Some(value) };
+    function.filter(|function| function.is_object())
+}
+
+/// Marks the texts in a list or an object. JSON text stays, so that templates can read it.
+fn mark_leaves_within(value: &mut Value, mark: &Value) {
+    if !value.is_string() {
+        mark_leaves(value, mark, |_| true);
+    }
+}
+
+fn mark_leaves(value: &mut Value, mark: &Value, is_marked: impl Fn(&str) -> bool + Copy) {
+    match value {
+        Value::String(text) if is_marked(text) => *value = mark.clone(),
+        Value::Array(items) => items.iter_mut().for_each(|item| mark_leaves(item, mark, is_marked)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| mark_leaves(field, mark, is_marked)),
+        _ => {}
+    }
+}
