@@ -20,7 +20,7 @@ use crate::capabilities::{Capabilities, Evidence, Inferred};
 use crate::conversation::Object;
 use crate::error::Error;
 use crate::fact::FactSource;
-use crate::probes::TemplateFacts;
+use crate::probes::{ModelValues, TemplateFacts};
 
 /// A model without its weights.
 #[derive(Debug)]
@@ -108,11 +108,12 @@ impl Model {
         let artifacts = Artifacts::load(path)?;
         let named = artifacts.special_tokens.named.iter();
         let special_tokens: Object = named.map(|(name, text)| (name.clone(), text.clone().into())).collect();
-        let (templates, template_error) = match Templates::compile(&artifacts, path, &special_tokens) {
+        let Overrides { capabilities, eos_token_ids, toggles } = overrides;
+        let values = ModelValues { special_tokens: &special_tokens, toggles: &toggles };
+        let (templates, template_error) = match Templates::compile(&artifacts, path, values) {
             Ok(templates) => (templates, None),
             Err(error) => (Templates::default(), Some(error)),
         };
-        let Overrides { capabilities, eos_token_ids, toggles } = overrides;
         let Inferred { capabilities, sources } = match capabilities {
             Some(capabilities) => Inferred::configured(capabilities),
             None => inferred_capabilities(&artifacts, &templates),
@@ -146,6 +147,12 @@ impl Model {
     #[must_use]
     pub fn has_configured_capabilities(&self) -> bool {
         self.capability_sources.iter().any(|(_, source)| *source == FactSource::Configuration)
+    }
+
+    /// Returns the values that it gives its template beside a conversation.
+    #[must_use]
+    pub fn values(&self) -> ModelValues<'_> {
+        ModelValues { special_tokens: &self.special_tokens, toggles: &self.toggles }
     }
 
     /// Returns the model's tokenizer.

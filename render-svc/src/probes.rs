@@ -25,6 +25,6 @@ pub use finding::{Finding, Repeat};
 pub use messages::{Instructions, Repeats};
 pub use reasoning::ReasoningFacts;
 pub(crate) use reasoning::{END as REASONING_END, START as REASONING_START};
-pub use renderer::deadline;
 pub(crate) use renderer::{LIMITS, Outcome, Probe, Renderer};
+pub use renderer::{ModelValues, deadline};
 pub use tools::ToolFacts;

@@ -1,6 +1,7 @@
 //! The pipeline: check → resolve → prepare → render → tokenize. The same job always gives the same
 //! output.
 
+use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -108,11 +109,16 @@ pub fn render(models: &ModelTable, mut job: RenderJob, limits: &Limits) -> Resul
     limits.check_images(&job.conversation)?;
     let start = Instant::now();
     let resolved = ResolvedRender::new(served, &mut job)?;
+    let requested: HashSet<String> = job.conversation.template_args.keys().cloned().collect();
     let job = with_toggles(job, &resolved);
-    match resolved.form {
+    let mut rendered = match resolved.form {
         OutputForm::Prompt(_) => render_prompt(&resolved, job, limits, start),
         OutputForm::HfMessages => render_hf_messages(&resolved, job, limits, start),
-    }
+    }?;
+    // The caller sent no configured argument, and cannot change it.
+    let is_configured = |name: &str| resolved.model.toggles.contains_key(name) && !requested.contains(name);
+    rendered.warnings.retain(|warning| !warning.path.strip_prefix("template_args.").is_some_and(is_configured));
+    Ok(rendered)
 }
 
 /// Adds the configured arguments that the request does not set. A format reads none.
@@ -171,6 +177,8 @@ fn render_prompt(
     warnings.extend(unused);
     if resolved.adapter().kind == Kind::Family {
         warnings.extend(lost_reasoning(&conversation, &text));
+        let why = "not in the prompt: the model's encoder leaves it out";
+        warnings.extend(warning::failed_results(&conversation, why));
     }
     let render_time = start.elapsed();
     let start = Instant::now();

@@ -152,12 +152,27 @@ pub fn ignored_parts(name: &str, conversation: &Conversation, writes_calls: bool
         for k in 0..calls.map_or(0, Vec::len) {
             warn(WarningCode::ToolCallsIgnored, format!("messages[{i}].tool_calls[{k}]"));
         }
-        for (j, _) in blocks(message).iter().enumerate().filter(|(_, block)| block["is_error"] == true) {
-            warn(WarningCode::MessageIgnored, format!("messages[{i}].content[{j}].is_error"));
-        }
     }
+    warnings.extend(failed_results(conversation, &format!("{name} cannot show it: ignored")));
     warnings
 }
+
+/// Returns a warning, with this text, for each mark of a failed result.
+#[must_use]
+pub fn failed_results(conversation: &Conversation, text: &str) -> Vec<Warning> {
+    let is_failed = |value: &Value| value.get(IS_ERROR).is_some_and(|is_error| *is_error == true);
+    let mut paths = Vec::new();
+    for (i, message) in conversation.messages.iter().enumerate() {
+        paths.extend(is_failed(message).then(|| format!("messages[{i}].{IS_ERROR}")));
+        let failed = blocks(message).iter().enumerate().filter(|(_, block)| is_failed(block));
+        paths.extend(failed.map(|(j, _)| format!("messages[{i}].content[{j}].{IS_ERROR}")));
+    }
+    let warning = |path| Warning { code: WarningCode::MessageIgnored, path, text: text.to_owned() };
+    paths.into_iter().map(warning).collect()
+}
+
+/// The mark of a failed result, in its message or block.
+pub const IS_ERROR: &str = "is_error";
 
 /// Returns a warning for each message without content. The assistant's tool calls and reasoning are
 /// content too.

@@ -72,6 +72,7 @@ fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     // A tainted rendering is compared with the prompt, and its warnings are not used.
     if input.taint.is_none() {
         let lost = lost::warnings(conversation, &named.facts, &prompt, |changed| apply(changed).ok());
+        let failures = lost::failures(conversation, &prompt, |changed| apply(changed).ok());
         let is_known = |lost: &Warning| warnings.iter().any(|known| known.path == lost.path);
         // The request itself cuts off the content after the reasoning that it continues.
         let continues = input.continue_final_message.is_some_and(|field| field != CONTENT);
@@ -79,6 +80,7 @@ fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
         let is_cut = |lost: &Warning| continues && lost.path.starts_with(&last);
         let lost: Vec<_> = lost.into_iter().filter(|lost| !is_known(lost) && !is_cut(lost)).collect();
         warnings.extend(lost);
+        warnings.extend(failures);
     }
     Ok(AdapterOutput { prompt, attachments: Vec::new(), warnings })
 }

@@ -8,9 +8,8 @@ use tandem_model_files::digest::hex_sha256;
 use tandem_template::ChatTemplate;
 
 use super::error::LoadError;
-use crate::conversation::Object;
 use crate::error::Error;
-use crate::probes::{self, TemplateFacts};
+use crate::probes::{self, ModelValues, TemplateFacts};
 
 /// A model's chat templates by name; most models have one, named `default`.
 #[derive(Debug, Default)]
@@ -47,12 +46,12 @@ pub struct NamedTemplate {
 }
 
 impl Templates {
-    /// Compiles and probes every template of the model at `path`, with these special tokens.
+    /// Compiles and probes every template of the model at `path`, with these values.
     ///
     /// # Errors
     /// The default template does not compile, or no template does. Another one that does not compile
     /// fails the requests that choose it.
-    pub(super) fn compile(artifacts: &Artifacts, path: &Path, special_tokens: &Object) -> Result<Self, LoadError> {
+    pub(super) fn compile(artifacts: &Artifacts, path: &Path, values: ModelValues<'_>) -> Result<Self, LoadError> {
         let (mut compiled, mut broken) = (Vec::new(), Vec::new());
         let deadline = probes::deadline();
         for name in artifacts.templates.names() {
@@ -68,7 +67,7 @@ impl Templates {
             };
             let sha256 = hex_sha256(source.as_bytes()).into();
             let core_sha256 = hex_sha256(core(source).as_bytes()).into();
-            let facts = probes::facts_of(&template, &sha256, special_tokens, deadline);
+            let facts = probes::facts_of(&template, &sha256, values, deadline);
             compiled.push(NamedTemplate { name: name.to_owned(), template, sha256, core_sha256, facts });
         }
         if compiled.is_empty() && !broken.is_empty() {

@@ -9,11 +9,10 @@ use super::contents::RoleContents;
 use super::finding::Finding;
 use super::messages::{self, Instructions, Repeats};
 use super::reasoning::{self, ReasoningFacts};
-use super::renderer::Renderer;
+use super::renderer::{ModelValues, Renderer};
 use super::tools::ToolFacts;
-use crate::conversation::Object;
 
-/// The facts about one chat template with the special tokens of its model.
+/// The facts about one chat template with the values of its model.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct TemplateFacts {
     /// True if the template shows a user's words. Otherwise no probe of instructions and of repeated
@@ -41,8 +40,8 @@ impl TemplateFacts {
     /// Learns the facts about a template. The number and the cost of its renderings are bounded, and
     /// none starts after the deadline.
     #[must_use]
-    pub fn of(template: &ChatTemplate, special_tokens: &Object, deadline: Instant) -> Self {
-        let Some((renderer, is_known)) = Renderer::fitting(template, special_tokens, deadline) else {
+    pub fn of(template: &ChatTemplate, values: ModelValues<'_>, deadline: Instant) -> Self {
+        let Some((renderer, is_known)) = Renderer::fitting(template, values, deadline) else {
             return Self::default();
         };
         let tools = ToolFacts::of(&renderer);

@@ -1,5 +1,6 @@
 //! Renders probes within a budget.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,30 @@ const MAX_TIME: Duration = Duration::from_secs(2);
 #[must_use]
 pub fn deadline() -> Instant {
     Instant::now() + MAX_TIME
+}
+
+/// The values that a model gives its template beside a conversation.
+#[derive(Debug, Clone, Copy)]
+pub struct ModelValues<'a> {
+    /// Named special tokens and their text.
+    pub special_tokens: &'a Object,
+    /// Arguments where a request sets none.
+    pub toggles: &'a Object,
+}
+
+impl ModelValues<'_> {
+    /// Returns these arguments, and the model's own where they set none.
+    fn with_toggles<'p>(&'p self, args: &'p Object) -> Cow<'p, Object> {
+        match (args.is_empty(), self.toggles.is_empty()) {
+            (_, true) => Cow::Borrowed(args),
+            (true, false) => Cow::Borrowed(self.toggles),
+            (false, false) => {
+                let mut all = self.toggles.clone();
+                all.extend(args.clone());
+                Cow::Owned(all)
+            }
+        }
+    }
 }
 
 /// The form in which a template shows the words of users.
@@ -124,7 +149,7 @@ impl Outcome {
 /// Renders probes with one template.
 pub(crate) struct Renderer<'a> {
     pub(super) template: &'a ChatTemplate,
-    special_tokens: &'a Object,
+    values: ModelValues<'a>,
     user: UserForm,
     needed: Needed,
     deadline: Instant,
@@ -137,10 +162,10 @@ impl<'a> Renderer<'a> {
     /// user's words, and true. If the template only shows other roles, returns false. None if it renders no question.
     pub(super) fn fitting(
         template: &'a ChatTemplate,
-        special_tokens: &'a Object,
+        values: ModelValues<'a>,
         deadline: Instant,
     ) -> Option<(Self, bool)> {
-        let mut renderer = Self::new(template, special_tokens, deadline);
+        let mut renderer = Self::new(template, values, deadline);
         let asked = |renderer: &Self| renderer.render(&Probe::of([renderer.message("user", USER)]));
         if renderer.fit(|renderer| asked(renderer).shows(&[USER])) {
             return Some((renderer, true));
@@ -152,18 +177,18 @@ impl<'a> Renderer<'a> {
     /// does, it adds none.
     pub(crate) fn showing(
         template: &'a ChatTemplate,
-        special_tokens: &'a Object,
+        values: ModelValues<'a>,
         is_shown: impl Fn(&Self) -> bool,
     ) -> Self {
-        let mut renderer = Self::new(template, special_tokens, deadline());
+        let mut renderer = Self::new(template, values, deadline());
         renderer.fit(is_shown);
         renderer
     }
 
-    fn new(template: &'a ChatTemplate, special_tokens: &'a Object, deadline: Instant) -> Self {
+    fn new(template: &'a ChatTemplate, values: ModelValues<'a>, deadline: Instant) -> Self {
         let (exceeded, rendered) = (Cell::new(0), Cell::new(0));
         let (user, needed) = (UserForm::Text, Needed::default());
-        Self { template, special_tokens, user, needed, deadline, exceeded, rendered }
+        Self { template, values, user, needed, deadline, exceeded, rendered }
     }
 
     /// Changes the parts that are added until the condition holds. If it never does, none are.
@@ -194,7 +219,7 @@ impl<'a> Renderer<'a> {
     }
 
     pub(super) fn is_special_token(&self, name: &str) -> bool {
-        self.special_tokens.contains_key(name)
+        self.values.special_tokens.contains_key(name)
     }
 
     /// Renders a probe with the parts that the template needs beside it.
@@ -213,8 +238,8 @@ impl<'a> Renderer<'a> {
             messages: &messages,
             tools: probe.tools.as_ref().or(tools.as_ref()),
             documents: probe.documents.as_ref().or(documents.as_ref()),
-            args: &probe.args,
-            special_tokens: self.special_tokens,
+            args: &self.values.with_toggles(&probe.args),
+            special_tokens: self.values.special_tokens,
             add_generation_prompt: !probe.has_no_generation_prompt,
             continue_final_message: None,
             now: LocalTime::EPOCH,

@@ -492,8 +492,29 @@ async fn configured_facts_replace_those_that_the_files_show() {
     };
     let response = rendered("").await;
     assert_eq!(response.output_spec.clone().expect("a spec").eos_token_ids, [5, 7]);
+    assert!(response.warnings.is_empty(), "the caller sent no argument: {:?}", response.warnings);
     assert_eq!(prompt(response), "SU<off>", "the configured argument counts where the request sets none");
     assert_eq!(prompt(rendered(r#"{"thinks": true}"#).await), "SU<on>");
+}
+
+/// Without the argument, the template fails, and every probe with it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_is_probed_with_its_configured_arguments() {
+    let folder = folder();
+    let template = "{% if mode is not defined %}{{ raise_exception('mode') }}{% endif %}{% for m in messages %}\
+                    {% for b in m.content %}[{{ b.text }}]{% endfor %}<end>{% endfor %}";
+    write(folder.path(), "a", template);
+    let config = "[[models]]\npath = 'a'\ntoggles = { mode = 'chat' }";
+    let service = serve_catalog(open(configured(&folder, config)).into(), None).await;
+    let mut registry = RegistryServiceClient::new(service.channel().await);
+    let info = registry.get_model(pb::GetModelRequest::default()).await.expect("describes").into_inner();
+    let facts = info.model.expect("a model").facts;
+    let fact = |name: &str| facts.iter().find(|fact| fact.name == name).map(|fact| fact.value.as_str());
+    assert_eq!(fact("content.user.blocks"), Some("walked"));
+    assert_eq!(fact("content.user.text"), Some("left out"));
+    let mut client = RenderServiceClient::new(service.channel().await);
+    let response = client.render(request(conversation(vec![text("user", "Hi")]))).await.expect("renders").into_inner();
+    assert_eq!(prompt(response), "[Hi]<end>");
 }
 
 #[tokio::test(flavor = "multi_thread")]

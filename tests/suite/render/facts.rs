@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use render_svc::catalog::{ServedModel, facts};
-use render_svc::probes::{self, ArgumentFact, Finding, TemplateFacts};
+use render_svc::probes::{self, ArgumentFact, Finding, ModelValues, TemplateFacts};
 use serde_json::{Map, Value, json};
 use tandem_model_files::digest::hex_sha256;
 use tandem_template::{ChatTemplate, Input, Limits, LocalTime};
@@ -96,9 +96,11 @@ fn probes_end_at_their_deadline_and_start_again_at_the_next_load() {
     let source = "{% for m in messages %}[{{ m.role }} of one deadline]{{ m.content }}{% endfor %}";
     let template = ChatTemplate::compile(source).expect("a valid template");
     let sha256 = hex_sha256(source.as_bytes()).into();
-    let late = probes::facts_of(&template, &sha256, &Map::new(), Instant::now());
+    let empty = Map::new();
+    let values = ModelValues { special_tokens: &empty, toggles: &empty };
+    let late = probes::facts_of(&template, &sha256, values, Instant::now());
     assert_eq!(*late, TemplateFacts::default());
-    let in_time = probes::facts_of(&template, &sha256, &Map::new(), probes::deadline());
+    let in_time = probes::facts_of(&template, &sha256, values, probes::deadline());
     assert_eq!(in_time.instructions.system_first, Finding::Shown);
 }
 

@@ -142,6 +142,26 @@ fn parameters_and_titles_that_a_template_leaves_out_have_warnings() {
     check(&with("{{ loop.index }}"), &request, &[("DOCUMENTS_IGNORED", "documents")]);
 }
 
+#[test]
+fn the_mark_of_a_failed_result_has_a_warning_if_the_prompt_lacks_it() {
+    let call = json!({"type": "tool_use", "id": "abcdefghi", "name": "f", "input": {}});
+    let result = |is_error: bool| json!({"type": "tool_result", "tool_use_id": "abcdefghi", "content": "no", "is_error": is_error});
+    let request = |is_error| json!({"messages": [say("user", "Hi"), say("assistant", json!([call])), say("user", json!([result(is_error)]))]});
+    let calls = "{% for c in m.tool_calls or [] %}{{ c.function.name }}{% endfor %}";
+    let with = |rest: &str| {
+        format!("{{% for m in messages %}}<{{{{ m.role }}}}>{{{{ m.content }}}}{calls}{rest}{{% endfor %}}")
+    };
+    let lost = [("MESSAGE_IGNORED", "messages[2].content[0].is_error")];
+    check(&with(""), &request(true), &lost);
+    check(&with(""), &request(false), &[]);
+    check(&with("{% if m.is_error %}!{% endif %}"), &request(true), &[]);
+    let plain = json!({"role": "tool", "tool_call_id": "abcdefghi", "content": "no", "is_error": true});
+    let called =
+        json!({"role": "assistant", "tool_calls": [{"id": "abcdefghi", "function": {"name": "f", "arguments": {}}}]});
+    let plain = json!({"messages": [say("user", "Hi"), called, plain]});
+    check(&with(""), &plain, &[("MESSAGE_IGNORED", "messages[2].is_error")]);
+}
+
 /// The generation service makes the prompt of HF messages with the model's template.
 #[test]
 fn hf_messages_have_the_warnings_of_the_prompt() {

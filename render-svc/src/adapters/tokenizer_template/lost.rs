@@ -4,13 +4,15 @@
 //! it out. The parts that are not found therefore get marks, and the conversation is rendered again. A
 //! part none of whose marks is in that prompt was left out. A text that lacks one of them was cut.
 
-use super::marks::{FoundMarks, Marked};
-use super::parts::{self, List, MIN_BYTES, Part};
 use std::collections::HashSet;
 
-use crate::conversation::Conversation;
+use serde_json::Value;
+
+use super::marks::{FoundMarks, Marked};
+use super::parts::{self, List, MIN_BYTES, Part};
+use crate::conversation::{CONTENT, Conversation};
 use crate::probes::{Finding, TemplateFacts};
-use crate::warning::{Warning, WarningCode};
+use crate::warning::{self, IS_ERROR, Warning, WarningCode};
 
 /// The bytes that are searched at most, as a multiple of the prompt's size.
 const MAX_SEARCHES: usize = 64;
@@ -22,6 +24,9 @@ const PREFIX_BYTES: usize = 16;
 const MAX_PLACES: usize = 8;
 /// The most parts that are replaced by marks. A response names few of each kind.
 const MAX_MARKED: usize = 1024;
+
+/// The text of a warning.
+const LEFT_OUT: &str = "not in the prompt: the model's chat template leaves it out";
 
 /// Returns a warning for each part that is not in the prompt. `render` renders a changed
 /// conversation as the prompt was rendered, and returns None if it fails.
@@ -86,11 +91,33 @@ fn summed(lost: &[&Part<'_>], parts: &[Part<'_>]) -> Vec<Warning> {
             _ => part.path(),
         };
         if warnings.last().is_none_or(|last| (last.code, &last.path) != (part.code, &path)) {
-            let text = "not in the prompt: the model's chat template leaves it out".to_owned();
-            warnings.push(Warning { code: part.code, text, path });
+            warnings.push(Warning { code: part.code, text: LEFT_OUT.to_owned(), path });
         }
     }
     warnings
+}
+
+/// Returns a warning for each mark of a failed result, if the prompt is the same without them.
+pub(super) fn failures(
+    conversation: &Conversation,
+    prompt: &str,
+    render: impl FnOnce(&Conversation) -> Option<String>,
+) -> Vec<Warning> {
+    let warnings = warning::failed_results(conversation, LEFT_OUT);
+    if warnings.is_empty() {
+        return warnings;
+    }
+    let mut without = conversation.clone();
+    for message in &mut without.messages {
+        let blocks = message.get_mut(CONTENT).and_then(Value::as_array_mut).map(std::mem::take);
+        let mut blocks = blocks.unwrap_or_default();
+        let values = blocks.iter_mut().chain([&mut *message]);
+        values.filter_map(Value::as_object_mut).for_each(|fields| _ = fields.shift_remove(IS_ERROR));
+        if !blocks.is_empty() {
+            message[CONTENT] = blocks.into();
+        }
+    }
+    if render(&without).is_some_and(|same| same == prompt) { warnings } else { Vec::new() }
 }
 
 /// The place in a prompt where a part is found.

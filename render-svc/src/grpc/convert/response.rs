@@ -22,7 +22,7 @@ use crate::job::ControlTokenPolicy;
 use crate::limits::Limits;
 use crate::model::Model;
 use crate::output_spec::{OutputSpec, ROLES, Reasoning};
-use crate::probes::{self, ArgumentFact, TemplateFacts};
+use crate::probes::{self, ArgumentFact, ModelValues, TemplateFacts};
 use crate::render::{HfMessages, Output, Rendered};
 use crate::warning::{Warning, WarningCode};
 
@@ -250,7 +250,9 @@ fn template_info(template: &ChatTemplate) -> pb::TemplateInfo {
         ArgumentsShape::Text => pb::ToolArguments::Text,
         ArgumentsShape::Either => pb::ToolArguments::Either,
     };
-    let facts = TemplateFacts::of(template, &Object::new(), probes::deadline());
+    let empty = Object::new();
+    let values = ModelValues { special_tokens: &empty, toggles: &empty };
+    let facts = TemplateFacts::of(template, values, probes::deadline());
     let source = Some(template.source());
     let evidence = Evidence { facts: Some(&facts), tool_facts: None, template: source, name: "", architecture: None };
     pb::TemplateInfo {

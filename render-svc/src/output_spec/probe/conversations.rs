@@ -37,13 +37,12 @@ impl<'a> Prober<'a> {
     /// the template writes the messages, if there is one. None if there is no default template.
     pub(in super::super) fn new(model: &'a Model) -> Option<Self> {
         let template = &model.templates.choose(None, false).ok()?.template;
-        let special_tokens = &model.special_tokens;
-        let renderer = Renderer::showing(template, special_tokens, |renderer| {
+        let renderer = Renderer::showing(template, model.values(), |renderer| {
             let messages = vec![renderer.message("user", QUESTION), renderer.message("assistant", ANSWER)];
             let prompt = renderer.render(&Probe { messages, has_no_generation_prompt: true, ..Probe::default() });
             prompt.text().is_some_and(|text| text.contains(QUESTION) && text.contains(ANSWER))
         });
-        Some(Self { template, special_tokens, renderer })
+        Some(Self { template, special_tokens: &model.special_tokens, renderer })
     }
 
     /// Returns the text of the tokenizer's eos token. Empty if it has none.
