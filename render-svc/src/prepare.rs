@@ -225,7 +225,9 @@ fn without_content(messages: &[Value]) -> Vec<String> {
     empty.take(MAX_EMPTY_MESSAGES).map(|(i, _)| format!("messages[{i}]")).collect()
 }
 
-fn rewrite_warning(rewrite: &Rewrite) -> Warning {
+/// Returns the warning of a change to messages.
+#[must_use]
+pub fn rewrite_warning(rewrite: &Rewrite) -> Warning {
     let code = match rewrite.change {
         Change::Merged | Change::SystemMerged => WarningCode::MessagesMerged,
         Change::SystemToUser => WarningCode::SystemRewritten,

@@ -161,6 +161,7 @@ fn render_prompt(
     let mut output = run_adapter(resolved, &given);
     if let Some((refitted, better)) = refitted(resolved, &options, &given, &origins, &output) {
         output = Ok(better);
+        warnings.extend(refitted.rewrites.iter().map(prepare::rewrite_warning));
         (conversation, origins.messages) = (refitted.conversation, refitted.places);
     }
     let located = |error: Error| origins.error(error).with_empty_messages(without_content);
@@ -212,8 +213,9 @@ fn are_returned(token_ids: ReturnTokenIds, resolved: &ResolvedRender<'_>) -> boo
     }
 }
 
-/// Returns the conversation with other forms of content, and its output, if the template fails for the
-/// conversation or shows less of it. Capabilities of the request or the configuration decide instead.
+/// Returns the conversation with other forms of content or merged messages, and its output, if the
+/// template fails for the conversation or shows less of it. Capabilities of the request or the
+/// configuration decide instead.
 fn refitted(
     resolved: &ResolvedRender<'_>,
     options: &RenderOptions,
@@ -230,10 +232,31 @@ fn refitted(
         Err(Error::Template(_)) => None,
         Err(_) => return None,
     };
-    let refitted = Refitted::new(input.conversation, &origins.messages, given)?;
-    let again = run_adapter(resolved, &Input { conversation: &refitted.conversation, ..*input }).ok()?;
-    let faults = refit::faults(&refitted.conversation, &again);
-    given.is_none_or(|given| faults < refit::faults(input.conversation, given)).then_some((refitted, again))
+    let better = |refitted: Refitted| {
+        let again = run_adapter(resolved, &Input { conversation: &refitted.conversation, ..*input });
+        match again {
+            Ok(again) if is_better(&refitted, &again, input.conversation, given) => Ok((refitted, again)),
+            _ => Err(refitted),
+        }
+    };
+    let with_forms = Refitted::with_forms(input.conversation, &origins.messages, given).map(better);
+    let (conversation, places) = match &with_forms {
+        Some(Ok(_)) => return with_forms?.ok(),
+        Some(Err(other)) if given.is_none() => (&other.conversation, &other.places),
+        _ => (input.conversation, &origins.messages),
+    };
+    better(Refitted::merged(conversation, places, given)?).ok()
+}
+
+/// Returns true if an output shows more than the one of the conversation as it was given, if any.
+fn is_better(
+    refitted: &Refitted,
+    output: &AdapterOutput,
+    conversation: &Conversation,
+    given: Option<&AdapterOutput>,
+) -> bool {
+    let faults = refit::faults(&refitted.conversation, output);
+    given.is_none_or(|given| faults < refit::faults(conversation, given))
 }
 
 fn run_adapter(resolved: &ResolvedRender<'_>, input: &Input<'_>) -> Result<AdapterOutput, Error> {

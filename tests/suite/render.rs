@@ -19,6 +19,7 @@ mod gemma4;
 mod gemma4_revisions;
 mod golden;
 mod lost;
+mod merging;
 mod new_family;
 mod origins;
 mod output_spec;

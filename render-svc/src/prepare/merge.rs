@@ -8,14 +8,22 @@ use super::rewrite::{Change, Rewrite};
 use super::traced::Traced;
 use crate::conversation::{Content, Object, REASONING_KEYS, content};
 
-/// Merges each run of messages with one of the roles into its first message, and adds a rewrite for
-/// each run. Content must be text or blocks, and tool calls must be a list.
+/// Merges each run of messages for whose role `is_merged` holds into its first message, and adds a
+/// rewrite for each run. The second argument is true after a message of the assistant. Content must be
+/// text or blocks, and tool calls must be a list.
 #[must_use]
-pub fn merge(messages: Vec<Traced>, roles: &[&str], rewrites: &mut Vec<Rewrite>) -> Vec<Traced> {
+pub fn merge(
+    messages: Vec<Traced>,
+    is_merged: impl Fn(&str, bool) -> bool,
+    rewrites: &mut Vec<Rewrite>,
+) -> Vec<Traced> {
     let mut merged: Vec<Traced> = Vec::with_capacity(messages.len());
-    let mut changed = Vec::new();
+    let (mut changed, mut is_later) = (Vec::new(), false);
     for next in messages {
-        match merged.last_mut().filter(|last| takes(last, &next, roles)) {
+        let role = next.role();
+        is_later |= role == Some("assistant");
+        let is_wanted = role.is_some_and(|role| is_merged(role, is_later));
+        match merged.last_mut().filter(|last| is_wanted && are_alike(last, &next)) {
             Some(last) => {
                 join_message(last, next);
                 changed.push(merged.len() - 1);
@@ -29,14 +37,11 @@ pub fn merge(messages: Vec<Traced>, roles: &[&str], rewrites: &mut Vec<Rewrite>)
     merged
 }
 
-fn takes(message: &Traced, next: &Traced, roles: &[&str]) -> bool {
+fn are_alike(message: &Traced, next: &Traced) -> bool {
     let has_calls = |message: &Value| message.get("tool_calls").is_none_or(|calls| calls.is_array() || calls.is_null());
     let is_plain =
         |message: &Traced| !matches!(content(&message.message), Content::Other(_)) && has_calls(&message.message);
-    message.role() == next.role()
-        && message.role().is_some_and(|role| roles.contains(&role))
-        && is_plain(message)
-        && is_plain(next)
+    message.role() == next.role() && is_plain(message) && is_plain(next)
 }
 
 /// A value and its place.
@@ -72,7 +77,7 @@ fn join_key(fields: &mut Object, place: &mut Place, key: &str, next: Found) {
     match fields.get_mut(key) {
         Some(earlier) if is_said || *earlier != next.value => {
             let found = Found { value: earlier.take(), place: place.take(key) };
-            let joined = join(found, next, key == "content");
+            let joined = join(found, next, key);
             *earlier = joined.value;
             place.set(key, joined.place);
         }
@@ -84,16 +89,18 @@ fn join_key(fields: &mut Object, place: &mut Place, key: &str, next: Found) {
     }
 }
 
-/// Joins two values: texts with a blank line between them, lists to one list, and all other values
-/// to a list.
-fn join(earlier: Found, next: Found, is_content: bool) -> Found {
+/// Joins two values of a key: texts with a blank line between them, names with a comma, lists to one
+/// list, and all other values to a list.
+fn join(earlier: Found, next: Found, key: &str) -> Found {
+    let is_content = key == "content";
     let Found { value, place } = earlier;
     match (value, next.value) {
         (value, Value::Null) => Found { value, place },
         (Value::Null, value) => Found { value, place: next.place },
         (Value::String(text), Value::String(more)) => {
             let place = if text.is_empty() { next.place } else { place };
-            Found { value: join_text(text, &more).into(), place }
+            let between = if key == "name" { ", " } else { "\n\n" };
+            Found { value: join_text(text, between, &more).into(), place }
         }
         (value, more) => {
             let path = Place::at(place.path());
@@ -106,8 +113,8 @@ fn join(earlier: Found, next: Found, is_content: bool) -> Found {
     }
 }
 
-fn join_text(text: String, more: &str) -> String {
-    if text.is_empty() || more.is_empty() { text + more } else { text + "\n\n" + more }
+fn join_text(text: String, between: &str, more: &str) -> String {
+    if text.is_empty() || more.is_empty() { text + more } else { text + between + more }
 }
 
 /// Returns a value as items of a list. In a list of blocks, a text becomes a block, and an empty

@@ -7,7 +7,7 @@ use super::forms::{ContentForm, Forms};
 use super::normalize::Turns;
 use crate::capabilities::Capabilities;
 use crate::model::Model;
-use crate::probes::{ContentFacts, ContentLists, Finding, Instructions, TemplateFacts};
+use crate::probes::{ContentFacts, ContentLists, Finding, Instructions, Repeat, TemplateFacts};
 
 /// The knowledge about a template.
 #[derive(Debug, Clone, Copy)]
@@ -36,7 +36,8 @@ impl<'a> Needs<'a> {
             (None, Some(facts)) if facts.is_known => Turns {
                 system_to_user: first_system(facts, has_tools).is_lost(),
                 later_system_to_user: facts.instructions.system_later.is_lost(),
-                merges_users: merges_users(facts, messages, has_tools),
+                merges_users: first_users(facts, messages, has_tools).needs_merging(),
+                merges_later_users: facts.repeats.user_later.needs_merging(),
                 merges_assistants: facts.repeats.assistant.needs_merging(),
             },
             (None, _) => self.inferred.into(),
@@ -84,14 +85,11 @@ fn first_system(facts: &TemplateFacts, has_tools: bool) -> Finding {
     if has_tools && system_beside_tools != Finding::Unknown { system_beside_tools } else { system_first }
 }
 
-/// Returns true if messages of users in a row must be merged where this conversation has them.
-/// Templates differ at the start, after a system message, and after an answer.
-fn merges_users(facts: &TemplateFacts, messages: &[Value], has_tools: bool) -> bool {
-    let is = |message: &Value, role: &str| message.get("role").is_some_and(|given| given == role);
-    let repeats = &facts.repeats;
-    let starts_with_system = messages.first().is_some_and(|first| is(first, "system"));
+/// Returns what becomes of messages of users in a row before an answer. Templates differ after a system
+/// message.
+fn first_users(facts: &TemplateFacts, messages: &[Value], has_tools: bool) -> Repeat {
+    let starts_with_system =
+        messages.first().is_some_and(|first| first.get("role").is_some_and(|role| role == "system"));
     let is_beside_system = starts_with_system && first_system(facts, has_tools) == Finding::Shown;
-    let start = if is_beside_system { repeats.user_beside_system } else { repeats.user };
-    let is_later = messages.iter().any(|message| is(message, "assistant"));
-    start.needs_merging() || (is_later && repeats.user_later.needs_merging())
+    if is_beside_system { facts.repeats.user_beside_system } else { facts.repeats.user }
 }

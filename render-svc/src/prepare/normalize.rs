@@ -26,8 +26,10 @@ pub struct Turns {
     pub system_to_user: bool,
     /// Later system messages become messages of the user.
     pub later_system_to_user: bool,
-    /// Consecutive messages of users are merged.
+    /// Consecutive messages of users before the first answer are merged.
     pub merges_users: bool,
+    /// Consecutive messages of users after an answer are merged.
+    pub merges_later_users: bool,
     /// Consecutive messages of the assistant are merged.
     pub merges_assistants: bool,
 }
@@ -38,6 +40,7 @@ impl From<Capabilities> for Turns {
             system_to_user: capabilities.lacks_system_role(),
             later_system_to_user: capabilities.lacks_system_role(),
             merges_users: capabilities.requires_strict_turns,
+            merges_later_users: capabilities.requires_strict_turns,
             merges_assistants: capabilities.requires_strict_turns,
         }
     }
@@ -48,7 +51,7 @@ impl From<Capabilities> for Turns {
 pub fn normalize(messages: Vec<Traced>, turns: impl Into<Turns>) -> Normalized {
     let turns = turns.into();
     let mut rewrites = Vec::new();
-    let mut messages = merge(messages, &["system"], &mut rewrites);
+    let mut messages = merge(messages, |role, _| role == "system", &mut rewrites);
     rewrites.iter_mut().for_each(|rewrite| rewrite.change = Change::SystemMerged);
     for (at, message) in messages.iter_mut().enumerate().filter(|(_, message)| message.role() == Some("system")) {
         let is_rewritten = if at == 0 { turns.system_to_user } else { turns.later_system_to_user };
@@ -57,11 +60,13 @@ pub fn normalize(messages: Vec<Traced>, turns: impl Into<Turns>) -> Normalized {
             rewrites.push(Rewrite { change: Change::SystemToUser, messages: message.sources.clone() });
         }
     }
-    let merged = [("user", turns.merges_users), ("assistant", turns.merges_assistants)];
-    let merged: Vec<_> = merged.into_iter().filter(|(_, is_merged)| *is_merged).map(|(role, _)| role).collect();
-    if !merged.is_empty() {
-        messages = merge(messages, &merged, &mut rewrites);
-    }
+    let is_merged = |role: &str, is_later: bool| match role {
+        "user" if is_later => turns.merges_later_users,
+        "user" => turns.merges_users,
+        "assistant" => turns.merges_assistants,
+        _ => false,
+    };
+    let messages = merge(messages, is_merged, &mut rewrites);
     Normalized { messages, rewrites }
 }
 

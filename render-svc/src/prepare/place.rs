@@ -78,6 +78,12 @@ impl Place {
         &self.path
     }
 
+    /// Returns the index in the request of the message that it is or belongs to, if any.
+    #[must_use]
+    pub fn message(&self) -> Option<usize> {
+        self.path.strip_prefix("messages[")?.split_once(']')?.0.parse().ok()
+    }
+
     /// Returns the path in the request of the value at a path inside this one, such as
     /// `.content[0].text`.
     #[must_use]

@@ -1,13 +1,15 @@
-//! Other forms of content for messages of which the prompt shows that the template treats them
-//! otherwise than its probes, such as messages with calls: a list that the template prints becomes
-//! text, and a text that it leaves out becomes a list.
+//! Other messages where the prompt shows that the template treats them otherwise than its probes, such
+//! as messages with calls: a list that the template prints becomes text, a text that it leaves out
+//! becomes a list, and messages of one role in a row that it refuses or leaves out are merged.
 
 use std::collections::HashSet;
 
 use serde_json::Value;
 
 use super::forms::{self, ContentForm};
+use super::merge::merge;
 use super::place::Place;
+use super::rewrite::Rewrite;
 use super::traced::Traced;
 use crate::adapter::AdapterOutput;
 use crate::conversation::{Content, Conversation, blocks, content};
@@ -19,13 +21,15 @@ const COMPARED_BYTES: usize = 32;
 /// The most messages whose lists are looked for in a prompt.
 const MAX_SEARCHED: usize = 256;
 
-/// A conversation with other forms of content, and the places of its messages in the request.
+/// A changed conversation.
 #[derive(Debug)]
 pub struct Refitted {
     /// The conversation.
     pub conversation: Conversation,
-    /// The place of each message.
+    /// The place of each message in the request.
     pub places: Vec<Place>,
+    /// The merges.
+    pub rewrites: Vec<Rewrite>,
 }
 
 impl Refitted {
@@ -33,7 +37,7 @@ impl Refitted {
     /// out. None if no form would change. Without an output, since the template failed, every list
     /// becomes text.
     #[must_use]
-    pub fn new(conversation: &Conversation, places: &[Place], output: Option<&AdapterOutput>) -> Option<Self> {
+    pub fn with_forms(conversation: &Conversation, places: &[Place], output: Option<&AdapterOutput>) -> Option<Self> {
         let messages = &conversation.messages;
         let has_reason = match output {
             Some(output) => faults(conversation, output) > 0,
@@ -51,7 +55,7 @@ impl Refitted {
             Content::Text(_) if is_lost(at) => ContentForm::List,
             _ => ContentForm::AsIs,
         };
-        let mut refitted = Self { conversation: conversation.clone(), places: places.to_vec() };
+        let mut refitted = Self { conversation: conversation.clone(), places: places.to_vec(), rewrites: Vec::new() };
         let mut has_changed = false;
         for (at, (message, place)) in refitted.conversation.messages.iter_mut().zip(&mut refitted.places).enumerate() {
             let form = form(at, message);
@@ -64,6 +68,30 @@ impl Refitted {
             }
         }
         has_changed.then_some(refitted)
+    }
+
+    /// Returns a conversation in which messages of users and of the assistant in a row are merged. None
+    /// if it has none, or if its output leaves out no message.
+    #[must_use]
+    pub fn merged(conversation: &Conversation, places: &[Place], output: Option<&AdapterOutput>) -> Option<Self> {
+        if output.is_some_and(|output| lost(&output.warnings).next().is_none()) {
+            return None;
+        }
+        let Conversation { messages, tools, documents, template_args } = conversation;
+        let traced = |(message, place): (&Value, &Place)| Traced {
+            message: message.clone(),
+            sources: place.message().into_iter().collect(),
+            place: place.clone(),
+        };
+        let mut rewrites = Vec::new();
+        let is_merged = |role: &str, _: bool| matches!(role, "user" | "assistant");
+        let traced = merge(messages.iter().zip(places).map(traced).collect(), is_merged, &mut rewrites);
+        if rewrites.is_empty() {
+            return None;
+        }
+        let (messages, places) = traced.into_iter().map(|traced| (traced.message, traced.place)).unzip();
+        let (tools, documents, template_args) = (tools.clone(), documents.clone(), template_args.clone());
+        Some(Self { conversation: Conversation { messages, tools, documents, template_args }, places, rewrites })
     }
 }
 

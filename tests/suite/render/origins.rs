@@ -327,6 +327,7 @@ fn check_policy(seed: u64) {
             system_to_user: random.below(2) == 0,
             later_system_to_user: random.below(2) == 0,
             merges_users: random.below(2) == 0,
+            merges_later_users: random.below(2) == 0,
             merges_assistants: random.below(2) == 0,
         }),
         null_content_fails: random.below(2) == 0,
