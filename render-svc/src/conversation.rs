@@ -271,3 +271,13 @@ pub fn unknown_block(block: &Value, i: usize) -> Invalid {
         None => Invalid::new(field, "must be an object with a \"type\""),
     }
 }
+
+/// Returns the reasoning of a message under each of its keys. A text that an earlier key has is left out.
+pub fn reasonings(message: &Value) -> impl Iterator<Item = (&'static str, &str)> {
+    let of_key = |key: &'static str| Some((key, message.get(key)?.as_str()?));
+    let is_repeated = move |(key, text): &(&'static str, &str)| {
+        let before = REASONING_KEYS.into_iter().take_while(|before| before != key);
+        before.filter_map(of_key).any(|(_, before)| before == *text)
+    };
+    REASONING_KEYS.into_iter().filter_map(of_key).filter(move |reasoning| !is_repeated(reasoning))
+}

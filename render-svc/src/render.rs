@@ -16,7 +16,7 @@ use tandem_template::{LocalTime, RenderError};
 
 use crate::adapter::{AdapterOutput, Attachment, Input, Kind};
 use crate::catalog::{ModelTable, Resolution};
-use crate::conversation::{Conversation, Object};
+use crate::conversation::{self, Conversation, Object};
 use crate::error::Error;
 use crate::job::{ControlTokenPolicy, Normalization, RenderJob, RenderOptions, ReturnTokenIds};
 use crate::limits::Limits;
@@ -174,7 +174,7 @@ fn render_prompt(
     if text.len() as u64 > limits.max_prompt_bytes {
         return Err(Error::PromptTooLarge { limit: limits.max_prompt_bytes, found: text.len() });
     }
-    warnings.extend(more.into_iter().map(|warning| origins.warning(warning)));
+    warnings.extend(more.into_iter().flat_map(|warning| origins.warnings(warning)));
     warnings.extend(unused);
     if resolved.adapter().kind == Kind::Family {
         warnings.extend(lost_reasoning(&conversation, &text));
@@ -271,16 +271,15 @@ const MAX_LOST_REASONING: usize = 64;
 
 /// Warns of reasoning that a family's encoder leaves out, such as before the last question.
 fn lost_reasoning(conversation: &Conversation, prompt: &str) -> Vec<Warning> {
-    let reasoning = conversation.messages.iter().enumerate().filter_map(|(i, message)| {
-        let text = message.get("reasoning_content")?.as_str()?.trim();
-        Some((i, text)).filter(|_| !text.is_empty())
-    });
+    let messages = conversation.messages.iter().enumerate();
+    let reasoning = messages.flat_map(|(i, message)| conversation::reasonings(message).map(move |given| (i, given)));
+    let reasoning = reasoning.map(|(i, (key, text))| (i, key, text.trim())).filter(|(_, _, text)| !text.is_empty());
     let (mut at, mut warnings) = (0, Vec::new());
-    for (i, text) in reasoning {
+    for (i, key, text) in reasoning {
         if let Some(found) = prompt[at..].find(text) {
             at += found + text.len();
         } else if warnings.len() < MAX_LOST_REASONING {
-            let path = format!("messages[{i}].reasoning_content");
+            let path = format!("messages[{i}].{key}");
             let text = "not in the prompt: the model's encoder leaves it out".to_owned();
             warnings.push(Warning { code: WarningCode::ReasoningIgnored, path, text });
         } else {
@@ -335,7 +334,7 @@ fn render_hf_messages(
     CancelScope::check()?;
     let mut messages = hf_messages::hf_messages(&conversation).map_err(|invalid| origins.invalid(invalid))?;
     let lost = hf_warnings::of_template(resolved, &conversation, &messages, &job.options, limits);
-    warnings.extend(lost.into_iter().map(|warning| origins.warning(warning)));
+    warnings.extend(lost.into_iter().flat_map(|warning| origins.warnings(warning)));
     if job.omit_media {
         hf_messages::omit_data(&mut messages, &origins);
     }

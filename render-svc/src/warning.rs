@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::conversation::{Content, Conversation, Object, blocks, content, kind};
+use crate::conversation::{Content, Conversation, Object, blocks, content, kind, reasonings};
 
 /// A warning about one field of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -134,9 +134,6 @@ pub fn ignored(name: &str, conversation: &Conversation, codes: &[WarningCode]) -
     ignored.map(warning).collect()
 }
 
-/// Names of reasoning in a message.
-const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
-
 /// Returns a warning for each part of a message that a format never writes: reasoning, the mark of a
 /// failed result and, unless it writes them, calls.
 #[must_use]
@@ -144,8 +141,7 @@ pub fn ignored_parts(name: &str, conversation: &Conversation, writes_calls: bool
     let mut warnings = Vec::new();
     let mut warn = |code, path| warnings.push(Warning { code, path, text: format!("{name} cannot show it: ignored") });
     for (i, message) in conversation.messages.iter().enumerate() {
-        let is_said = |key: &&str| message.get(*key).and_then(Value::as_str).is_some_and(|text| !text.is_empty());
-        if let Some(key) = REASONING.iter().find(|key| is_said(key)) {
+        for (key, _) in reasonings(message).filter(|(_, text)| !text.is_empty()) {
             warn(WarningCode::ReasoningIgnored, format!("messages[{i}].{key}"));
         }
         let calls = message.get("tool_calls").and_then(Value::as_array).filter(|_| !writes_calls);

@@ -60,6 +60,7 @@ fn join_message(message: &mut Traced, next: Traced) {
             join_key(fields, &mut message.place, key, found);
         }
     }
+    message.place.add_merged(next_place);
 }
 
 /// Returns the key under which a message has such a value: templates read reasoning under the first of

@@ -5,7 +5,7 @@ use super::place::Place;
 use crate::adapter::Attachment;
 use crate::conversation::Invalid;
 use crate::error::Error;
-use crate::warning::Warning;
+use crate::warning::{Warning, WarningCode};
 
 /// The places in the request of a rewritten conversation's parts. The default is a conversation
 /// that was not rewritten.
@@ -51,10 +51,15 @@ impl Origins {
         Attachment { path: self.path(&attachment.path), ..attachment }
     }
 
-    /// Returns the warning with the request's path.
+    /// Returns the warning with the request's path. A message that is not in the prompt and consists of
+    /// several messages of the request has one for each.
     #[must_use]
-    pub fn warning(&self, warning: Warning) -> Warning {
-        Warning { path: self.path(&warning.path), ..warning }
+    pub fn warnings(&self, warning: Warning) -> Vec<Warning> {
+        let is_ignored = warning.code == WarningCode::MessageIgnored;
+        let whole = item(&warning.path, "messages").filter(|(_, rest)| is_ignored && rest.is_empty());
+        let merged = whole.and_then(|(i, _)| self.messages.get(i)).map_or(&[][..], Place::merged);
+        let paths = [self.path(&warning.path)].into_iter().chain(merged.iter().cloned());
+        paths.map(|path| Warning { path, ..warning.clone() }).collect()
     }
 }
 

@@ -13,13 +13,15 @@ pub struct Place {
     keys: Vec<(String, Place)>,
     /// Items of a list that have separate places. None has one if this is empty.
     items: Vec<Place>,
+    /// The paths in the request of further messages that were merged into it.
+    merged: Vec<String>,
 }
 
 impl Place {
     /// Returns the place at `path` in the request, such as `messages[1]`.
     #[must_use]
     pub fn at(path: impl Into<String>) -> Self {
-        Self { path: path.into(), is_made: false, keys: Vec::new(), items: Vec::new() }
+        Self { path: path.into(), is_made: false, keys: Vec::new(), items: Vec::new(), merged: Vec::new() }
     }
 
     /// Returns the place of a value that was made from another one: a block from a text, or a
@@ -48,6 +50,18 @@ impl Place {
             Some((_, old)) => *old = place,
             None => self.keys.push((key.to_owned(), place)),
         }
+    }
+
+    /// Adds the place of a message that is merged into this one.
+    pub fn add_merged(&mut self, place: Self) {
+        self.merged.push(place.path);
+        self.merged.extend(place.merged);
+    }
+
+    /// Returns the paths in the request of further messages that were merged into it.
+    #[must_use]
+    pub fn merged(&self) -> &[String] {
+        &self.merged
     }
 
     /// Removes and returns the place of a key.

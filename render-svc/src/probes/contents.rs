@@ -59,10 +59,11 @@ pub struct ContentFacts {
 }
 
 impl ContentFacts {
-    /// Returns true if the template shows this role's content only in lists.
+    /// Returns true if the template shows this role's content only in lists, be it as it prints them.
     #[must_use]
     pub fn needs_list(self) -> bool {
-        self.text.is_lost() && (self.lists == ContentLists::Walked || self.lists.shows_one())
+        let shows_lists = matches!(self.lists, ContentLists::Walked | ContentLists::Printed) || self.lists.shows_one();
+        self.text.is_lost() && shows_lists
     }
 }
 

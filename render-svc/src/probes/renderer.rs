@@ -146,6 +146,19 @@ impl Outcome {
     }
 }
 
+/// The largest part of a prompt in which a text is changed, as a multiple of the text's size.
+const MAX_CHANGE: usize = 4;
+
+/// Returns true if two prompts differ, in one part of at most this size.
+fn is_short_change(prompt: &str, other: &str, max: usize) -> bool {
+    let (prompt, other) = (prompt.as_bytes(), other.as_bytes());
+    let same = |pairs: &mut dyn Iterator<Item = (&u8, &u8)>| pairs.take_while(|(a, b)| a == b).count();
+    let start = same(&mut prompt.iter().zip(other));
+    let end = same(&mut prompt[start..].iter().rev().zip(other[start..].iter().rev()));
+    let changed = prompt.len().max(other.len()) - start - end;
+    changed > 0 && changed <= max
+}
+
 /// Renders probes with one template.
 pub(crate) struct Renderer<'a> {
     pub(super) template: &'a ChatTemplate,
@@ -256,12 +269,13 @@ impl<'a> Renderer<'a> {
     }
 
     /// Returns what became of a mark in a probe. It is shown, too, if another text in its place gives
-    /// another prompt: the template changes texts, such as to upper case.
+    /// another prompt: the template changes texts, such as to upper case. A text whose letters are
+    /// written one by one is not.
     pub(super) fn found(&self, probe: &Probe, mark: &str) -> Finding {
         match self.render(probe) {
             Outcome::Text(prompt) if prompt.contains(mark) => Finding::Shown,
             Outcome::Text(prompt) => match self.render(&probe.with_other(mark)) {
-                Outcome::Text(other) if other != prompt => Finding::Shown,
+                Outcome::Text(other) if is_short_change(&prompt, &other, MAX_CHANGE * mark.len()) => Finding::Shown,
                 _ => Finding::LeftOut,
             },
             Outcome::Failed => Finding::Refused,

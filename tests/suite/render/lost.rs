@@ -31,6 +31,10 @@ fn check(template: &str, request: &Value, expected: &[(&str, &str)]) {
 fn messages_that_a_template_leaves_out_have_warnings() {
     let last = "{% for m in messages %}{% if loop.last %}[{{ m.role }}]{{ m.content }}{% endif %}{% endfor %}";
     let expected = [("MESSAGE_IGNORED", "messages[0]"), ("MESSAGE_IGNORED", "messages[1]")];
+    let merged = [say("system", "Be brief."), say("system", "Be kind."), say("user", "Hi")];
+    let both = [("MESSAGES_MERGED", "messages[0]"), expected[0], expected[1]];
+    let none = "{% for m in messages if m.role == 'user' %}[{{ m.role }}]{{ m.content }}{% endfor %}";
+    check(none, &json!({"messages": merged, "capabilities": ["SUPPORTS_SYSTEM_ROLE"]}), &both);
     let messages = [say("user", "word ".repeat(400)), say("assistant", "Sure thing, all right."), say("user", "Hi")];
     check(last, &json!({"messages": messages}), &expected);
     // Each text is a part of the prompt's other words.
@@ -232,6 +236,21 @@ fn a_text_that_a_template_leaves_out_in_some_place_becomes_a_list_there() {
                       {% for m in messages %}{% if not (loop.first and m.role == 'system') %}<{{ m.role }}>{{ m.content }}{% endif %}{% endfor %}";
     let messages = json!({"messages": [say("system", "Be brief."), say("user", "Hi there."), say("assistant", "Yes?"), say("system", "Speak Danish.")]});
     assert_eq!(prompt(first_only, &messages), "[Be brief.]<user>Hi there.<assistant>Yes?<system>Speak Danish.");
+}
+
+/// As Command A writes results: a text one letter at a time, a list as JSON.
+#[test]
+fn a_text_that_a_template_writes_letter_by_letter_becomes_a_list() {
+    let items = "{% for m in messages %}<{{ m.role }}>{% if m.role == 'tool' %}{% for item in m.content %}\
+                 \"{{ loop.index0 }}\": {{ item | tojson }},     {% endfor %}{% else %}{{ m.content }}\
+                 {% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}{% endif %}{% endfor %}";
+    let call = json!({"id": "1", "type": "function", "function": {"name": "f", "arguments": {}}});
+    let called = json!({"role": "assistant", "content": "", "tool_calls": [call]});
+    let messages = json!({"messages": [say("user", "Which weather?"), called, say("tool", "sunny")]});
+    assert_eq!(
+        prompt(items, &messages),
+        "<user>Which weather?<assistant>f{}<tool>\"0\": {\"type\": \"text\", \"text\": \"sunny\"},     "
+    );
 }
 
 /// OpenAI's earlier form of a call, which few templates write.

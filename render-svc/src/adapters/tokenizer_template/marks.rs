@@ -113,11 +113,10 @@ impl Marker {
             Within::Content => self.mark_content(&mut message),
             Within::Section => {
                 let text = message.get("content").and_then(Value::as_str).unwrap_or_default();
-                if let Some((_, rest)) = section(&message, text) {
-                    let mark = mark(self.next);
-                    message["content"] = format!("{REASONING_START}\n{mark}\n{REASONING_END}{rest}").into();
+                if let Some((section, rest)) = section(&message, text) {
+                    let section = self.marked_text(section);
+                    message["content"] = format!("{REASONING_START}{section}{REASONING_END}{rest}").into();
                 }
-                self.next += 1;
             }
             Within::Block(block) => {
                 let text = message.get_mut("content").and_then(|content| content.get_mut(block)?.get_mut("text"));

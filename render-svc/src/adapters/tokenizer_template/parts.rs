@@ -5,7 +5,7 @@ use std::slice;
 
 use serde_json::Value;
 
-use crate::conversation::{Content, Conversation, REASONING_KEYS, blocks, content, kind};
+use crate::conversation::{Content, Conversation, blocks, content, kind, reasonings};
 use crate::probes::{DOCUMENT_KEYS, Finding, REASONING_END, REASONING_START, TemplateFacts};
 use crate::warning::WarningCode;
 
@@ -281,16 +281,6 @@ fn of_reasoning(message: &Value, is_current: bool, facts: &TemplateFacts) -> Fin
         (false, false) => facts.reasoning.earlier,
         (false, true) => Finding::Unknown,
     }
-}
-
-/// Returns the reasoning of a message under each of its names, once.
-fn reasonings(message: &Value) -> impl Iterator<Item = (&'static str, &str)> {
-    let of_key = |key: &'static str| Some((key, message.get(key)?.as_str()?));
-    let is_repeated = move |(key, text): &(&'static str, &str)| {
-        let before = REASONING_KEYS.into_iter().take_while(|before| before != key);
-        before.filter_map(of_key).any(|(_, before)| before == *text)
-    };
-    REASONING_KEYS.into_iter().filter_map(of_key).filter(move |reasoning| !is_repeated(reasoning))
 }
 
 /// Returns the name of each call of a message, and the texts in its arguments. Two
