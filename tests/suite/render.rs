@@ -12,6 +12,7 @@ mod corpus;
 mod deepseek;
 mod deepseek_arguments;
 mod deepseek_revisions;
+mod deepseek_templates;
 mod dialects;
 mod facts;
 mod formats;
