@@ -156,3 +156,47 @@ fn a_template_that_is_too_slow_for_probes_is_warned_of() {
         assert!(difference(family, &slow.replace("ARGUMENTS", OF_OBJECTS)).is_some(), "{family}");
     }
 }
+
+/// Returns the adapter of a model of this architecture in a folder with the name of DeepSeek, and
+/// whether the choice is a guess.
+fn chosen(architecture: &str, tokens: Option<&[&str]>, template: Option<&str>) -> (String, bool) {
+    let mut folder = ModelFolder::new("DeepSeek-Next").with_architecture(architecture);
+    if let Some(tokens) = tokens {
+        folder = folder.with_tokens(&tokens.iter().map(|token| (*token, true)).collect::<Vec<_>>());
+    }
+    if let Some(template) = template {
+        folder = folder.with_template(template);
+    }
+    let answer = answer(&folder.models(), &json!({"messages": [{"role": "user", "content": "Hi"}]}));
+    let codes = answer["warnings"].as_array().unwrap_or_else(|| panic!("{answer}")).iter().map(|w| w["code"].clone());
+    let codes: Vec<_> = codes.collect();
+    assert!(codes.iter().all(|code| code == "FORMAT_GUESSED"), "{answer}");
+    (answer["adapter"].as_str().expect("a name").to_owned(), !codes.is_empty())
+}
+
+/// No DeepSeek model has the tokens of ChatML, so its name never selects that format.
+#[test]
+fn a_later_version_without_a_template_is_guessed_to_be_of_the_newest_family() {
+    let turns = &["<｜User｜>", "<｜Assistant｜>"][..];
+    let cases: &[(&str, Option<&[&str]>, &str)] = &[
+        ("deepseek_v41", None, "deepseek-v4"),
+        ("deepseek41", None, "deepseek-v4"),
+        ("deepseek_v5", None, "deepseek-v4"),
+        ("deepseek_v41", Some(turns), "deepseek-v4"),
+        ("deepseek_v41", Some(&["<s>"]), "plain"),
+        ("deepseek_v3", None, "plain"),
+        ("deepseek_vl_v2", None, "plain"),
+        ("deepseek", None, "plain"),
+        ("deepseek_v", None, "plain"),
+        ("llama", None, "chatml"),
+    ];
+    for (architecture, tokens, adapter) in cases {
+        assert_eq!(chosen(architecture, *tokens, None), ((*adapter).to_owned(), true), "{architecture} {tokens:?}");
+    }
+}
+
+#[test]
+fn a_later_version_with_a_template_is_rendered_by_it() {
+    let template = V4.replace("ARGUMENTS", OF_OBJECTS);
+    assert_eq!(chosen("deepseek_v41", None, Some(&template)), ("tokenizer-template".to_owned(), false));
+}

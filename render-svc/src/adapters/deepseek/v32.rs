@@ -22,6 +22,7 @@ const IDENTITY: Identity = Identity {
     architectures: &["deepseek_v32", "deepseek32"],
     repository: Some("deepseek-ai/DeepSeek-V3.2"),
     has_function_calls: true,
+    is_newest: false,
 };
 
 pub(in crate::adapters) const DEEPSEEK_V32: Adapter = Adapter {

@@ -20,8 +20,12 @@ use crate::conversation::{self, Invalid};
 use crate::error::Error;
 use crate::model::Model;
 
-const IDENTITY: Identity =
-    Identity { architectures: &["deepseek_v4", "deepseek4"], repository: None, has_function_calls: false };
+const IDENTITY: Identity = Identity {
+    architectures: &["deepseek_v4", "deepseek4"],
+    repository: None,
+    has_function_calls: false,
+    is_newest: true,
+};
 
 pub(in crate::adapters) const DEEPSEEK_V4: Adapter = Adapter {
     kind: Kind::Family,
@@ -61,11 +65,13 @@ const TASKS: &[(&str, &str)] = &[
 ];
 
 fn matches(model: &Model) -> Match {
+    let with_revision = |reason: String| {
+        let (revision, why) = Revision::of(model);
+        format!("{reason}; revision {} of the encoder: {why}", revision.name())
+    };
     match identity::matches(model, &IDENTITY) {
-        Match::Selected(reason) => {
-            let (revision, why) = Revision::of(model);
-            Match::Selected(format!("{reason}; revision {} of the encoder: {why}", revision.name()))
-        }
+        Match::Selected(reason) => Match::Selected(with_revision(reason)),
+        Match::Guessed(reason) => Match::Guessed(with_revision(reason)),
         other => other,
     }
 }
