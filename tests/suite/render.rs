@@ -14,6 +14,7 @@ mod deepseek_arguments;
 mod deepseek_revisions;
 mod deepseek_templates;
 mod dialects;
+mod encoder_arguments;
 mod facts;
 mod formats;
 mod gemma4;

@@ -15,7 +15,7 @@ use super::markup::{ASSISTANT, EOS, FIELDS, MARKUP, THINK, THINK_END, USER};
 use super::settings::{self, Settings};
 use super::template;
 use super::turns::{CONTINUED_FIELDS, REASONING, Turn, check_continued, messages, reasoning_not_shown, turns};
-use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames, Match};
+use crate::adapter::{Adapter, AdapterOutput, EncoderArgument, Input, Kind, KnownNames, Match};
 use crate::conversation::{self, Invalid};
 use crate::error::Error;
 use crate::model::Model;
@@ -38,6 +38,7 @@ pub(in crate::adapters) const DEEPSEEK_V4: Adapter = Adapter {
     continued_fields: Some(CONTINUED_FIELDS),
     drops_unknown_args: true,
     switches: &settings::SWITCHES,
+    template_args: &ARGUMENTS,
     differs: |model| template::difference(model, render),
     ..Adapter::new(
         "deepseek-v4",
@@ -45,6 +46,11 @@ pub(in crate::adapters) const DEEPSEEK_V4: Adapter = Adapter {
         matches,
         render,
     )
+};
+
+const ARGUMENTS: [EncoderArgument; 7] = {
+    let [mode, thinking, enabled, drop, bos, context] = settings::ARGUMENTS;
+    [mode, thinking, enabled, drop, bos, context, effort::ARGUMENT]
 };
 
 const KNOWN_NAMES: KnownNames = KnownNames {
