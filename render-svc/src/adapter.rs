@@ -51,6 +51,9 @@ pub struct Adapter {
     /// The template_args that have one meaning. If a request sets one of them, the configured
     /// arguments of these names do not count.
     pub switches: &'static [&'static str],
+    /// The template_args that a family's encoder reads. Special tokens, which the tokenizer sets, need
+    /// not be listed.
+    pub template_args: &'static [EncoderArgument],
     /// Returns how the model's own chat template differs from the adapter's prompts; None if it
     /// does not, or if the model ships none. Called once per load, for an adapter that is selected.
     pub differs: fn(&Model) -> Option<String>,
@@ -82,8 +85,28 @@ impl Adapter {
             continued_fields: Some(&[conversation::CONTENT]),
             drops_unknown_args: false,
             switches: &[],
+            template_args: &[],
             differs: |_| None,
         }
+    }
+}
+
+/// One of the template_args that a family's encoder reads.
+#[derive(Debug, Clone, Copy)]
+pub struct EncoderArgument {
+    /// The name.
+    pub name: &'static str,
+    /// The words that the encoder accepts. Empty if the argument is a boolean or a list.
+    pub words: &'static [&'static str],
+    /// The boolean argument without which this one has no effect.
+    pub needs: Option<&'static str>,
+}
+
+impl EncoderArgument {
+    /// Returns a boolean argument, or one that is a list.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, words: &[], needs: None }
     }
 }
 

@@ -2,6 +2,7 @@
 //! that they started with.
 
 mod config;
+mod encoder_arguments;
 mod error;
 pub mod facts;
 mod prompt_format;

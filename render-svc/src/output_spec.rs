@@ -57,11 +57,16 @@ impl OutputSpec {
             EosOrigin::Gguf => EndSource::Gguf,
         };
         model.artifacts.generation_eos.iter().for_each(|&id| ends.add(Mark::Token(id), origin));
+        let vocabulary = model.tokenizer.as_ref().ok().map(|tokenizer| Vocabulary::new(tokenizer, &model.artifacts));
+        for stop in &model.artifacts.stop_strings {
+            // The text of a special token is not part of the output.
+            let id = vocabulary.as_ref().and_then(|vocabulary| vocabulary.special_id(stop));
+            ends.add(id.map_or_else(|| Mark::Text(stop.clone()), Mark::Token), EndSource::GenerationConfig);
+        }
         let runs_on = model.templates.choose(None, false).is_err();
-        let Ok(tokenizer) = &model.tokenizer else {
+        let (Ok(tokenizer), Some(vocabulary)) = (&model.tokenizer, vocabulary) else {
             return Self { ends, runs_on, ..Self::default() };
         };
-        let vocabulary = Vocabulary::new(tokenizer, &model.artifacts);
         let named = model.special_tokens.get("eos_token").and_then(Value::as_str);
         if let Some(id) = named.and_then(|text| vocabulary.id(text)) {
             ends.add(Mark::Token(id), EndSource::EosToken);

@@ -110,6 +110,7 @@ fn from_gguf(path: &Path) -> Result<Artifacts, ArtifactsError> {
         templates,
         generation_eos,
         eos_origin: EosOrigin::Gguf,
+        stop_strings: Vec::new(),
         config: serde_json::Value::Null,
         source: Source::Gguf(Arc::new(gguf)),
         tokenizer: OnceLock::new(),

@@ -22,7 +22,7 @@ use tandem_template::{ArgumentsShape, python};
 
 use self::prompt::{Options, Prompt};
 use self::revision::Shipped;
-use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames, Match};
+use crate::adapter::{Adapter, AdapterOutput, EncoderArgument, Input, Kind, KnownNames, Match};
 use crate::conversation::{self, Conversation, Invalid, media};
 use crate::error::Error;
 use crate::model::Model;
@@ -39,6 +39,7 @@ pub(super) const GEMMA4: Adapter = Adapter {
         roles: &[conversation::ROLES, &["model"]],
         ..KnownNames::with(&[conversation::FIELDS, conversation::TOOL_FIELDS, media::FIELDS, FIELDS])
     },
+    template_args: &[EncoderArgument::new("enable_thinking"), EncoderArgument::new("preserve_thinking")],
     ..Adapter::new(
         "gemma-4",
         "Gemma 4's turns: tools, calls and results in its own notation, media as markers with ordered attachments",

@@ -1,8 +1,8 @@
 //! The facts about a served model, each with its source.
 
 use super::served_model::ServedModel;
+use crate::adapter::Kind;
 use crate::fact::{Fact, FactSource};
-use crate::model::Model;
 use crate::output_spec::{EndSource, Mark, TurnEnd};
 use crate::probes::ArgumentFact;
 
@@ -51,12 +51,19 @@ fn yes_no(is_set: bool) -> &'static str {
     if is_set { "yes" } else { "no" }
 }
 
-/// Returns the arguments that change a model's prompts, each with its source. Those of the
-/// configuration replace the default of the template.
+/// Returns the arguments that change a model's prompts, each with its source: those of its chat
+/// template or of its family's encoder, whichever renders. A format has none. The configuration
+/// replaces the defaults, and adds arguments for a template.
 #[must_use]
-pub fn arguments(model: &Model) -> Vec<(ArgumentFact, FactSource)> {
-    let probed = model.facts().map(|facts| facts.arguments.clone()).unwrap_or_default();
-    let mut arguments: Vec<_> = probed.into_iter().map(|argument| (argument, FactSource::Probe)).collect();
+pub fn arguments(served: &ServedModel) -> Vec<(ArgumentFact, FactSource)> {
+    let model = &served.model;
+    let format = &served.adapter.format;
+    let (found, source) = match format.adapter.kind {
+        Kind::Family => (format.encoder_arguments(), FactSource::Adapter),
+        Kind::Template => (model.facts().map_or(&[][..], |facts| &facts.arguments), FactSource::Probe),
+        Kind::Format => return Vec::new(),
+    };
+    let mut arguments: Vec<_> = found.iter().map(|argument| (argument.clone(), source)).collect();
     for (name, value) in &model.toggles {
         let default = Some(value.clone());
         match arguments.iter_mut().find(|(argument, _)| argument.name == *name) {
@@ -64,10 +71,12 @@ pub fn arguments(model: &Model) -> Vec<(ArgumentFact, FactSource)> {
                 argument.default = default;
                 *source = FactSource::Configuration;
             }
-            None => {
+            None if format.adapter.kind == Kind::Template => {
                 let argument = ArgumentFact { name: name.clone(), values: Vec::new(), default, is_any_text: false };
                 arguments.push((argument, FactSource::Configuration));
             }
+            // The encoder does not read it.
+            None => {}
         }
     }
     arguments.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));

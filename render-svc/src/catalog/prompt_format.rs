@@ -1,15 +1,18 @@
-//! One adapter applied to one model, with the control tokens and the output spec of the pair.
+//! One adapter applied to one model, with the control tokens, the arguments and the output spec of
+//! the pair.
 
 use std::sync::{Arc, OnceLock};
 
+use super::encoder_arguments::encoder_arguments;
 use crate::adapter::Adapter;
 use crate::control_tokens::ControlTokenFinder;
 use crate::error::Error;
 use crate::model::Model;
 use crate::output_spec::OutputSpec;
+use crate::probes::ArgumentFact;
 
-/// The facts about an adapter's prompts for one model: the control tokens and the output spec. Both
-/// are computed at first use.
+/// The facts about an adapter's prompts for one model: the control tokens, the encoder's arguments and
+/// the output spec. Each is computed at first use.
 #[derive(Debug)]
 pub struct PromptFormat {
     /// The adapter.
@@ -19,11 +22,13 @@ pub struct PromptFormat {
     model_output: Arc<OutputSpec>,
     output_spec: OnceLock<Arc<OutputSpec>>,
     control_tokens: OnceLock<ControlTokenFinder>,
+    arguments: OnceLock<Vec<ArgumentFact>>,
 }
 
 impl PromptFormat {
     pub(super) fn new(adapter: Adapter, model: Arc<Model>, model_output: Arc<OutputSpec>) -> Self {
-        Self { adapter, model, model_output, output_spec: OnceLock::new(), control_tokens: OnceLock::new() }
+        let (output_spec, control_tokens, arguments) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        Self { adapter, model, model_output, output_spec, control_tokens, arguments }
     }
 
     /// Returns the output spec for these prompts.
@@ -31,6 +36,12 @@ impl PromptFormat {
     pub fn output_spec(&self) -> Arc<OutputSpec> {
         let made = || Arc::new(self.model_output.with_adapter(&self.adapter, &self.model));
         Arc::clone(self.output_spec.get_or_init(made))
+    }
+
+    /// Returns the arguments that the family's encoder reads. Empty for other kinds of adapters.
+    #[must_use]
+    pub fn encoder_arguments(&self) -> &[ArgumentFact] {
+        self.arguments.get_or_init(|| encoder_arguments(&self.adapter, &self.model))
     }
 
     /// Returns the control tokens of these prompts.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Value, json};
 
-use super::conversation::{ASSISTANT, REASONING, SECOND_USER, SYSTEM, USER};
+use super::conversation::{self, ASSISTANT, REASONING, SECOND_USER, SYSTEM, USER};
 use super::reasoning;
 use super::renderer::{Outcome, Probe, Renderer};
 use super::tools::ToolFacts;
@@ -78,10 +78,16 @@ pub(super) fn of(renderer: &Renderer<'_>, tools: &ToolFacts) -> Vec<ArgumentFact
     if names.is_empty() {
         return Vec::new();
     }
-    let bases = bases(renderer, tools);
-    let unset = bases.iter().map(|base| renderer.render(base)).collect();
-    let trial = Trial { renderer, bases, unset, words: words(renderer) };
-    names.into_iter().filter_map(|name| trial.fact(name)).collect()
+    let words = words(renderer);
+    let usual = Trial::new(renderer, bases(renderer, tools), &words);
+    let mut found: Vec<_> = names.iter().map(|name| usual.fact(name)).collect();
+    if found.contains(&None) {
+        let rare = Trial::new(renderer, rare_bases(renderer), &words);
+        for (name, fact) in names.iter().zip(&mut found) {
+            *fact = fact.take().or_else(|| rare.changes(name).then(|| rare.fact(name)).flatten());
+        }
+    }
+    found.into_iter().flatten().collect()
 }
 
 /// Returns true for the name of a special token, which a model's tokenizer sets.
@@ -123,6 +129,26 @@ fn bases(renderer: &Renderer<'_>, tools: &ToolFacts) -> Vec<Probe> {
     parts.into_iter().chain(called).filter(is_rendered).collect()
 }
 
+/// The conversations in which arguments are tried that have no effect in the other ones: reasoning of
+/// an earlier turn, with tools and without; documents; and an answer that ends the conversation. None
+/// has a system message.
+fn rare_bases(renderer: &Renderer<'_>) -> Vec<Probe> {
+    let user = || renderer.message("user", USER);
+    let answer = || {
+        let mut message = renderer.message("assistant", ASSISTANT);
+        message["reasoning_content"] = REASONING.into();
+        message
+    };
+    let answered = Probe::of([user(), answer(), renderer.message("user", SECOND_USER)]);
+    let bases = [
+        Probe { tools: Some(conversation::tools()), ..answered.clone() },
+        answered,
+        Probe { documents: Some(conversation::documents()), ..Probe::of([user()]) },
+        Probe::of([user(), answer()]).ended(),
+    ];
+    bases.into_iter().filter(|probe| renderer.render(probe).text().is_some()).collect()
+}
+
 /// The prompts of all bases with one value of an argument.
 type Prompts = Vec<Outcome>;
 
@@ -135,25 +161,31 @@ struct Trial<'r, 'a> {
     bases: Vec<Probe>,
     /// The prompts without any argument.
     unset: Prompts,
-    words: Vec<&'static str>,
+    words: &'r [&'static str],
 }
 
-impl Trial<'_, '_> {
+impl<'r, 'a> Trial<'r, 'a> {
+    fn new(renderer: &'r Renderer<'a>, bases: Vec<Probe>, words: &'r [&'static str]) -> Self {
+        let unset = bases.iter().map(|base| renderer.render(base)).collect();
+        Self { renderer, bases, unset, words }
+    }
+
     /// Returns the prompts with a value. None if the budget is used up.
     fn render(&self, name: &str, value: &Value) -> Option<Prompts> {
         let args: Object = [(name.to_owned(), value.clone())].into_iter().collect();
-        let with = |base: &Probe| Probe {
-            messages: base.messages.clone(),
-            tools: base.tools.clone(),
-            args: args.clone(),
-            ..Probe::default()
-        };
+        let with = |base: &Probe| Probe { args: args.clone(), ..base.clone() };
         let prompts: Prompts = self.bases.iter().map(|base| self.renderer.render(&with(base))).collect();
         (!prompts.contains(&Outcome::Exceeded)).then_some(prompts)
     }
 
     fn tried(&self, name: &str, values: impl IntoIterator<Item = Value>) -> Option<Vec<Tried>> {
         values.into_iter().map(|value| self.render(name, &value).map(|prompts| (value, prompts))).collect()
+    }
+
+    /// Returns true if a text or a boolean changes a prompt.
+    fn changes(&self, name: &str) -> bool {
+        let values = [ANY_TEXTS[0].into(), false.into(), true.into()];
+        values.iter().any(|value| self.render(name, value).is_some_and(|prompts| prompts != self.unset))
     }
 
     fn fact(&self, name: &str) -> Option<ArgumentFact> {

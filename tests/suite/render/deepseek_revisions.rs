@@ -100,11 +100,6 @@ fn no_effort_adds_nothing_in_any_revision() {
     }
 }
 
-/// A template that renders as the encoder in chat mode.
-const SAME: &str = "{{ '<｜begin▁of▁sentence｜>' }}{% for m in messages %}{% if m.role == 'user' %}\
-                    {{ '<｜User｜>' + m.content + '<｜Assistant｜></think>' }}{% elif m.role == 'assistant' %}\
-                    {{ m.content + '<｜end▁of▁sentence｜>' }}{% else %}{{ m.content }}{% endif %}{% endfor %}";
-
 const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
 
 fn codes(folder: &ModelFolder, adapter: Option<&str>) -> (Value, Vec<(String, String)>) {
@@ -125,12 +120,8 @@ fn the_encoder_renders_and_another_template_is_warned_of() {
         let with = |template: &str| ModelFolder::new("tiny").with_architecture(family).with_template(template);
         let differs = vec![("TEMPLATE_DIFFERS".to_owned(), "model".to_owned())];
         assert_eq!(codes(&with(CHATML), None), (json!(adapter), differs.clone()));
-        assert_eq!(codes(&with("{{ raise_exception('no') }}"), None), (json!(adapter), differs.clone()));
-        // It takes more steps than a probe may, and fewer than a request may.
-        let slow = format!("{{% for i in range(30000) %}}{{% endfor %}}{SAME}");
-        assert_eq!(codes(&with(&slow), None), (json!(adapter), differs));
-        assert!(reason(&with(CHATML)).contains("chat template that renders differently"));
-        assert_eq!(codes(&with(SAME), None), (json!(adapter), vec![]));
+        assert_eq!(codes(&with("{{ raise_exception('no') }}"), None), (json!(adapter), differs));
+        assert!(reason(&with(CHATML)).contains("chat template that renders a question differently"));
         assert_eq!(codes(&with(CHATML), Some(adapter)), (json!(adapter), vec![]));
         assert_eq!(codes(&with(CHATML), Some("tokenizer-template")).0, "tokenizer-template");
     }

@@ -135,7 +135,7 @@ fn found(served: &ServedModel) -> Found {
         let value = fact.value.replace('\n', "\\n");
         found.entry(fact.name.into_owned()).and_modify(|known| *known = format!("{known} | {value}")).or_insert(value);
     }
-    let arguments = facts::arguments(&served.model);
+    let arguments = facts::arguments(served);
     found.extend(arguments.iter().map(|(argument, _)| (format!("argument.{}", argument.name), shown(argument))));
     found
 }

@@ -395,3 +395,78 @@ fn probes_find_the_ends_of_the_corpus_templates() {
     assert!(different.is_empty(), "{different:?}");
     assert_eq!(found.len(), expected.len());
 }
+
+/// Returns a template with this text at the end of every turn of the assistant.
+fn ended_by(end: &str) -> String {
+    format!(
+        "{{% for m in messages %}}{{% if m.role == 'user' %}}### Ask\n{{{{ m.content }}}}\n\n{{% elif m.role == 'assistant' %}}### Say\n\
+         {{{{ m.content }}}}{end}{{% else %}}{{{{ m.content }}}}\n\n{{% endif %}}{{% endfor %}}"
+    )
+}
+
+#[test]
+fn text_that_ends_every_turn_becomes_a_stop_string() {
+    check(&ended_by("\n### END\n"), Some("text \n### END"));
+    check(&ended_by(" Over and out.\n\n"), Some("text  Over and out."));
+    // A token ends the turn as a token.
+    check(&ended_by("\n### END <|end|>\n"), Some("<|end|>"));
+    // The tokenizer's own end remains beside the text.
+    let ends = ends_of(&loaded(&folder(&ended_by("\n### END\n"))));
+    assert_eq!(ends["</s>"], [EndSource::EosToken, EndSource::TokenizerFamily]);
+    // `</s>` is text where the tokenizer has no such token.
+    let unknown = ModelFolder::new("x").with_tokens(&[("<b>", true)]).with_template(&ended_by("</s>\n"));
+    assert_eq!(probed(&loaded(&unknown)).as_deref(), Some("text </s>"));
+}
+
+#[test]
+fn text_that_may_be_part_of_an_answer_ends_no_turn() {
+    // White space, and signs without a word.
+    check(&ended_by("\n\n"), None);
+    check(&ended_by("\n###\n"), None);
+    // The start of the assistant's turn, which the template writes at the end of every prompt.
+    check(&format!("{}### Say\n", ended_by("\n\n")), None);
+    // The start of the next turn, which the last one lacks.
+    check("{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", None);
+    // Only at the end of the conversation, or only before another message.
+    check(&ended_by("{% if loop.last %}\n### END\n{% endif %}"), None);
+    check(&ended_by("{% if not loop.last %}\n### END\n{% endif %}"), None);
+    // Another text if there is a system message.
+    check(&ended_by("{% if messages[0].role == 'system' %}\n### STOP\n{% else %}\n### END\n{% endif %}"), None);
+    // Between reasoning and the answer too.
+    let inside = "{% for m in messages %}{{ m.role }}: {% if m.reasoning %}{{ m.reasoning }}\n### END\n{% endif %}\
+                  {{ m.content }}\n### END\n{% endfor %}";
+    check(inside, None);
+}
+
+#[test]
+fn stop_strings_of_the_generation_config_end_the_turn() {
+    let folder = folder("{% for m in messages %}<|s|>{{ m.role }}<|sep|>{{ m.content }}<|end|>{% endfor %}");
+    let path = folder.path();
+    let listed = |stops: Value| {
+        fs::write(path.join("generation_config.json"), json!({"stop_strings": stops}).to_string()).expect("a file");
+        let ends = ends_of(&Model::load(&path).expect("the model loads")).into_iter();
+        let ends = ends.filter(|(_, sources)| sources.contains(&EndSource::GenerationConfig));
+        ends.map(|(text, _)| text).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(json!("###")), ["text ###"]);
+    assert_eq!(listed(json!(["\nUser:", "###", "###"])), ["text \nUser:", "text ###"]);
+    // A special token is never part of the output's text.
+    assert_eq!(listed(json!(["<|eom|>", "<|end|>"])), ["<|end|>", "<|eom|>"]);
+    // The contract takes strings of 1 to 1,024 bytes.
+    assert_eq!(listed(json!(["", "x".repeat(1025), 5, null, "y"])), ["text y"]);
+    for nothing in [json!(null), json!([]), json!(""), json!(7), json!({"a": "b"})] {
+        assert_eq!(listed(nothing.clone()), [""; 0], "{nothing}");
+    }
+    let many: Vec<_> = (0..100).map(|i| format!("stop {i}")).collect();
+    assert_eq!(listed(json!(many)).len(), 32);
+}
+
+/// A model whose tokenizer is missing has stop strings too.
+#[test]
+fn stop_strings_need_no_tokenizer() {
+    let folder = ModelFolder::new("x").with_template("{{ messages[0].content }}");
+    let path = folder.path();
+    fs::write(path.join("generation_config.json"), r####"{"stop_strings": ["###"]}"####).expect("a file");
+    let served = ServedModel::load(&path).expect("the model loads");
+    assert_eq!(served.adapter.format.output_spec().ends.texts(), ["###"]);
+}

@@ -1,5 +1,7 @@
 //! The contents of artifacts.
 
+use std::collections::HashSet;
+use std::hash::Hash;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
@@ -25,6 +27,8 @@ pub struct Artifacts {
     pub generation_eos: Vec<u32>,
     /// The place of `generation_eos`.
     pub eos_origin: EosOrigin,
+    /// The strings of `generation_config.json` that end the output.
+    pub stop_strings: Vec<String>,
     /// The content of `config.json`. Null without the file, and for a GGUF, whose settings are in
     /// [`Artifacts::gguf`].
     pub config: serde_json::Value,
@@ -138,8 +142,8 @@ impl Templates {
     }
 }
 
-/// Removes repeated ids. Keeps the order.
-pub(super) fn unique(ids: Vec<u32>) -> Vec<u32> {
-    let mut seen = std::collections::HashSet::new();
-    ids.into_iter().filter(|&id| seen.insert(id)).collect()
+/// Removes repeated values. Keeps the order.
+pub(super) fn unique<T: Clone + Eq + Hash>(values: Vec<T>) -> Vec<T> {
+    let mut seen = HashSet::new();
+    values.into_iter().filter(|value| seen.insert(value.clone())).collect()
 }

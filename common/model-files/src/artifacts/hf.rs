@@ -21,7 +21,8 @@ pub(super) fn load(folder: &Path) -> Result<Artifacts, ArtifactsError> {
     let config = read_object(&folder.join(CONFIG))?;
     let settings = Settings { config: config.as_ref() };
     let tokens = tokens::read(folder, &tokenizer_config)?;
-    let (generation_eos, eos_origin) = generation_eos(folder, &settings)?;
+    let generation = read_object(&folder.join(GENERATION_CONFIG))?.unwrap_or_default();
+    let (generation_eos, eos_origin) = generation_eos(&generation, &settings);
     Ok(Artifacts {
         name: model_name(folder),
         path: folder.to_owned(),
@@ -31,6 +32,7 @@ pub(super) fn load(folder: &Path) -> Result<Artifacts, ArtifactsError> {
         templates: templates(folder, &tokenizer_config)?,
         generation_eos,
         eos_origin,
+        stop_strings: stop_strings(&generation),
         config: config.map_or(Value::Null, Value::Object),
         source: Source::Folder(tokens),
         tokenizer: OnceLock::new(),
@@ -154,12 +156,29 @@ fn config_templates(value: Option<&Value>, path: &Path) -> Result<Templates, Art
 
 /// Reads the eos ids of `generation_config.json`. Without any, they are read from `config.json`, as
 /// in transformers.
-fn generation_eos(folder: &Path, config: &Settings<'_>) -> Result<(Vec<u32>, EosOrigin), ArtifactsError> {
-    let generation = read_object(&folder.join(GENERATION_CONFIG))?.unwrap_or_default();
-    Ok(match generation.get("eos_token_id").filter(|ids| !ids.is_null()) {
+fn generation_eos(generation: &Object, config: &Settings<'_>) -> (Vec<u32>, EosOrigin) {
+    match generation.get("eos_token_id").filter(|ids| !ids.is_null()) {
         Some(eos) => (unique(ids(Some(eos))), EosOrigin::GenerationConfig),
         None => (unique(ids(config.get("eos_token_id"))), EosOrigin::Config),
-    })
+    }
+}
+
+/// The most stop strings of a model, and the most bytes of each. A request to the generation service
+/// may have 64, with those of its adapter.
+const MAX_STOP_STRINGS: usize = 32;
+const MAX_STOP_BYTES: usize = 1024;
+
+/// Reads one stop string or a list of them. Empty and longer ones, and values of other types, are left
+/// out.
+fn stop_strings(generation: &Object) -> Vec<String> {
+    let listed = match generation.get("stop_strings") {
+        Some(Value::Array(list)) => list.as_slice(),
+        Some(one) => std::slice::from_ref(one),
+        None => &[],
+    };
+    let is_usable = |text: &&str| !text.is_empty() && text.len() <= MAX_STOP_BYTES;
+    let texts = listed.iter().filter_map(Value::as_str).filter(is_usable).map(str::to_owned);
+    unique(texts.collect()).into_iter().take(MAX_STOP_STRINGS).collect()
 }
 
 /// Reads one id or a list of ids.

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use tandem_template::{python, taint};
 
+use crate::adapter::EncoderArgument;
 use crate::conversation::{Invalid, Object};
 use crate::model::Model;
 
@@ -91,6 +92,10 @@ impl Revision {
 
 /// The template_arg.
 pub(super) const NAME: &str = "reasoning_effort";
+
+/// The template_arg with the efforts of every revision.
+pub(super) const ARGUMENT: EncoderArgument =
+    EncoderArgument { words: &["low", "high", "max"], needs: Some("thinking"), ..EncoderArgument::new(NAME) };
 
 /// Returns the start of a prompt in thinking mode; empty without an effort.
 ///

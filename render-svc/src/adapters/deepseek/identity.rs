@@ -1,5 +1,6 @@
 //! How a model of a DeepSeek family is recognized.
 
+use super::markup::{ASSISTANT, USER};
 use crate::adapter::Match;
 use crate::model::Model;
 
@@ -9,12 +10,17 @@ pub(super) struct Identity {
     pub(super) repository: Option<&'static str>,
     /// True if the family's DSML names calls `function_calls`; else `tool_calls`.
     pub(super) has_function_calls: bool,
+    /// True for the newest family. It is the best guess for a later version without a template.
+    pub(super) is_newest: bool,
 }
+
+/// The version of the newest family, as architectures name it.
+const NEWEST: &str = "4";
 
 /// Matches a model by its architecture, by its name where the family has a repository, or by the
 /// control tokens that its templates write. A template that mentions them in a comment writes none.
 pub(super) fn matches(model: &Model, identity: &Identity) -> Match {
-    let &Identity { architectures, repository, has_function_calls } = identity;
+    let &Identity { architectures, repository, has_function_calls, is_newest } = identity;
     let writes_dsml =
         |literals: &str| literals.contains("｜DSML｜") && literals.contains("function_calls") == has_function_calls;
     match model.artifacts.architecture.as_deref() {
@@ -24,6 +30,10 @@ pub(super) fn matches(model: &Model, identity: &Identity) -> Match {
         _ if repository.is_some_and(|repository| model.is_repository(repository)) => {
             Match::Selected("the model's name is the family's".to_owned())
         }
+        Some(found) if is_later(found) => {
+            let reason = format!("the model's architecture is {found:?}, a later version with another encoder");
+            if is_newest && is_guessable(model) { Match::Guessed(reason) } else { Match::NotSelected(reason) }
+        }
         _ if model.templates.iter().any(|named| writes_dsml(named.template.literal_text())) => {
             Match::Selected("the model's chat template writes the family's DSML".to_owned())
         }
@@ -32,4 +42,19 @@ pub(super) fn matches(model: &Model, identity: &Identity) -> Match {
         }
         None => Match::NotSelected("the model's architecture is not known".to_owned()),
     }
+}
+
+/// Returns true for the architecture of a version after the newest family, such as `deepseek_v41`.
+fn is_later(architecture: &str) -> bool {
+    let Some(rest) = architecture.strip_prefix("deepseek") else { return false };
+    let version = rest.strip_prefix("_v").unwrap_or(rest);
+    version.bytes().all(|byte| byte.is_ascii_digit()) && version > NEWEST
+}
+
+/// Returns true if the model ships no template, and its tokenizer, if it has one, has the control
+/// tokens that start turns.
+fn is_guessable(model: &Model) -> bool {
+    let tokenizer = model.tokenizer.as_ref().ok();
+    let has = |token| tokenizer.is_none_or(|tokenizer| tokenizer.token_to_id(token).is_some());
+    model.artifacts.templates.is_empty() && has(USER) && has(ASSISTANT)
 }

@@ -4,6 +4,7 @@ use serde_json::Value;
 use tandem_template::{python, taint};
 
 use super::markup::BOS;
+use crate::adapter::EncoderArgument;
 use crate::conversation::{Invalid, Object, kind};
 use crate::warning::{Warning, WarningCode};
 
@@ -50,6 +51,16 @@ pub(super) fn reads(value: &Value, word: &str) -> bool {
 
 /// The arguments that switch thinking on or off.
 pub(super) const SWITCHES: [&str; 3] = ["thinking_mode", "thinking", "enable_thinking"];
+
+/// The template_args of both encoders.
+pub(super) const ARGUMENTS: [EncoderArgument; 6] = [
+    EncoderArgument { words: &["chat", "thinking"], ..EncoderArgument::new("thinking_mode") },
+    EncoderArgument::new("thinking"),
+    EncoderArgument::new("enable_thinking"),
+    EncoderArgument { needs: Some("thinking"), ..EncoderArgument::new("drop_thinking") },
+    EncoderArgument::new("add_default_bos_token"),
+    EncoderArgument::new("context"),
+];
 
 /// The switches that may be objects with a type, as in DeepSeek's API: `{"type": "enabled"}`.
 const THINKING: [&str; 2] = ["thinking", "enable_thinking"];

@@ -22,6 +22,7 @@ const IDENTITY: Identity = Identity {
     architectures: &["deepseek_v32", "deepseek32"],
     repository: Some("deepseek-ai/DeepSeek-V3.2"),
     has_function_calls: true,
+    is_newest: false,
 };
 
 pub(in crate::adapters) const DEEPSEEK_V32: Adapter = Adapter {
@@ -35,6 +36,7 @@ pub(in crate::adapters) const DEEPSEEK_V32: Adapter = Adapter {
     continued_fields: Some(CONTINUED_FIELDS),
     drops_unknown_args: true,
     switches: &settings::SWITCHES,
+    template_args: &settings::ARGUMENTS,
     differs: |model| template::difference(model, render),
     ..Adapter::new(
         "deepseek-v3.2",

@@ -15,13 +15,17 @@ use super::markup::{ASSISTANT, EOS, FIELDS, MARKUP, THINK, THINK_END, USER};
 use super::settings::{self, Settings};
 use super::template;
 use super::turns::{CONTINUED_FIELDS, REASONING, Turn, check_continued, messages, reasoning_not_shown, turns};
-use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames, Match};
+use crate::adapter::{Adapter, AdapterOutput, EncoderArgument, Input, Kind, KnownNames, Match};
 use crate::conversation::{self, Invalid};
 use crate::error::Error;
 use crate::model::Model;
 
-const IDENTITY: Identity =
-    Identity { architectures: &["deepseek_v4", "deepseek4"], repository: None, has_function_calls: false };
+const IDENTITY: Identity = Identity {
+    architectures: &["deepseek_v4", "deepseek4"],
+    repository: None,
+    has_function_calls: false,
+    is_newest: true,
+};
 
 pub(in crate::adapters) const DEEPSEEK_V4: Adapter = Adapter {
     kind: Kind::Family,
@@ -34,6 +38,7 @@ pub(in crate::adapters) const DEEPSEEK_V4: Adapter = Adapter {
     continued_fields: Some(CONTINUED_FIELDS),
     drops_unknown_args: true,
     switches: &settings::SWITCHES,
+    template_args: &ARGUMENTS,
     differs: |model| template::difference(model, render),
     ..Adapter::new(
         "deepseek-v4",
@@ -41,6 +46,11 @@ pub(in crate::adapters) const DEEPSEEK_V4: Adapter = Adapter {
         matches,
         render,
     )
+};
+
+const ARGUMENTS: [EncoderArgument; 7] = {
+    let [mode, thinking, enabled, drop, bos, context] = settings::ARGUMENTS;
+    [mode, thinking, enabled, drop, bos, context, effort::ARGUMENT]
 };
 
 const KNOWN_NAMES: KnownNames = KnownNames {
@@ -61,11 +71,13 @@ const TASKS: &[(&str, &str)] = &[
 ];
 
 fn matches(model: &Model) -> Match {
+    let with_revision = |reason: String| {
+        let (revision, why) = Revision::of(model);
+        format!("{reason}; revision {} of the encoder: {why}", revision.name())
+    };
     match identity::matches(model, &IDENTITY) {
-        Match::Selected(reason) => {
-            let (revision, why) = Revision::of(model);
-            Match::Selected(format!("{reason}; revision {} of the encoder: {why}", revision.name()))
-        }
+        Match::Selected(reason) => Match::Selected(with_revision(reason)),
+        Match::Guessed(reason) => Match::Guessed(with_revision(reason)),
         other => other,
     }
 }

@@ -8,7 +8,9 @@ const BY_TOKENS: &[(&str, &[&str])] =
     &[("chatml", &["<|im_start|>"]), ("llama3", &["<|start_header_id|>"]), ("tagged", &["<|system|>", "<|end|>"])];
 
 /// Formats by a part of the name of the file or folder, in lower case. The first match wins.
-const BY_NAME: &[(&str, &str)] = &[("qwen", "chatml"), ("deepseek", "chatml"), ("yi-", "chatml"), ("llama", "llama3")];
+const BY_NAME: &[(&str, &str)] = &[("qwen", "chatml"), (DEEPSEEK, "chatml"), ("yi-", "chatml"), ("llama", "llama3")];
+
+const DEEPSEEK: &str = "deepseek";
 
 /// The likeliest format of a model.
 pub(in crate::adapters) struct Guess {
@@ -21,10 +23,13 @@ pub(in crate::adapters) struct Guess {
 /// Guesses the format of a model that ships no chat template.
 ///
 /// A name is only a hint, because models of one name have several formats. Without a tokenizer,
-/// nothing contradicts the hint.
+/// only DeepSeek's own architecture contradicts the hint: its makers use none of the formats, unlike
+/// the makers of other models that are named after it.
 pub(in crate::adapters) fn guess(model: &Model) -> Guess {
     let name = model.artifacts.name.rsplit('/').next().unwrap_or_default().to_lowercase();
-    let by_name = BY_NAME.iter().find(|(part, _)| name.contains(part)).copied();
+    let is_deepseek = model.artifacts.architecture.as_deref().is_some_and(|found| found.starts_with(DEEPSEEK));
+    let is_hint = |part: &str| name.contains(part) && !(is_deepseek && part == DEEPSEEK);
+    let by_name = BY_NAME.iter().find(|(part, _)| is_hint(part)).copied();
     let by_name = by_name.map(|(part, format)| (format, format!("its name contains {part:?}")));
     let unnamed = "its name identifies no format";
     let (format, decided) = match (&model.tokenizer, by_name) {

@@ -319,7 +319,7 @@ fn loaded_model(served: &ServedModel, limits: &Limits) -> pb::ModelInfo {
         media_kinds: model.takes_images.then(|| generate::MediaKind::Image.into()).into_iter().collect(),
         image_limits: model.takes_images.then_some(image_limits),
         facts: facts::facts(served).into_iter().map(fact).collect(),
-        template_arguments: facts::arguments(model).into_iter().map(template_argument).collect(),
+        template_arguments: facts::arguments(served).into_iter().map(template_argument).collect(),
     }
 }
 

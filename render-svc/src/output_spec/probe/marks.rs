@@ -41,6 +41,11 @@ impl<'a> MarkReader<'a> {
         marks.collect()
     }
 
+    /// Returns true if a text has a token that is a mark.
+    pub(super) fn has_token(&self, text: &str) -> bool {
+        self.marks(text).iter().any(|mark| matches!(mark, Mark::Token(_)))
+    }
+
     /// Returns the marks before the first words of a text.
     pub(super) fn leading(&self, text: &str) -> Vec<Mark> {
         let leading = self.pieces(text).into_iter().map_while(|piece| match piece {

@@ -1,5 +1,6 @@
 //! The end of the assistant's turn: the mark that follows the assistant's text in every probed
-//! conversation, at the end and before another message, and never occurs inside a turn.
+//! conversation, at the end and before another message, and never occurs inside a turn. Where no mark
+//! does, the end may be text.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +28,7 @@ impl ProbedTurn {
 /// Probes the ends of turns.
 pub(in super::super) fn probe_turn(prober: &Prober<'_>, reader: &MarkReader<'_>) -> ProbedTurn {
     let inside = Inside::probe(prober, reader);
-    let end = TurnEndProbe::new(prober, reader, &inside).and_then(|probe| probe.end());
+    let end = TurnEndProbe::new(prober, reader, &inside).and_then(|probe| probe.end().or_else(|| probe.text_end()));
     ProbedTurn { end, inside }
 }
 
@@ -38,6 +39,8 @@ struct Inside {
     anywhere: BTreeSet<Mark>,
     /// Marks between the reasoning and what follows it.
     before_answer: BTreeSet<Mark>,
+    /// The texts between the same parts.
+    texts: Vec<String>,
 }
 
 impl Inside {
@@ -47,7 +50,9 @@ impl Inside {
             let texts = [REASONING, ANSWER, CALLS[0], CALLS[1], ARGUMENT];
             let starts = texts.iter().filter_map(|text| Some(turn.find(text)? + text.len()));
             let ends = texts.iter().filter_map(|text| turn.rfind(text));
-            inside.anywhere.extend(reader.marks(part(&turn, starts.min(), ends.max())));
+            let text = part(&turn, starts.min(), ends.max());
+            inside.anywhere.extend(reader.marks(text));
+            inside.texts.push(text.to_owned());
             let reasoned = turn.find(REASONING).map(|at| at + REASONING.len());
             let followed = texts[1..].iter().filter_map(|text| turn.find(text)).filter(|&at| Some(at) > reasoned);
             inside.before_answer.extend(reader.marks(part(&turn, reasoned, followed.min())));
@@ -153,6 +158,26 @@ impl<'a> TurnEndProbe<'a> {
         let mut ends = self.turns.iter().map(|turn| self.end_of(turn));
         let first = ends.next()?;
         ends.all(|end| end == first).then_some(first)?
+    }
+
+    /// Returns the text without control tokens that follows the answer in every rendering, if it is
+    /// long enough to end no answer by chance. White space before it belongs to it, so that text of an
+    /// answer must begin a line if the end does.
+    fn text_end(&self) -> Option<Mark> {
+        const MIN_SIGNS: usize = 4;
+        const MAX_BYTES: usize = 256;
+        let mut ends = self.turns.iter().map(|turn| {
+            let (_, last) = turn.last.as_deref()?.rsplit_once(ANSWER)?;
+            let end = last.trim_end();
+            between(turn.next.as_deref()?)?.starts_with(end).then_some(end)
+        });
+        let end = ends.next()??;
+        let signs = end.chars().filter(|c| !c.is_whitespace()).count();
+        let is_distinct = signs >= MIN_SIGNS && end.contains(char::is_alphabetic) && end.len() <= MAX_BYTES;
+        let is_inside = self.inside.texts.iter().any(|text| text.contains(end.trim_start()));
+        let repeats = [QUESTION, SYSTEM].iter().any(|text| end.contains(text));
+        let is_end = is_distinct && !is_inside && !repeats && !self.reader.has_token(end);
+        (is_end && ends.all(|other| other == Some(end))).then(|| Mark::Text(end.to_owned()))
     }
 
     /// Returns the mark that ends a turn in both renderings.
