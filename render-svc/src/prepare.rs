@@ -229,7 +229,7 @@ fn without_content(messages: &[Value]) -> Vec<String> {
 #[must_use]
 pub fn rewrite_warning(rewrite: &Rewrite) -> Warning {
     let code = match rewrite.change {
-        Change::Merged | Change::SystemMerged => WarningCode::MessagesMerged,
+        Change::Merged | Change::SystemMerged | Change::MergedToShow => WarningCode::MessagesMerged,
         Change::SystemToUser => WarningCode::SystemRewritten,
     };
     Warning { code, path: rewrite.path(), text: rewrite.to_string() }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::forms::{self, ContentForm};
 use super::merge::merge;
 use super::place::Place;
-use super::rewrite::Rewrite;
+use super::rewrite::{Change, Rewrite};
 use super::traced::Traced;
 use crate::adapter::AdapterOutput;
 use crate::conversation::{Content, Conversation, blocks, content};
@@ -71,13 +71,18 @@ impl Refitted {
     }
 
     /// Returns a conversation in which messages of users and of the assistant in a row are merged. None
-    /// if it has none, or if its output leaves out no message.
+    /// if it has none, if one of them has no content, for which a template may fail anywhere, or if its output
+    /// leaves out no message.
     #[must_use]
     pub fn merged(conversation: &Conversation, places: &[Place], output: Option<&AdapterOutput>) -> Option<Self> {
         if output.is_some_and(|output| lost(&output.warnings).next().is_none()) {
             return None;
         }
         let Conversation { messages, tools, documents, template_args } = conversation;
+        let is_empty = |message: &Value| content(message) == Content::Null && message.get("tool_calls").is_none();
+        if messages.windows(2).any(|pair| pair[0].get("role") == pair[1].get("role") && pair.iter().any(is_empty)) {
+            return None;
+        }
         let traced = |(message, place): (&Value, &Place)| Traced {
             message: message.clone(),
             sources: place.message().into_iter().collect(),
@@ -89,6 +94,7 @@ impl Refitted {
         if rewrites.is_empty() {
             return None;
         }
+        rewrites.iter_mut().for_each(|rewrite| rewrite.change = Change::MergedToShow);
         let (messages, places) = traced.into_iter().map(|traced| (traced.message, traced.place)).unzip();
         let (tools, documents, template_args) = (tools.clone(), documents.clone(), template_args.clone());
         Some(Self { conversation: Conversation { messages, tools, documents, template_args }, places, rewrites })

@@ -18,6 +18,9 @@ pub enum Change {
     SystemMerged,
     /// Consecutive messages of one role became one, since the template needs it.
     Merged,
+    /// Consecutive messages of one role became one, since the template fails for this conversation or
+    /// leaves one of them out otherwise.
+    MergedToShow,
     /// A system message became a user message.
     SystemToUser,
 }
@@ -53,6 +56,10 @@ impl fmt::Display for Rewrite {
             }
             Change::Merged => {
                 write!(f, "{names} were merged: turns of this role must alternate; normalization NONE keeps them")
+            }
+            Change::MergedToShow => {
+                let why = "the template refuses one of them here, or leaves it out; normalization NONE keeps them";
+                write!(f, "{names} were merged: {why}")
             }
             Change::SystemToUser => {
                 write!(f, "{names}: written as the user's, since the model's template takes no system message")

@@ -207,6 +207,40 @@ async fn a_message_without_content_and_images_for_a_text_model_cause_warnings() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn parts_that_a_template_leaves_out_have_paths_of_the_contract() {
+    let template = "{% for t in tools or [] %}{{ t.function.name }}{{ t.function.description }}{% endfor %}\
+                    {% for d in documents or [] %}{{ d.text }}{% endfor %}\
+                    {% for m in messages %}{{ m.content.split('</think>')[-1] }}{{ m.reasoning_content }}{% endfor %}";
+    let (_service, mut client) = serve(template).await;
+    let mut result = text("tool", "4");
+    result.extra_json = Some(json!({"is_error": true}).to_string());
+    let mut answer = text("assistant", "Sure.");
+    answer.reasoning_content = Some("It is asked.".to_owned());
+    answer.extra_json = Some(json!({"reasoning": "It is simple."}).to_string());
+    let mut asked = conversation(vec![text("user", "The tag </think> ends it."), answer, result]);
+    let parameters = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+    let weather = chat::FunctionTool {
+        name: "weather".to_owned(),
+        description: Some("Finds the weather.".to_owned()),
+        parameters_json: Some(parameters.to_string()),
+    };
+    asked.tools = vec![chat::Tool { kind: Some(chat::tool::Kind::Function(weather)) }];
+    let document = json!({"title": "On Paris", "text": "It is in France."});
+    asked.documents = vec![chat::Document { document_json: document.to_string() }];
+    let response = client.render(request(asked)).await.expect("renders").into_inner();
+    let found: Vec<_> = response.warnings.iter().map(|w| (w.code(), w.path.as_str())).collect();
+    let expected = [
+        (pb::WarningCode::ReasoningIgnored, "conversation.messages[1].extra_json"),
+        (pb::WarningCode::ToolsIgnored, "conversation.tools[0].function.parameters_json"),
+        (pb::WarningCode::DocumentsIgnored, "conversation.documents[0].document_json"),
+        (pb::WarningCode::MessageIgnored, "conversation.messages[0].text"),
+        (pb::WarningCode::MessageIgnored, "conversation.messages[2].extra_json"),
+    ];
+    assert_eq!(found, expected);
+    found.iter().for_each(|(_, path)| check_path(RENDER_REQUEST, path));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_failed_template_names_the_messages_without_content() {
     let empty = || chat::ChatMessage { role: "user".to_owned(), ..chat::ChatMessage::default() };
     let cases = [

@@ -101,7 +101,7 @@ fn reasoning_under_a_second_name_has_a_warning_if_it_is_another_text() {
 #[test]
 fn a_text_that_a_template_cuts_has_a_warning() {
     let request =
-        |text: &str| json!({"messages": [say("user", text), say("assistant", "Sure."), say("user", "Go on.")]});
+        |text: &str| json!({"messages": [say("user", text), say("assistant", "Sure."), say("user", "More, please.")]});
     let with = |content: &str| format!("{{% for m in messages %}}<{{{{ m.role }}}}>{{{{ {content} }}}}{{% endfor %}}");
     let cut = [("MESSAGE_IGNORED", "messages[0].content")];
     let tagged = request("The tag </think> ends a section.");

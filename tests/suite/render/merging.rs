@@ -57,6 +57,10 @@ fn messages_are_merged_where_only_the_prompt_shows_the_need() {
     check(&beside_tools, &request, expected, &["messages 0, 1"]);
     check(&beside_tools, &json!({"messages": said(&RUNS[..2])}), "<user>a<user>bnull", &[]);
 
+    let answer = answer(&ModelFolder::new("tiny").with_template(&beside_tools).models(), &request);
+    let text = answer["warnings"][0]["text"].as_str().expect("a text");
+    assert!(text.contains("the template refuses one of them here"), "{text}");
+
     // The last of three is left out.
     let two = "{% for m in messages %}{% if loop.index0 < 2 or messages[loop.index0 - 2].role != m.role %}<{{ m.role }}>{{ m.content }}{% endif %}{% endfor %}";
     let long = said(&[("user", "The first word."), ("user", "The second word."), ("user", "The third word.")]);
