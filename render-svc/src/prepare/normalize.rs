@@ -76,6 +76,7 @@ pub fn system_to_user(message: &mut Traced) {
     message.message["role"] = "user".into();
     match content(&message.message) {
         Content::Text("") => {}
+        Content::Blocks(blocks) if blocks.iter().all(|block| block.get("text").is_some_and(|text| text == "")) => {}
         Content::Text(text) => message.message["content"] = marked(text).into(),
         Content::Blocks(blocks) => {
             let blocks = blocks.to_vec();

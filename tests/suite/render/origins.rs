@@ -116,8 +116,8 @@ impl Maker {
 
     /// Returns a random subset of the capabilities, or that of the template.
     fn capabilities(&mut self) -> Option<pb::CapabilityOverride> {
-        use pb::Capability::{RequiresStrictTurns, SupportsSystemRole, SupportsToolCalls};
-        let all = [RequiresStrictTurns, SupportsSystemRole, SupportsToolCalls];
+        use pb::Capability::{RequiresStrictTurns, SupportsContentBlocks, SupportsSystemRole, SupportsToolCalls};
+        let all = [RequiresStrictTurns, SupportsContentBlocks, SupportsSystemRole, SupportsToolCalls];
         let chosen = all.into_iter().filter(|_| self.one_in(2)).map(i32::from).collect();
         (!self.one_in(8)).then_some(pb::CapabilityOverride { capabilities: chosen })
     }
