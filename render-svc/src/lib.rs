@@ -18,6 +18,7 @@ pub mod generation;
 pub mod grpc;
 pub mod job;
 pub mod limits;
+mod lost;
 pub mod metrics;
 pub mod model;
 pub mod output_spec;

@@ -16,17 +16,19 @@ use tandem_template::{LocalTime, RenderError};
 
 use crate::adapter::{AdapterOutput, Attachment, Input, Kind};
 use crate::catalog::{ModelTable, Resolution};
-use crate::conversation::{self, Conversation, Object};
+use crate::conversation::{Conversation, Object};
 use crate::error::Error;
 use crate::job::{ControlTokenPolicy, Normalization, RenderJob, RenderOptions, ReturnTokenIds};
 use crate::limits::Limits;
+use crate::lost;
 use crate::model::Model;
 use crate::output_spec::OutputSpec;
 use crate::prepare::origins::Origins;
 use crate::prepare::refit::{self, Refitted};
 use crate::prepare::{self, Prepared, hf_messages, hf_warnings};
+use crate::probes::TemplateFacts;
 use crate::resolve::{HF_REASON, OutputForm, ResolvedRender};
-use crate::warning::{self, Warning, WarningCode, option_ignored};
+use crate::warning::{self, Warning, option_ignored};
 
 /// A rendered conversation.
 #[derive(Debug, Clone)]
@@ -174,12 +176,12 @@ fn render_prompt(
     if text.len() as u64 > limits.max_prompt_bytes {
         return Err(Error::PromptTooLarge { limit: limits.max_prompt_bytes, found: text.len() });
     }
+    let known = more.clone();
     warnings.extend(more.into_iter().flat_map(|warning| origins.warnings(warning)));
     warnings.extend(unused);
     if resolved.adapter().kind == Kind::Family {
-        warnings.extend(lost_reasoning(&conversation, &text));
-        let why = "not in the prompt: the model's encoder leaves it out";
-        warnings.extend(warning::failed_results(&conversation, why));
+        let given = Input { conversation: &conversation, ..input };
+        warnings.extend(lost_by_encoder(resolved, &given, &text, &known));
     }
     let render_time = start.elapsed();
     let start = Instant::now();
@@ -245,7 +247,8 @@ fn refitted(
         Some(Err(other)) if given.is_none() => (&other.conversation, &other.places),
         _ => (input.conversation, &origins.messages),
     };
-    better(Refitted::merged(conversation, places, given)?).ok()
+    let merged = |roles: &&[&str]| better(Refitted::merged(conversation, places, given, roles)?).ok();
+    [&["user"][..], &["assistant"], &["user", "assistant"]].iter().find_map(merged)
 }
 
 /// Returns true if an output shows more than the one of the conversation as it was given, if any.
@@ -266,26 +269,19 @@ fn run_adapter(resolved: &ResolvedRender<'_>, input: &Input<'_>) -> Result<Adapt
     Span::current().part("render", attributes).in_scope(|| (adapter.render)(model, input))
 }
 
-/// The most warnings of reasoning, each of which searches the rest of a prompt. A response names fewer.
-const MAX_LOST_REASONING: usize = 64;
-
-/// Warns of reasoning that a family's encoder leaves out, such as before the last question.
-fn lost_reasoning(conversation: &Conversation, prompt: &str) -> Vec<Warning> {
-    let messages = conversation.messages.iter().enumerate();
-    let reasoning = messages.flat_map(|(i, message)| conversation::reasonings(message).map(move |given| (i, given)));
-    let reasoning = reasoning.map(|(i, (key, text))| (i, key, text.trim())).filter(|(_, _, text)| !text.is_empty());
-    let (mut at, mut warnings) = (0, Vec::new());
-    for (i, key, text) in reasoning {
-        if let Some(found) = prompt[at..].find(text) {
-            at += found + text.len();
-        } else if warnings.len() < MAX_LOST_REASONING {
-            let path = format!("messages[{i}].{key}");
-            let text = "not in the prompt: the model's encoder leaves it out".to_owned();
-            warnings.push(Warning { code: WarningCode::ReasoningIgnored, path, text });
-        } else {
-            break;
-        }
-    }
+/// Warns of each part that a family's encoder leaves out, such as reasoning before the last question. A
+/// result without its call has a warning of the adapter.
+fn lost_by_encoder(resolved: &ResolvedRender<'_>, input: &Input<'_>, prompt: &str, known: &[Warning]) -> Vec<Warning> {
+    const ENCODER: &str = "the model's encoder";
+    let (model, adapter) = (resolved.model, resolved.adapter());
+    let again = |conversation: &Conversation| {
+        let output = (adapter.render)(model, &Input { conversation, ..*input });
+        output.ok().map(|output| output.prompt)
+    };
+    let mut warnings = lost::warnings(input.conversation, &TemplateFacts::default(), prompt, ENCODER, again);
+    warnings.retain(|lost| !known.iter().any(|known| known.path.starts_with(&lost.path)));
+    warnings
+        .extend(warning::failed_results(input.conversation, &format!("not in the prompt: {ENCODER} leaves it out")));
     warnings
 }
 

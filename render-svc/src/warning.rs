@@ -135,7 +135,7 @@ pub fn ignored(name: &str, conversation: &Conversation, codes: &[WarningCode]) -
 }
 
 /// Returns a warning for each part of a message that a format never writes: reasoning, the mark of a
-/// failed result and, unless it writes them, calls.
+/// failed result, OpenAI's earlier form of a call and, unless it writes them, calls.
 #[must_use]
 pub fn ignored_parts(name: &str, conversation: &Conversation, writes_calls: bool) -> Vec<Warning> {
     let mut warnings = Vec::new();
@@ -147,6 +147,9 @@ pub fn ignored_parts(name: &str, conversation: &Conversation, writes_calls: bool
         let calls = message.get("tool_calls").and_then(Value::as_array).filter(|_| !writes_calls);
         for k in 0..calls.map_or(0, Vec::len) {
             warn(WarningCode::ToolCallsIgnored, format!("messages[{i}].tool_calls[{k}]"));
+        }
+        if is_given(message, "function_call") {
+            warn(WarningCode::ToolCallsIgnored, format!("messages[{i}].function_call"));
         }
     }
     warnings.extend(failed_results(conversation, &format!("{name} cannot show it: ignored")));

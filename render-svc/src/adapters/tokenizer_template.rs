@@ -1,9 +1,6 @@
 //! `tokenizer-template`: the chat template that ships with the model, rendered as transformers'
 //! `apply_chat_template` does.
 
-mod lost;
-mod marks;
-mod parts;
 mod reserved;
 mod warnings;
 
@@ -14,6 +11,7 @@ use tandem_model_files::tokenizer::CancelScope;
 use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames, Match};
 use crate::conversation::{self, CONTENT, Conversation};
 use crate::error::Error;
+use crate::lost;
 use crate::model::Model;
 use crate::warning::Warning;
 
@@ -34,6 +32,9 @@ const FIELDS: KnownNames = KnownNames::with(&[conversation::FIELDS]);
 
 /// Roles that templates of some models write, beside those of every format.
 const ROLES: &[&str] = &["model", "ipython", "latest_reminder", "direct_search_results"];
+
+/// The subject of warnings about parts that are left out.
+const TEMPLATE: &str = "the model's chat template";
 
 fn matches(model: &Model) -> Match {
     if model.templates.is_empty() {
@@ -71,8 +72,9 @@ fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let mut warnings = warnings::of(template, conversation);
     // A tainted rendering is compared with the prompt, and its warnings are not used.
     if input.taint.is_none() {
-        let lost = lost::warnings(conversation, &named.facts, &prompt, |changed| apply(changed).ok());
-        let failures = lost::failures(conversation, &prompt, |changed| apply(changed).ok());
+        let again = |changed: &Conversation| apply(changed).ok();
+        let lost = lost::warnings(conversation, &named.facts, &prompt, TEMPLATE, again);
+        let failures = lost::failures(conversation, &prompt, TEMPLATE, again);
         let is_known = |lost: &Warning| warnings.iter().any(|known| known.path == lost.path);
         // The request itself cuts off the content after the reasoning that it continues.
         let continues = input.continue_final_message.is_some_and(|field| field != CONTENT);

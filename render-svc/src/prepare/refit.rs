@@ -70,11 +70,16 @@ impl Refitted {
         has_changed.then_some(refitted)
     }
 
-    /// Returns a conversation in which messages of users and of the assistant in a row are merged. None
-    /// if it has none, if one of them has no content, for which a template may fail anywhere, or if its output
+    /// Returns a conversation in which messages in a row of one of these roles are merged. None if it has
+    /// none, if one of them has no content, for which a template may fail anywhere, or if its output
     /// leaves out no message.
     #[must_use]
-    pub fn merged(conversation: &Conversation, places: &[Place], output: Option<&AdapterOutput>) -> Option<Self> {
+    pub fn merged(
+        conversation: &Conversation,
+        places: &[Place],
+        output: Option<&AdapterOutput>,
+        roles: &[&str],
+    ) -> Option<Self> {
         if output.is_some_and(|output| lost(&output.warnings).next().is_none()) {
             return None;
         }
@@ -89,7 +94,7 @@ impl Refitted {
             place: place.clone(),
         };
         let mut rewrites = Vec::new();
-        let is_merged = |role: &str, _: bool| matches!(role, "user" | "assistant");
+        let is_merged = |role: &str, _: bool| roles.contains(&role);
         let traced = merge(messages.iter().zip(places).map(traced).collect(), is_merged, &mut rewrites);
         if rewrites.is_empty() {
             return None;
@@ -119,22 +124,40 @@ fn path_of(at: usize) -> String {
 
 /// Returns the messages whose lists are in a prompt as Python or JSON prints them.
 fn printed(messages: &[Value], prompt: &str) -> Vec<usize> {
-    const KEYS: [&str; 4] = ["'text': '", "'text': \"", "\"text\": \"", "\"text\":\""];
     let lists = messages.iter().enumerate().filter(|(_, message)| !blocks(message).is_empty()).take(MAX_SEARCHED);
     let mut lists = lists.peekable();
     if lists.peek().is_none() {
         return Vec::new();
     }
-    let keys: Vec<_> = KEYS.into_iter().filter(|key| prompt.contains(key)).collect();
+    let shown = |keys: &[&'static str]| keys.iter().copied().filter(|key| prompt.contains(key)).collect::<Vec<_>>();
+    let (keys, starts) = (shown(&KEYS), shown(&BLOCK_STARTS));
     let is_printed = |message: &Value| {
         let start = blocks(message).iter().find_map(|block| Some(plain_start(block.get("text")?.as_str()?)));
-        start.is_some_and(|start| keys.iter().any(|key| prompt.contains(&format!("{key}{start}"))))
+        start.is_some_and(|start| {
+            let before = if start.len() < MIN_BYTES { &starts } else { &keys };
+            before.iter().any(|before| prompt.contains(&format!("{before}{start}")))
+        })
     };
     lists.filter(|(_, message)| is_printed(message)).map(|(at, _)| at).collect()
 }
 
+/// The key of a block's text, as Python and JSON print it.
+const KEYS: [&str; 4] = ["'text': '", "'text': \"", "\"text\": \"", "\"text\":\""];
+
+/// A block up to its text. A short text may follow [`KEYS`] by chance, such as in a call's arguments.
+const BLOCK_STARTS: [&str; 4] = [
+    "{'type': 'text', 'text': '",
+    "{'type': 'text', 'text': \"",
+    "{\"type\": \"text\", \"text\": \"",
+    "{\"type\":\"text\",\"text\":\"",
+];
+
+/// The size of a text that is not short.
+const MIN_BYTES: usize = 8;
+
 /// Returns the start of a text that Python and JSON print as it is.
 fn plain_start(text: &str) -> &str {
-    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != ' ').unwrap_or(text.len());
-    &text[..end.min(COMPARED_BYTES)]
+    let is_escaped = |c: char| c.is_control() || matches!(c, '"' | '\'' | '\\' | '<' | '>' | '&');
+    let end = text.find(is_escaped).unwrap_or(text.len());
+    &text[..text.floor_char_boundary(end.min(COMPARED_BYTES))]
 }

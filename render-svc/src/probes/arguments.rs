@@ -198,9 +198,13 @@ impl<'r, 'a> Trial<'r, 'a> {
             false if differs => self.of_any_text(name, is_any_text)?,
             false => self.of_booleans_and_words(name, &text)?,
         };
-        let found = distinct(found);
+        let mut found = distinct(found);
+        let has_values = found.iter().any(|(_, prompts)| *prompts != self.unset);
+        // Only something else than the tried values has an effect, such as a list.
+        let is_other = !has_values && !differs && is_rendered(&text) && text != self.unset;
+        let changes = differs || is_other || has_values;
+        found.retain(|_| !is_other);
         let default = found.iter().find(|(_, prompts)| *prompts == self.unset).map(|(value, _)| value.clone());
-        let changes = differs || found.iter().any(|(_, prompts)| *prompts != self.unset);
         let listed = found.into_iter().map(|(value, _)| value).filter(|value| !is_any_text || !value.is_string());
         changes.then(|| ArgumentFact { name: name.to_owned(), values: listed.collect(), default, is_any_text })
     }

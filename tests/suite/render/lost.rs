@@ -41,7 +41,14 @@ fn messages_that_a_template_leaves_out_have_warnings() {
     let messages = [say("user", "us"), say("assistant", "i"), say("user", "Hi, user")];
     check(last, &json!({"messages": messages}), &expected);
     let messages = [say("user", "Hi"), say("assistant", "user"), say("user", "Hi, user")];
-    check(last, &json!({"messages": messages}), &expected[..0]);
+    check(last, &json!({"messages": messages}), &expected);
+    check(ALL, &json!({"messages": messages}), &[]);
+    // A later message has the same words.
+    let ends = "{% for m in messages %}{% if m.role != 'user' or loop.last %}<{{ m.role }}>{{ m.content }}{% endif %}{% endfor %}";
+    let messages =
+        [say("user", "Please write more."), say("assistant", "first part"), say("user", "Please write more.")];
+    check(ends, &json!({"messages": messages}), &expected[..1]);
+    check(ALL, &json!({"messages": messages}), &[]);
 }
 
 #[test]
@@ -82,6 +89,50 @@ fn reasoning_that_a_template_cuts_from_a_text_has_a_warning() {
     check(ALL, &messages, &[]);
     let none = "{% for m in messages if m.role == 'user' %}<{{ m.role }}>{{ m.content }}{% endfor %}";
     check(none, &messages, &[("MESSAGE_IGNORED", "messages[1]"), ("REASONING_IGNORED", "messages[1]")]);
+}
+
+/// The words of reasoning, calls and results are often in later answers.
+#[test]
+fn parts_whose_words_are_in_a_later_message_have_warnings() {
+    let call =
+        json!({"id": "abcdefghi", "type": "function", "function": {"name": "weather", "arguments": {"city": "Paris"}}});
+    let mut called = say("assistant", "Let me check that.");
+    called["tool_calls"] = json!([call]);
+    called["reasoning_content"] = "I will ask for the weather.".into();
+    let later = "First I will ask for the weather. Let me check that. It is sunny in Paris. It is sunny.";
+    let result = json!({"role": "tool", "tool_call_id": "abcdefghi", "content": "It is sunny."});
+    let request =
+        json!({"messages": [say("user", "Weather?"), called, result, say("assistant", later), say("user", "Thanks")]});
+    let with = |parts: &str| format!("{{% for m in messages %}}<{{{{ m.role }}}}>{parts}{{% endfor %}}");
+    let content = "{% if m.role != 'tool' and not m.tool_calls %}{{ m.content }}{% endif %}";
+    let lost = [
+        ("MESSAGE_IGNORED", "messages[1]"),
+        ("REASONING_IGNORED", "messages[1].reasoning_content"),
+        ("TOOL_CALLS_IGNORED", "messages[1].tool_calls[0]"),
+        ("MESSAGE_IGNORED", "messages[2]"),
+    ];
+    check(&with(content), &request, &lost);
+    let all = "{{ m.reasoning_content }}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments.city }}{% endfor %}";
+    check(&with(all), &request, &[]);
+}
+
+/// A template that looks up the tool of a call, or fails for calls of unknown ones.
+#[test]
+fn a_call_is_found_without_another_name() {
+    let tool = json!({"type": "function", "function": {"name": "weather", "description": "Finds the weather."}});
+    let call =
+        json!({"id": "abcdefghi", "type": "function", "function": {"name": "weather", "arguments": {"city": "Rome"}}});
+    let called = json!({"role": "assistant", "content": "Let me look it up.", "tool_calls": [call]});
+    let request = json!({"messages": [say("user", "In Rome?"), called, say("tool", "sunny"), say("user", "Rome")], "tools": [tool]});
+    let with = |parts: &str| {
+        format!(
+            "{{% for t in tools or [] %}}{{{{ t | tojson }}}}{{% endfor %}}{{% for m in messages %}}<{{{{ m.role }}}}>{parts}{{% endfor %}}"
+        )
+    };
+    let shown = "{{ m.content }}{% for c in m.tool_calls or [] %}{% for t in tools if t.function.name == c.function.name %}{{ c.function | tojson }}{% endfor %}{% endfor %}";
+    check(&with(shown), &request, &[]);
+    let strict = "{% for c in m.tool_calls or [] %}{% if c.function.name != 'weather' %}{{ raise_exception('unknown') }}{% endif %}{{ c.function.arguments | tojson }}{% else %}{{ m.content }}{% endfor %}";
+    check(&with(strict), &request, &[("MESSAGE_IGNORED", "messages[1]")]);
 }
 
 /// A name that a template does not read, beside one that it reads.
@@ -135,7 +186,9 @@ fn parameters_and_titles_that_a_template_leaves_out_have_warnings() {
     let lost = [("TOOLS_IGNORED", "tools[0].function.parameters"), ("TOOLS_IGNORED", "tools[2].function.parameters")];
     check(&with("{{ t.function.name }}: {{ t.function.description }}"), &request, &lost);
     check(&with("{{ t | tojson }}"), &request, &[]);
-    check(&with("{{ t.function.name }}({{ t.function.parameters.properties | join(', ') }})"), &request, &[]);
+    let described = [0, 1, 2].map(|i| format!("tools[{i}].function.description"));
+    let described = described.each_ref().map(|path| ("TOOLS_IGNORED", path.as_str()));
+    check(&with("{{ t.function.name }}({{ t.function.parameters.properties | join(', ') }})"), &request, &described);
     check(&with("{{ t.type }}"), &request, &[("TOOLS_IGNORED", "tools")]);
 
     let documents = json!([{"title": "On Paris", "text": "Paris is in France."}, {"text": "Rome is in Italy."}]);

@@ -48,7 +48,9 @@ pub(super) fn matches(model: &Model, identity: &Identity) -> Match {
 fn is_later(architecture: &str) -> bool {
     let Some(rest) = architecture.strip_prefix("deepseek") else { return false };
     let version = rest.strip_prefix("_v").unwrap_or(rest);
-    version.bytes().all(|byte| byte.is_ascii_digit()) && version > NEWEST
+    let end = version.find(|c: char| !c.is_ascii_digit()).unwrap_or(version.len());
+    let (digits, kind) = version.split_at(end);
+    (kind.is_empty() || kind.starts_with('_')) && (digits.len() > 2 || digits > NEWEST || version.starts_with("4_"))
 }
 
 /// Returns true if the model ships no template, and its tokenizer, if it has one, has the control

@@ -173,7 +173,9 @@ impl<'a> TurnEndProbe<'a> {
         });
         let end = ends.next()??;
         let signs = end.chars().filter(|c| !c.is_whitespace()).count();
-        let is_distinct = signs >= MIN_SIGNS && end.contains(char::is_alphabetic) && end.len() <= MAX_BYTES;
+        // A number may be the time or the size of the answer.
+        let is_fixed = !end.contains(char::is_numeric);
+        let is_distinct = is_fixed && signs >= MIN_SIGNS && end.contains(char::is_alphabetic) && end.len() <= MAX_BYTES;
         let is_inside = self.inside.texts.iter().any(|text| text.contains(end.trim_start()));
         let repeats = [QUESTION, SYSTEM].iter().any(|text| end.contains(text));
         let is_end = is_distinct && !is_inside && !repeats && !self.reader.has_token(end);

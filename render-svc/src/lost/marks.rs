@@ -28,19 +28,28 @@ pub(super) struct Marked {
     of_parts: Vec<Range<usize>>,
 }
 
-/// The marks of a part that a prompt contains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The marks of a part that a prompt contains, fewest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FoundMarks {
-    All,
-    Some,
     None,
+    Some,
+    All,
+}
+
+/// What becomes of the names of tools and calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Names {
+    /// They are marked.
+    Marked,
+    /// They stay, and other parts of tools and calls are marked.
+    Kept,
 }
 
 impl Marked {
     /// Returns the conversation with marks in these parts. A text keeps its words beside them, so that a
     /// template treats it as before.
-    pub(super) fn new(conversation: &Conversation, parts: &[&Part<'_>]) -> Self {
-        let mut marker = Marker { conversation: conversation.clone(), next: 0 };
+    pub(super) fn new(conversation: &Conversation, parts: &[&Part<'_>], names: Names) -> Self {
+        let mut marker = Marker { conversation: conversation.clone(), next: 0, names };
         let mut of_parts = Vec::with_capacity(parts.len());
         for part in parts {
             let start = marker.next;
@@ -50,18 +59,22 @@ impl Marked {
         Self { conversation: marker.conversation, of_parts }
     }
 
-    /// Returns the marks of each part that are in a prompt of this conversation.
-    pub(super) fn found(&self, prompt: &str) -> Vec<FoundMarks> {
+    /// Returns the marks of each part that are in a prompt of this conversation. None for a part without
+    /// marks.
+    pub(super) fn found(&self, prompt: &str) -> Vec<Option<FoundMarks>> {
         // A template may write texts in upper case.
         let prompt = prompt.to_lowercase();
         let found: HashSet<&str> =
             prompt.match_indices(PREFIX).filter_map(|(at, _)| prompt.get(at..at + MARK_BYTES)).collect();
-        let of_part =
-            |numbers: &Range<usize>| match numbers.clone().filter(|number| found.contains(&*mark(*number))).count() {
+        let of_part = |numbers: &Range<usize>| {
+            let count = numbers.clone().filter(|number| found.contains(&*mark(*number))).count();
+            let marks = match count {
                 0 => FoundMarks::None,
                 count if count == numbers.len() => FoundMarks::All,
                 _ => FoundMarks::Some,
             };
+            (!numbers.is_empty()).then_some(marks)
+        };
         self.of_parts.iter().map(of_part).collect()
     }
 }
@@ -80,6 +93,7 @@ struct Marker {
     conversation: Conversation,
     /// The number of the next mark.
     next: usize,
+    names: Names,
 }
 
 impl Marker {
@@ -124,12 +138,8 @@ impl Marker {
             }
             Within::Reasoning(key) => message.get_mut(key).into_iter().for_each(|text| self.mark_text(text)),
             Within::Call(call) => {
-                let mark = self.next_mark();
                 let call = message.get_mut("tool_calls").and_then(|calls| function_of(calls.get_mut(call)?));
-                if let Some(call) = call {
-                    call.get_mut("arguments").into_iter().for_each(|given| mark_leaves_within(given, &mark));
-                    call["name"] = mark;
-                }
+                call.into_iter().for_each(|call| self.mark_call(call));
             }
             Within::FunctionCall => {
                 let mark = self.next_mark();
@@ -177,20 +187,44 @@ impl Marker {
         marked + &text[end..]
     }
 
+    /// Marks the name of a call, and the texts in its arguments with another mark.
+    fn mark_call(&mut self, call: &mut Value) {
+        if self.names == Names::Marked {
+            call["name"] = self.next_mark();
+        }
+        let arguments = call.get_mut("arguments").filter(|given| !given.is_string() && has_texts(given));
+        if let Some(arguments) = arguments {
+            let mark = self.next_mark();
+            mark_leaves(arguments, &mark, |_| true);
+        }
+    }
+
     fn mark_tool(&mut self, item: usize, field: Option<Field>) {
-        let mark = self.next_mark();
-        let tool = self.conversation.tools.as_mut().and_then(|tools| function_of(tools.get_mut(item)?));
-        match (tool, field) {
-            (Some(tool), None) => tool["name"] = mark,
-            (Some(tool), Some(_)) => {
-                let properties = tool.get_mut("parameters").and_then(|parameters| parameters.get_mut("properties"));
-                let properties = properties.and_then(Value::as_object_mut);
-                let name = mark.as_str().unwrap_or_default().to_owned();
-                properties.into_iter().for_each(|properties| {
-                    properties.insert(name.clone(), json!({"type": "string", "description": mark}));
-                });
+        let mut tools = self.conversation.tools.take();
+        if let Some(tool) = tools.as_mut().and_then(|tools| function_of(tools.get_mut(item)?)) {
+            match field {
+                None => self.mark_name_and_description(tool),
+                Some(_) => self.add_parameter(tool),
             }
-            (None, _) => {}
+        }
+        self.conversation.tools = tools;
+    }
+
+    fn mark_name_and_description(&mut self, tool: &mut Value) {
+        if self.names == Names::Marked {
+            tool["name"] = self.next_mark();
+        }
+        let is_text = |text: &Value| text.as_str().is_some_and(|text| !text.trim().is_empty());
+        let description = tool.get_mut("description").filter(|text| is_text(text));
+        description.into_iter().for_each(|description| self.mark_text(description));
+    }
+
+    fn add_parameter(&mut self, tool: &mut Value) {
+        let mark = mark(self.next);
+        self.next += 1;
+        let properties = tool.get_mut("parameters").and_then(|parameters| parameters.get_mut("properties"));
+        if let Some(properties) = properties.and_then(Value::as_object_mut) {
+            properties.insert(mark.clone(), json!({"type": "string", "description": mark}));
         }
     }
 
@@ -236,10 +270,13 @@ fn function_of(value: &mut Value) -> Option<&mut Value> {
     function.filter(|function| function.is_object())
 }
 
-/// Marks the texts in a list or an object. JSON text stays, so that templates can read it.
-fn mark_leaves_within(value: &mut Value, mark: &Value) {
-    if !value.is_string() {
-        mark_leaves(value, mark, |_| true);
+/// Returns true if a value has a text that is not blank, at any depth.
+fn has_texts(value: &Value) -> bool {
+    match value {
+        Value::String(text) => !text.trim().is_empty(),
+        Value::Array(items) => items.iter().any(has_texts),
+        Value::Object(fields) => fields.values().any(has_texts),
+        _ => false,
     }
 }
 

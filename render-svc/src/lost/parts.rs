@@ -68,6 +68,22 @@ pub(super) struct Part<'c> {
     pub finding: Finding,
     /// True if a prompt may contain its texts without showing it, such as the name of a tool.
     pub is_shared: bool,
+    pub group: Group,
+}
+
+/// Parts that a prompt shows in their order. Templates differ in the places of the groups.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Group {
+    /// Messages of the system and the developer.
+    Instructions,
+    /// All other messages.
+    Dialogue,
+    Tools,
+    Documents,
+}
+
+impl Group {
+    pub(super) const COUNT: usize = 4;
 }
 
 /// The texts of a part.
@@ -94,6 +110,14 @@ impl<'c> Texts<'c> {
 pub(super) const MIN_BYTES: usize = 8;
 
 impl Part<'_> {
+    /// Returns the index of its message.
+    pub(super) fn message(&self) -> Option<usize> {
+        match self.place {
+            Place::Message(at, _) => Some(at),
+            Place::Item(..) => None,
+        }
+    }
+
     /// Returns the item of a list that it is or belongs to.
     pub(super) fn item(&self) -> Option<(List, usize)> {
         match self.place {
@@ -132,6 +156,7 @@ impl Part<'_> {
     pub(super) fn path_of_text(&self) -> String {
         match self.place {
             Place::Message(at, Within::Content | Within::Section) => format!("messages[{at}].content"),
+            Place::Item(List::Tools, item, None) => format!("{}[{item}].function.description", List::Tools.name()),
             _ => self.path(),
         }
     }
@@ -143,9 +168,19 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
     let mut parts = Vec::with_capacity(messages.len() + 1);
     let last_user = messages.iter().rposition(|message| role(message) == "user");
     for (at, message) in messages.iter().enumerate() {
+        let group = match role(message) {
+            "system" | "developer" => Group::Instructions,
+            _ => Group::Dialogue,
+        };
         let mut add = |within, code, text: &'c str, finding| {
-            let part =
-                Part { place: Place::Message(at, within), code, texts: Texts::One(text), finding, is_shared: false };
+            let part = Part {
+                place: Place::Message(at, within),
+                code,
+                texts: Texts::One(text),
+                finding,
+                is_shared: false,
+                group,
+            };
             parts.extend(Some(part).filter(|part| part.texts.has_words()));
         };
         // In the order of prompts.
@@ -170,6 +205,7 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
                 texts: Texts::One(name),
                 finding: Finding::Unknown,
                 is_shared: true,
+                group,
             });
         }
         for (call, name, texts) in calls(message) {
@@ -180,6 +216,7 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
                 texts: if is_shared { Texts::One(name) } else { Texts::Many(texts) },
                 finding: facts.tools.calls,
                 is_shared,
+                group,
             });
         }
     }
@@ -204,6 +241,7 @@ fn of_tool<'c>(item: usize, tool: &'c Value, declared: Finding, facts: &Template
         texts: Texts::One(text),
         finding,
         is_shared,
+        group: Group::Tools,
     };
     // Messages, too, contain names.
     let mut parts = vec![part(None, description.unwrap_or(name), declared, description.is_none())];
@@ -225,6 +263,7 @@ fn of_document<'c>(item: usize, document: &'c Value, facts: &TemplateFacts) -> V
         texts: Texts::One(text),
         finding,
         is_shared: false,
+        group: Group::Documents,
     };
     let whole = text.map(|text| part(None, text, facts.documents));
     let title = title.map(|title| part(Some(Field::Title), title, Finding::Unknown));
