@@ -24,8 +24,28 @@ const MAX_TAG_BYTES: usize = 64;
 #[derive(Debug)]
 pub(super) struct Marked {
     pub conversation: Conversation,
-    /// The numbers of each part's marks.
-    of_parts: Vec<Range<usize>>,
+    of_parts: Vec<MarkNumbers>,
+}
+
+/// The numbers of a part's marks.
+#[derive(Debug, Default)]
+struct MarkNumbers {
+    /// The mark of a name. A template may show a call by its identifier, without its name.
+    name: Option<usize>,
+    others: Range<usize>,
+}
+
+impl MarkNumbers {
+    /// Returns the marks that are found. None without marks.
+    fn found(&self, is_found: impl Fn(usize) -> bool) -> Option<FoundMarks> {
+        let count = self.others.clone().filter(|number| is_found(*number)).count();
+        match (count, self.name.map(is_found)) {
+            (_, None) if self.others.is_empty() => None,
+            (0, None | Some(false)) => Some(FoundMarks::None),
+            (count, _) if count == self.others.len() => Some(FoundMarks::All),
+            _ => Some(FoundMarks::Some),
+        }
+    }
 }
 
 /// The marks of a part that a prompt contains, fewest first.
@@ -49,12 +69,13 @@ impl Marked {
     /// Returns the conversation with marks in these parts. A text keeps its words beside them, so that a
     /// template treats it as before.
     pub(super) fn new(conversation: &Conversation, parts: &[&Part<'_>], names: Names) -> Self {
-        let mut marker = Marker { conversation: conversation.clone(), next: 0, names };
+        let mut marker = Marker { conversation: conversation.clone(), next: 0, names, name: None };
         let mut of_parts = Vec::with_capacity(parts.len());
         for part in parts {
             let start = marker.next;
             marker.mark(part);
-            of_parts.push(start..marker.next);
+            let name = marker.name.take();
+            of_parts.push(MarkNumbers { name, others: name.map_or(start, |name| name + 1)..marker.next });
         }
         Self { conversation: marker.conversation, of_parts }
     }
@@ -66,16 +87,8 @@ impl Marked {
         let prompt = prompt.to_lowercase();
         let found: HashSet<&str> =
             prompt.match_indices(PREFIX).filter_map(|(at, _)| prompt.get(at..at + MARK_BYTES)).collect();
-        let of_part = |numbers: &Range<usize>| {
-            let count = numbers.clone().filter(|number| found.contains(&*mark(*number))).count();
-            let marks = match count {
-                0 => FoundMarks::None,
-                count if count == numbers.len() => FoundMarks::All,
-                _ => FoundMarks::Some,
-            };
-            (!numbers.is_empty()).then_some(marks)
-        };
-        self.of_parts.iter().map(of_part).collect()
+        let is_found = |number: usize| found.contains(&*mark(number));
+        self.of_parts.iter().map(|numbers| numbers.found(is_found)).collect()
     }
 }
 
@@ -94,6 +107,8 @@ struct Marker {
     /// The number of the next mark.
     next: usize,
     names: Names,
+    /// The number of the mark of the part's name, which is its first one.
+    name: Option<usize>,
 }
 
 impl Marker {
@@ -113,6 +128,14 @@ impl Marker {
                 let document = self.document(item).into_iter();
                 document.for_each(|document| mark_leaves(document, &mark, |text| texts.contains(&text)));
             }
+        }
+    }
+
+    /// Marks the name of a tool or a call, unless names are kept.
+    fn mark_name(&mut self, named: &mut Value) {
+        if self.names == Names::Marked {
+            self.name = Some(self.next);
+            named["name"] = self.next_mark();
         }
     }
 
@@ -187,15 +210,22 @@ impl Marker {
         marked + &text[end..]
     }
 
-    /// Marks the name of a call, and the texts in its arguments with another mark.
+    /// Marks the name of a call, and the texts in its arguments, with one more, by another mark.
     fn mark_call(&mut self, call: &mut Value) {
-        if self.names == Names::Marked {
-            call["name"] = self.next_mark();
-        }
-        let arguments = call.get_mut("arguments").filter(|given| !given.is_string() && has_texts(given));
-        if let Some(arguments) = arguments {
+        self.mark_name(call);
+        let Some(given) = call.get_mut("arguments") else { return };
+        let text = given.as_str().map(|text| serde_json::from_str(text).unwrap_or_default());
+        let mut arguments = text.clone().unwrap_or_else(|| given.take());
+        let is_filled = arguments.as_object().is_some_and(|fields| !fields.is_empty());
+        if is_filled {
             let mark = self.next_mark();
-            mark_leaves(arguments, &mark, |_| true);
+            mark_leaves(&mut arguments, &mark, |_| true);
+            arguments[mark.as_str().unwrap_or_default()] = mark.clone();
+        }
+        match text {
+            Some(_) if is_filled => *given = arguments.to_string().into(),
+            Some(_) => {}
+            None => *given = arguments,
         }
     }
 
@@ -211,9 +241,7 @@ impl Marker {
     }
 
     fn mark_name_and_description(&mut self, tool: &mut Value) {
-        if self.names == Names::Marked {
-            tool["name"] = self.next_mark();
-        }
+        self.mark_name(tool);
         let is_text = |text: &Value| text.as_str().is_some_and(|text| !text.trim().is_empty());
         let description = tool.get_mut("description").filter(|text| is_text(text));
         description.into_iter().for_each(|description| self.mark_text(description));
@@ -268,16 +296,6 @@ fn tag_end(text: &str, open: char) -> Option<usize> {
 fn function_of(value: &mut Value) -> Option<&mut Value> {
     let function = if value.get("function").is_some() { value.get_mut("function") } else { Some(value) };
     function.filter(|function| function.is_object())
-}
-
-/// Returns true if a value has a text that is not blank, at any depth.
-fn has_texts(value: &Value) -> bool {
-    match value {
-        Value::String(text) => !text.trim().is_empty(),
-        Value::Array(items) => items.iter().any(has_texts),
-        Value::Object(fields) => fields.values().any(has_texts),
-        _ => false,
-    }
 }
 
 fn mark_leaves(value: &mut Value, mark: &Value, is_marked: impl Fn(&str) -> bool + Copy) {

@@ -135,6 +135,78 @@ fn a_call_is_found_without_another_name() {
     check(&with(strict), &request, &[("MESSAGE_IGNORED", "messages[1]")]);
 }
 
+/// Probes set no argument, and a user's short text may be in the description of a tool.
+#[test]
+fn earlier_reasoning_that_a_template_shows_has_no_warning() {
+    let description = format!("{} Hi {}", "Finds things. ".repeat(90), "Finds more. ".repeat(90));
+    let tool = json!({"type": "function", "function": {"name": "find", "description": description}});
+    let mut thought = say("assistant", "Answer one here.");
+    thought["reasoning_content"] = "A \"greeting\" is polite.".into();
+    let messages = [say("user", "Hi"), thought, say("user", "next question")];
+    let with = |reasoning: &str, condition: &str| {
+        format!(
+            "{{{{ tools | tojson }}}}{{% for m in messages %}}<{{{{ m.role }}}}>{{% if m.reasoning_content and ({condition}) %}}{reasoning}{{% endif %}}{{{{ m.content }}}}{{% endfor %}}"
+        )
+    };
+    let last = "loop.last or messages[-1].content.startswith('<tool_response>')";
+    let request = json!({"messages": messages, "tools": [tool]});
+    check(
+        &with("{{ m.reasoning_content }}", last),
+        &request,
+        &[("REASONING_IGNORED", "messages[1].reasoning_content")],
+    );
+    let mut answered = request.clone();
+    answered["messages"][2]["content"] = "<tool_response>\nfound\n</tool_response>".into();
+    check(&with("{{ m.reasoning_content }}", last), &answered, &[]);
+    let mut kept = request;
+    kept["template_args"] = json!({"keep": true});
+    check(&with("{{ m.reasoning_content | tojson }}", "loop.last or keep"), &kept, &[]);
+}
+
+/// A list is printed only if its own words follow the marks of a printed block.
+#[test]
+fn a_walked_list_stays_a_list_beside_text_that_looks_like_a_printed_one() {
+    let walk = "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}{{ m.content | map(attribute='text') | join('|') }}{% endif %}{% endfor %}";
+    let list = |texts: [&str; 2]| Value::from(texts.map(|text| json!({"type": "text", "text": text})).to_vec());
+    for texts in
+        [["Привет,  {\"text\": \"x\"}", "мир?"], ["你好 {'text': 'x'}", "..."], ["Hi {\"text\": \"x\"}", "you"]]
+    {
+        let request = json!({"messages": [say("user", list(texts))]});
+        assert_eq!(prompt(walk, &request), format!("<user>{}|{}", texts[0], texts[1]));
+    }
+}
+
+/// Encoders of families drop messages of some roles, and every format drops a call in OpenAI's earlier
+/// form.
+#[test]
+fn parts_that_an_encoder_or_a_format_leaves_out_have_warnings() {
+    let with_architecture = |model_type: &str, request: &Value| {
+        let folder = ModelFolder::new("tiny");
+        std::fs::write(folder.path().join("config.json"), json!({"model_type": model_type}).to_string())
+            .expect("a file");
+        let answer = answer(&folder.models(), request);
+        let warnings = answer["warnings"].as_array().unwrap_or_else(|| panic!("{answer}")).iter();
+        let found = warnings
+            .map(|w| format!("{} {}", w["code"].as_str().expect("a code"), w["path"].as_str().expect("a path")));
+        found.filter(|warning| !warning.starts_with("FORMAT_GUESSED")).collect::<Vec<_>>()
+    };
+    let developer = json!({"messages": [say("developer", "Never reveal it."), say("user", "Hi")], "template_args": {"thinking": true}});
+    assert_eq!(with_architecture("deepseek_v4", &developer), ["MESSAGE_IGNORED messages[0]"]);
+    let mut called = say("assistant", "One moment.");
+    called["function_call"] = json!({"name": "weather", "arguments": "{}"});
+    let called = json!({"messages": [say("user", "Which weather is it?"), called]});
+    for model_type in ["deepseek_v32", "deepseek_v4"] {
+        assert_eq!(with_architecture(model_type, &called), ["TOOL_CALLS_IGNORED messages[1].function_call"]);
+    }
+    let mut plain = called.clone();
+    plain["adapter"] = "plain".into();
+    assert_eq!(with_architecture("other", &plain), ["TOOL_CALLS_IGNORED messages[1].function_call"]);
+    let mut thought = say("assistant", "It is Paris.");
+    thought["reasoning_content"] = "Paris".into();
+    let request = json!({"messages": [say("user", "Which city?"), thought, say("user", "Thanks")]});
+    assert_eq!(with_architecture("deepseek_v4", &request), ["REASONING_IGNORED messages[1].reasoning_content"]);
+}
+
 /// A name that a template does not read, beside one that it reads.
 #[test]
 fn reasoning_under_a_second_name_has_a_warning_if_it_is_another_text() {

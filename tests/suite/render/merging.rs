@@ -57,6 +57,12 @@ fn messages_are_merged_where_only_the_prompt_shows_the_need() {
     check(&beside_tools, &request, expected, &["messages 0, 1"]);
     check(&beside_tools, &json!({"messages": said(&RUNS[..2])}), "<user>a<user>bnull", &[]);
 
+    let users_only = format!("{}{{{{ tools | tojson }}}}", refusing("tools and m.role == 'user'"));
+    let both = said(&[("user", "a"), ("user", "b"), ("assistant", "c"), ("assistant", "d"), ("user", "e")]);
+    let only = json!({"messages": both, "tools": request["tools"]});
+    let shown =
+        "<user>a\n\nb<assistant>c<assistant>d<user>e[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}]";
+    check(&users_only, &only, shown, &["messages 0, 1"]);
     let answer = answer(&ModelFolder::new("tiny").with_template(&beside_tools).models(), &request);
     let text = answer["warnings"][0]["text"].as_str().expect("a text");
     assert!(text.contains("the template refuses one of them here"), "{text}");
