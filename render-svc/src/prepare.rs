@@ -155,8 +155,9 @@ impl Request<'_> {
     fn rewrite_tools(&self, conversation: &mut Conversation) -> (Vec<Place>, Vec<Warning>) {
         let kind = self.resolved.adapter().kind;
         let reads_input_schema = || kind == Kind::Template && self.resolved.model.templates.mention("input_schema");
-        let is_rewritten = (self.is_normalized() || kind == Kind::Family) && !reads_input_schema();
-        let Some(tools) = conversation.tools.as_mut().filter(|_| is_rewritten) else { return Default::default() };
+        let is_rewritten = self.is_normalized() || kind == Kind::Family;
+        let tools = conversation.tools.as_mut().filter(|_| is_rewritten && !reads_input_schema());
+        let Some(tools) = tools else { return Default::default() };
         let places = tools::rewrite(tools);
         let warnings = tools::warnings(tools).collect();
         (places, warnings)
