@@ -234,21 +234,22 @@ fn refitted(
         Err(Error::Template(_)) => None,
         Err(_) => return None,
     };
-    let better = |refitted: Refitted| {
-        let again = run_adapter(resolved, &Input { conversation: &refitted.conversation, ..*input });
-        match again {
-            Ok(again) if is_better(&refitted, &again, input.conversation, given) => Ok((refitted, again)),
-            _ => Err(refitted),
-        }
+    let attempt = |refitted: Refitted| {
+        let again = run_adapter(resolved, &Input { conversation: &refitted.conversation, ..*input }).ok();
+        let better = again.filter(|again| is_better(&refitted, again, input.conversation, given));
+        (refitted, better)
     };
-    let with_forms = Refitted::with_forms(input.conversation, &origins.messages, given).map(better);
-    let (conversation, places) = match &with_forms {
-        Some(Ok(_)) => return with_forms?.ok(),
-        Some(Err(other)) if given.is_none() => (&other.conversation, &other.places),
-        _ => (input.conversation, &origins.messages),
+    let other = match Refitted::with_forms(input.conversation, &origins.messages, given).map(attempt) {
+        Some((refitted, Some(better))) => return Some((refitted, better)),
+        Some((other, None)) => Some(other).filter(|_| given.is_none()),
+        None => None,
     };
-    let merged = |roles: &&[&str]| better(Refitted::merged(conversation, places, given, roles)?).ok();
-    [&["user"][..], &["assistant"], &["user", "assistant"]].iter().find_map(merged)
+    let given_messages = (input.conversation, &origins.messages);
+    let (conversation, places) = other.as_ref().map_or(given_messages, |other| (&other.conversation, &other.places));
+    [&["user"][..], &["assistant"], &["user", "assistant"]].iter().find_map(|roles| {
+        let (refitted, better) = attempt(Refitted::merged(conversation, places, given, roles)?);
+        Some((refitted, better?))
+    })
 }
 
 /// Returns true if an output shows more than the one of the conversation as it was given, if any.

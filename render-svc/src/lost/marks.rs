@@ -281,7 +281,10 @@ fn pieces(text: &str) -> Vec<Range<usize>> {
         }
     }
     add(start..text.len());
-    if pieces.is_empty() { vec![0..text.len()] } else { pieces }
+    if pieces.is_empty() {
+        pieces.push(0..text.len());
+    }
+    pieces
 }
 
 /// Returns the size of the tag at the start of a text.
