@@ -6,8 +6,10 @@
 
 mod marks;
 mod parts;
+mod schema;
 
 use std::collections::HashSet;
+use std::slice;
 
 use serde_json::Value;
 
@@ -111,47 +113,75 @@ fn found_marks(
 }
 
 /// Returns the warnings of parts that are left out, with this text. A list of which every item is lost
-/// has one, and the fields of an item that is lost have none.
+/// has one. The fields of an item that is lost have none, nor has a field within one that is lost.
 fn summed(lost: &[&Part<'_>], parts: &[Part<'_>], text: &str) -> Vec<Warning> {
     let items: HashSet<_> = lost.iter().filter_map(|part| part.whole_item()).collect();
     let shown = parts.iter().filter_map(Part::whole_item).filter(|item| !items.contains(item));
     let partly_shown: HashSet<List> = shown.map(|(list, _)| list).collect();
     let mut warnings: Vec<Warning> = Vec::new();
+    let mut outer: Option<&Part<'_>> = None;
     for part in lost {
+        if outer.is_some_and(|outer| part.is_within(outer)) {
+            continue;
+        }
+        outer = Some(part);
         let path = match part.item() {
             Some((list, _)) if !partly_shown.contains(&list) => list.name().to_owned(),
             Some(item) if part.whole_item().is_none() && items.contains(&item) => continue,
             _ => part.path(),
         };
         if warnings.last().is_none_or(|last| (last.code, &last.path) != (part.code, &path)) {
-            warnings.push(Warning { code: part.code, text: text.to_owned(), path });
+            // On the wire, the path of a field ends at the JSON that contains it.
+            let text = match part.field_path().strip_prefix('.') {
+                Some(field) => format!("{field} is {text}"),
+                None => text.to_owned(),
+            };
+            warnings.push(Warning { code: part.code, text, path });
         }
     }
     warnings
 }
 
-/// Returns a warning for each mark of a failed result, if the prompt is the same without them.
+/// The most marks of failed results of which each is looked for, with a rendering for each.
+const MAX_FAILURES: usize = 16;
+
+/// Returns a warning for each mark of a failed result without which the prompt is the same.
 pub(crate) fn failures(
     conversation: &Conversation,
     prompt: &str,
     renderer: &str,
     render: impl Fn(&Conversation) -> Option<String>,
 ) -> Vec<Warning> {
-    let warnings = warning::failed_results(conversation, &left_out(renderer));
-    if warnings.is_empty() {
+    let mut warnings = warning::failed_results(conversation, &left_out(renderer));
+    let is_lost = |warnings: &[Warning]| {
+        let without = without_failures(conversation, warnings);
+        render(&without).is_some_and(|same| same == prompt)
+    };
+    if warnings.is_empty() || is_lost(&warnings) {
         return warnings;
     }
+    warnings.truncate(MAX_FAILURES);
+    let is_alone = warnings.len() == 1;
+    warnings.retain(|warning| !is_alone && is_lost(slice::from_ref(warning)));
+    warnings
+}
+
+/// Returns the conversation without the marks of failed results at the paths of these warnings.
+fn without_failures(conversation: &Conversation, warnings: &[Warning]) -> Conversation {
+    let paths: HashSet<&str> = warnings.iter().map(|warning| warning.path.as_str()).collect();
     let mut without = conversation.clone();
-    for message in &mut without.messages {
-        let blocks = message.get_mut(CONTENT).and_then(Value::as_array_mut).map(std::mem::take);
-        let mut blocks = blocks.unwrap_or_default();
-        let values = blocks.iter_mut().chain([&mut *message]);
-        values.filter_map(Value::as_object_mut).for_each(|fields| _ = fields.shift_remove(IS_ERROR));
-        if !blocks.is_empty() {
-            message[CONTENT] = blocks.into();
+    let remove = |value: &mut Value, path: &str| {
+        if let Some(fields) = value.as_object_mut().filter(|_| paths.contains(&*format!("{path}.{IS_ERROR}"))) {
+            fields.shift_remove(IS_ERROR);
         }
+    };
+    for (i, message) in without.messages.iter_mut().enumerate() {
+        let path = format!("messages[{i}]");
+        remove(message, &path);
+        let blocks = message.get_mut(CONTENT).and_then(Value::as_array_mut).into_iter().flatten().enumerate();
+        blocks.for_each(|(j, block)| remove(block, &format!("{path}.{CONTENT}[{j}]")));
     }
-    if render(&without).is_some_and(|same| same == prompt) { warnings } else { Vec::new() }
+    without
 }
 
 /// The place in a prompt where a part is found.

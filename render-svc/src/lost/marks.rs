@@ -6,7 +6,8 @@ use std::ops::Range;
 
 use serde_json::{Value, json};
 
-use super::parts::{Field, List, Part, Place, Within, section};
+use super::parts::{List, Part, Place, Within, section};
+use super::schema::Step;
 use crate::conversation::Conversation;
 use crate::probes::{REASONING_END, REASONING_START};
 
@@ -115,12 +116,15 @@ impl Marker {
     fn mark(&mut self, part: &Part<'_>) {
         match part.place {
             Place::Message(at, within) => self.mark_within(at, within),
-            Place::Item(List::Tools, item, field) => self.mark_tool(item, field),
+            Place::Item(List::Tools, item, _) => self.mark_tool(item, &part.steps),
             Place::Item(List::Documents, item, Some(_)) => {
-                let mark = self.next_mark();
-                if let Some(title) = self.document(item).and_then(|document| document.get_mut("title")) {
-                    *title = mark;
-                }
+                let mut documents = self.conversation.documents.take();
+                let document = documents.as_mut().and_then(|documents| documents.get_mut(item));
+                document
+                    .and_then(|document| at_steps(document, &part.steps))
+                    .into_iter()
+                    .for_each(|text| self.mark_text(text));
+                self.conversation.documents = documents;
             }
             Place::Item(List::Documents, item, None) => {
                 let mark = self.next_mark();
@@ -229,15 +233,33 @@ impl Marker {
         }
     }
 
-    fn mark_tool(&mut self, item: usize, field: Option<Field>) {
+    /// Marks a tool, or the field of it to which these steps lead.
+    fn mark_tool(&mut self, item: usize, steps: &[Step<'_>]) {
         let mut tools = self.conversation.tools.take();
         if let Some(tool) = tools.as_mut().and_then(|tools| function_of(tools.get_mut(item)?)) {
-            match field {
-                None => self.mark_name_and_description(tool),
-                Some(_) => self.add_parameter(tool),
+            if steps.is_empty() {
+                self.mark_name_and_description(tool);
+            } else if let Some(field) = at_steps(tool, steps) {
+                self.mark_field(field);
             }
         }
         self.conversation.tools = tools;
+    }
+
+    /// Marks a description, a list of values, or an object of properties, which gets one more.
+    fn mark_field(&mut self, field: &mut Value) {
+        match field {
+            Value::String(_) => self.mark_text(field),
+            Value::Object(properties) => {
+                let mark = mark(self.next);
+                self.next += 1;
+                properties.insert(mark.clone(), json!({"type": "string", "description": mark}));
+            }
+            values => {
+                let mark = self.next_mark();
+                mark_leaves(values, &mark, |_| true);
+            }
+        }
     }
 
     fn mark_name_and_description(&mut self, tool: &mut Value) {
@@ -245,15 +267,6 @@ impl Marker {
         let is_text = |text: &Value| text.as_str().is_some_and(|text| !text.trim().is_empty());
         let description = tool.get_mut("description").filter(|text| is_text(text));
         description.into_iter().for_each(|description| self.mark_text(description));
-    }
-
-    fn add_parameter(&mut self, tool: &mut Value) {
-        let mark = mark(self.next);
-        self.next += 1;
-        let properties = tool.get_mut("parameters").and_then(|parameters| parameters.get_mut("properties"));
-        if let Some(properties) = properties.and_then(Value::as_object_mut) {
-            properties.insert(mark.clone(), json!({"type": "string", "description": mark}));
-        }
     }
 
     fn document(&mut self, item: usize) -> Option<&mut Value> {
@@ -299,6 +312,14 @@ fn tag_end(text: &str, open: char) -> Option<usize> {
 fn function_of(value: &mut Value) -> Option<&mut Value> {
     let function = if value.get("function").is_some() { value.get_mut("function") } else { Some(value) };
     function.filter(|function| function.is_object())
+}
+
+/// Returns the value to which steps lead.
+fn at_steps<'v>(value: &'v mut Value, steps: &[Step<'_>]) -> Option<&'v mut Value> {
+    steps.iter().try_fold(value, |value, step| match step {
+        Step::Key(key) => value.get_mut(key),
+        Step::Index(index) => value.get_mut(index),
+    })
 }
 
 fn mark_leaves(value: &mut Value, mark: &Value, is_marked: impl Fn(&str) -> bool + Copy) {

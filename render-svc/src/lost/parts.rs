@@ -5,6 +5,7 @@ use std::slice;
 
 use serde_json::Value;
 
+use super::schema::{self, PROPERTIES, Step};
 use crate::conversation::{Content, Conversation, blocks, content, kind, reasonings};
 use crate::probes::{DOCUMENT_KEYS, Finding, REASONING_END, REASONING_START, TemplateFacts};
 use crate::warning::WarningCode;
@@ -31,8 +32,8 @@ impl List {
 pub(super) enum Place {
     /// Within the message of this index.
     Message(usize, Within),
-    /// The item of this index, or its field.
-    Item(List, usize, Option<Field>),
+    /// The item of this index, or its field of this number.
+    Item(List, usize, Option<usize>),
 }
 
 /// A place within a message.
@@ -48,15 +49,6 @@ pub(super) enum Within {
     FunctionCall,
 }
 
-/// A field that a template may leave out of an item that it shows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Field {
-    /// Of a tool.
-    Parameters,
-    /// Of a document.
-    Title,
-}
-
 /// A part.
 #[derive(Debug)]
 pub(super) struct Part<'c> {
@@ -69,6 +61,8 @@ pub(super) struct Part<'c> {
     /// True if a prompt may contain its texts without showing it, such as the name of a tool.
     pub is_shared: bool,
     pub group: Group,
+    /// The way from an item, or a tool's function, to the field that the part is. Empty if it is none.
+    pub steps: Vec<Step<'c>>,
 }
 
 /// Parts that a prompt shows in their order. Templates differ in the places of the groups.
@@ -131,6 +125,14 @@ impl Part<'_> {
         self.item().filter(|_| matches!(self.place, Place::Item(_, _, None)))
     }
 
+    /// Returns true if it is within a field of the same item.
+    pub(super) fn is_within(&self, other: &Part<'_>) -> bool {
+        self.item().is_some()
+            && self.item() == other.item()
+            && !other.steps.is_empty()
+            && self.steps.starts_with(&other.steps)
+    }
+
     /// Returns true if none of its texts is in a prompt by chance.
     pub(super) fn is_long(&self) -> bool {
         self.texts.all().iter().all(|text| text.trim().len() >= MIN_BYTES)
@@ -146,10 +148,24 @@ impl Part<'_> {
                 Within::Call(call) => format!("messages[{at}].tool_calls[{call}]"),
                 Within::FunctionCall => format!("messages[{at}].function_call"),
             },
-            Place::Item(list, item, None) => format!("{}[{item}]", list.name()),
-            Place::Item(list, item, Some(Field::Title)) => format!("{}[{item}].title", list.name()),
-            Place::Item(list, item, Some(Field::Parameters)) => format!("{}[{item}].function.parameters", list.name()),
+            Place::Item(list, item, _) => {
+                let function = if list == List::Tools && !self.steps.is_empty() { ".function" } else { "" };
+                format!("{}[{item}]{function}{}", list.name(), self.field_path())
+            }
         }
+    }
+
+    /// Returns the path of a field within its item or the item's function, such as `.title`.
+    pub(super) fn field_path(&self) -> String {
+        let mut path = String::new();
+        // An object without its properties is lost itself.
+        for step in self.steps.strip_suffix(&[Step::Key(PROPERTIES)]).unwrap_or(&self.steps) {
+            match step {
+                Step::Key(key) => path.extend([".", key]),
+                Step::Index(index) => path.push_str(&format!("[{index}]")),
+            }
+        }
+        path
     }
 
     /// Returns the path of its text.
@@ -180,6 +196,7 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
                 finding,
                 is_shared: false,
                 group,
+                steps: Vec::new(),
             };
             parts.extend(Some(part).filter(|part| part.texts.has_words()));
         };
@@ -206,6 +223,7 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
                 finding: Finding::Unknown,
                 is_shared: true,
                 group,
+                steps: Vec::new(),
             });
         }
         for (call, name, texts) in calls(message) {
@@ -217,6 +235,7 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
                 finding: facts.tools.calls,
                 is_shared,
                 group,
+                steps: Vec::new(),
             });
         }
     }
@@ -227,48 +246,60 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
     parts
 }
 
-/// Returns a tool, and its parameters unless the template shows those of every tool.
+/// Returns a tool, and the parts of its schema that a template may leave out: names of parameters, unless
+/// the template shows those of every tool, and descriptions and lists of values at any depth.
 fn of_tool<'c>(item: usize, tool: &'c Value, declared: Finding, facts: &TemplateFacts) -> Vec<Part<'c>> {
     let tool = function(tool);
     let Some(name) = tool.get("name").and_then(Value::as_str).filter(|name| !name.trim().is_empty()) else {
         return Vec::new();
     };
-    let description = tool.get("description").and_then(Value::as_str).map(plain_start);
-    let description = description.filter(|text| text.trim().len() >= MIN_BYTES);
-    let part = |field, text, finding, is_shared| Part {
+    let part = |field, texts, finding, is_shared, steps| Part {
         place: Place::Item(List::Tools, item, field),
         code: WarningCode::ToolsIgnored,
-        texts: Texts::One(text),
+        texts,
         finding,
         is_shared,
         group: Group::Tools,
+        steps,
     };
     // Messages, too, contain names.
-    let mut parts = vec![part(None, description.unwrap_or(name), declared, description.is_none())];
-    let properties = tool.get("parameters").and_then(|parameters| parameters.get("properties")?.as_object());
-    let property = properties.and_then(|properties| properties.keys().next());
-    if let Some(property) = property.filter(|_| facts.tools.parameters != Finding::Shown) {
-        parts.push(part(Some(Field::Parameters), property, facts.tools.parameters, true));
+    let description = tool.get("description").and_then(long_start);
+    let text = Texts::One(description.unwrap_or(name));
+    let mut parts = vec![part(None, text, declared, description.is_none(), Vec::new())];
+    for (number, (steps, texts)) in schema::parts(tool).into_iter().enumerate() {
+        let is_top = matches!(steps[..], [_, Step::Key(PROPERTIES)]);
+        let are_names = steps.last() == Some(&Step::Key(PROPERTIES));
+        if is_top && facts.tools.parameters == Finding::Shown {
+            continue;
+        }
+        let finding = if is_top || !are_names { facts.tools.parameters } else { Finding::Unknown };
+        parts.push(part(Some(number), texts, finding, are_names, steps));
     }
     parts
 }
 
-/// Returns a document and its title.
+/// Returns a document and its other texts, without its number.
 fn of_document<'c>(item: usize, document: &'c Value, facts: &TemplateFacts) -> Vec<Part<'c>> {
-    let text = words(document);
-    let title = document.get("title").and_then(Value::as_str).filter(|title| text != Some(*title));
-    let part = |field, text, finding| Part {
+    let part = |field, text, finding, steps| Part {
         place: Place::Item(List::Documents, item, field),
         code: WarningCode::DocumentsIgnored,
         texts: Texts::One(text),
         finding,
         is_shared: false,
         group: Group::Documents,
+        steps,
     };
-    let whole = text.map(|text| part(None, text, facts.documents));
-    let title = title.map(|title| part(Some(Field::Title), title, Finding::Unknown));
-    whole.into_iter().chain(title).filter(|part| part.texts.has_words()).collect()
+    let words = words(document);
+    let whole = words.map(|text| part(None, text, facts.documents, Vec::new()));
+    let fields = document.as_object().into_iter().flatten().enumerate().filter_map(|(number, (key, value))| {
+        let text = value.as_str().filter(|text| !DOCUMENT_NUMBERS.contains(&&**key) && words != Some(*text))?;
+        Some(part(Some(number), text, Finding::Unknown, vec![Step::Key(key)]))
+    });
+    whole.into_iter().chain(fields).filter(|part| part.texts.has_words()).collect()
 }
+
+/// The keys of a document's number. Few templates show it.
+const DOCUMENT_NUMBERS: [&str; 3] = ["id", "doc_id", "document_id"];
 
 fn role(message: &Value) -> &str {
     message.get("role").and_then(Value::as_str).unwrap_or_default()
@@ -331,6 +362,11 @@ fn calls(message: &Value) -> impl Iterator<Item = (usize, &str, Vec<&str>)> {
         let arguments = function(call).get("arguments").into_iter().flat_map(leaves);
         Some((i, name, arguments.filter(|text| !text.trim().is_empty()).collect()))
     })
+}
+
+/// Returns the start of a text that templates write as it is, unless it is short.
+pub(super) fn long_start(text: &Value) -> Option<&str> {
+    text.as_str().map(plain_start).filter(|start| start.trim().len() >= MIN_BYTES)
 }
 
 /// Returns the start of a text that templates write as it is, also within JSON and XML.

@@ -258,10 +258,49 @@ fn parameters_and_titles_that_a_template_leaves_out_have_warnings() {
     let lost = [("TOOLS_IGNORED", "tools[0].function.parameters"), ("TOOLS_IGNORED", "tools[2].function.parameters")];
     check(&with("{{ t.function.name }}: {{ t.function.description }}"), &request, &lost);
     check(&with("{{ t | tojson }}"), &request, &[]);
+    let property = [0, 2].map(|i| format!("tools[{i}].function.parameters.properties.city.description"));
     let described = [0, 1, 2].map(|i| format!("tools[{i}].function.description"));
-    let described = described.each_ref().map(|path| ("TOOLS_IGNORED", path.as_str()));
+    let described: Vec<_> = property.iter().chain(&described).map(|path| ("TOOLS_IGNORED", path.as_str())).collect();
     check(&with("{{ t.function.name }}({{ t.function.parameters.properties | join(', ') }})"), &request, &described);
     check(&with("{{ t.type }}"), &request, &[("TOOLS_IGNORED", "tools")]);
+
+    let nested = json!({
+        "city": {"type": "string", "description": "The city of which the weather is asked"},
+        "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
+        "place": {"type": "object", "description": "A place on the map", "properties": {
+            "road": {"type": "string", "description": "The name of the road"},
+            "points": {"type": "array", "items": {"type": "object", "properties": {"latitude": {"type": "number"}}}},
+        }},
+    });
+    let tool = json!({"type": "function", "function": {"name": "weather", "description": "Does one thing", "parameters": {"type": "object", "properties": nested}}});
+    let request = json!({"messages": [say("user", "Which city?")], "tools": [tool]});
+    let at = |path: &str| ("TOOLS_IGNORED", format!("tools[0].function.parameters.properties.{path}"));
+    let check_paths = |tool: &str, paths: &[&str]| {
+        let lost: Vec<_> = paths.iter().map(|path| at(path)).collect();
+        check(&with(tool), &request, &lost.iter().map(|(code, path)| (*code, path.as_str())).collect::<Vec<_>>());
+    };
+    check(&with("{{ t | tojson }}"), &request, &[]);
+    check(
+        &with("{{ t.function.name }}: {{ t.function.description }}"),
+        &request,
+        &[("TOOLS_IGNORED", "tools[0].function.parameters")],
+    );
+    let each = |property: &str| {
+        format!(
+            "{{{{ t.function.name }}}}: {{{{ t.function.description }}}}{{% for name, p in t.function.parameters.properties | items %}}{{{{ name }}}}{property}{{% endfor %}}"
+        )
+    };
+    let inner = ["place.properties.road.description", "place.properties.points.items"];
+    check_paths(&each("{{ p.enum | default([]) | join(' ') }}: {{ p.description }}"), &inner);
+    check_paths(&each(": {{ p.description }}"), &["unit.enum", inner[0], inner[1]]);
+    check_paths(
+        &each("{{ p.enum }}{{ p.properties | default({}) | join(' ') }}"),
+        &["city.description", "place.description", inner[0], inner[1]],
+    );
+    check_paths(
+        &each("{{ p.enum }}{{ p.properties | tojson if p.properties else p.description }}"),
+        &["place.description"],
+    );
 
     let documents = json!([{"title": "On Paris", "text": "Paris is in France."}, {"text": "Rome is in Italy."}]);
     let request = json!({"messages": [say("user", "Where is Rome?")], "documents": documents});
@@ -269,6 +308,12 @@ fn parameters_and_titles_that_a_template_leaves_out_have_warnings() {
     check(&with("{{ d.text }}"), &request, &[("DOCUMENTS_IGNORED", "documents[0].title")]);
     check(&with("{{ d.title }}: {{ d.text }}"), &request, &[]);
     check(&with("{{ loop.index }}"), &request, &[("DOCUMENTS_IGNORED", "documents")]);
+    let documents = json!([{"doc_id": "a17", "url": "https://example.org/paris", "text": "Paris is in France.", "snippet": "A capital."}]);
+    let request = json!({"messages": [say("user", "Where is Rome?")], "documents": documents});
+    let lost = [("DOCUMENTS_IGNORED", "documents[0].url"), ("DOCUMENTS_IGNORED", "documents[0].snippet")];
+    check(&with("{{ d.text }}"), &request, &lost);
+    check(&with("{{ d.text }} {{ d.snippet }}"), &request, &lost[..1]);
+    check(&with("{{ d | tojson }}"), &request, &[]);
 }
 
 #[test]
@@ -284,6 +329,10 @@ fn the_mark_of_a_failed_result_has_a_warning_if_the_prompt_lacks_it() {
     check(&with(""), &request(true), &lost);
     check(&with(""), &request(false), &[]);
     check(&with("{% if m.is_error %}!{% endif %}"), &request(true), &[]);
+    // Only one of two is shown.
+    let results = json!({"messages": [say("user", "Hi"), say("assistant", json!([call])), say("user", json!([result(true)])),
+        say("assistant", json!([call])), say("user", json!([result(true)]))]});
+    check(&with("{% if loop.last and m.is_error %}!{% endif %}"), &results, &lost);
     let plain = json!({"role": "tool", "tool_call_id": "abcdefghi", "content": "no", "is_error": true});
     let called =
         json!({"role": "assistant", "tool_calls": [{"id": "abcdefghi", "function": {"name": "f", "arguments": {}}}]});
@@ -435,6 +484,10 @@ fn a_document_of_which_only_the_number_is_shown_has_a_warning() {
     let request = json!({"messages": [say("user", "Which weather is it?")], "documents": [document]});
     let number = "{% for d in documents %}({{ d.doc_id }}){{ d.text }}{% endfor %}";
     check(&format!("{number}{ALL}"), &request, &[("DOCUMENTS_IGNORED", "documents")]);
-    check(&format!("{{% for d in documents %}}{{{{ d.content }}}}{{% endfor %}}{ALL}"), &request, &[]);
+    check(
+        &format!("{{% for d in documents %}}{{{{ d.content }}}}{{% endfor %}}{ALL}"),
+        &request,
+        &[("DOCUMENTS_IGNORED", "documents[0].url")],
+    );
     check(&format!("{{{{ documents | tojson }}}}{ALL}"), &request, &[]);
 }
