@@ -726,7 +726,21 @@ fn family_is_detected_by_its_template_control_tokens() {
     assert_eq!(chosen("{{ '<｜DSML｜function_calls>' }}"), "deepseek-v3.2");
     assert_eq!(chosen("{{ '<｜DSML｜tool_calls>' }}"), "deepseek-v4");
     assert_eq!(chosen("{{ '<｜Assistant｜>' }}"), "tokenizer-template");
-    assert_eq!(chosen("{# <｜DSML｜function_calls> #}{{ messages }}"), "tokenizer-template");
+    let unwritten = [
+        "{# <｜DSML｜function_calls> #}{{ messages }}",
+        "{{ messages | replace('｜DSML｜', '') }}",
+        "{% set mark = '<｜DSML｜function_calls>' %}{{ messages }}",
+        "{% macro call() %}<｜DSML｜function_calls>{% endmacro %}{{ messages }}",
+        "{% if false %}<｜DSML｜function_calls>{% endif %}{{ messages }}",
+        "{% if '｜DSML｜' in messages[0].content %}{{ raise_exception('no') }}{% endif %}{{ messages }}",
+    ];
+    for template in unwritten {
+        assert_eq!(chosen(template), "tokenizer-template", "{template}");
+    }
+    let other = ModelFolder::new("tiny").with_template("{{ '<｜DSML｜function_calls>' }}");
+    std::fs::write(other.path().join("config.json"), r#"{"model_type": "qwen3"}"#).expect("a file");
+    let other = ServedModel::load(&other.path()).expect("the model loads");
+    assert_eq!(other.adapter.adapter().name, "tokenizer-template");
 }
 
 #[test]

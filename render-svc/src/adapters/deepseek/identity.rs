@@ -1,6 +1,7 @@
 //! How a model of a DeepSeek family is recognized.
 
 use super::markup::{ASSISTANT, USER};
+use super::template;
 use crate::adapter::Match;
 use crate::model::Model;
 
@@ -18,11 +19,9 @@ pub(super) struct Identity {
 const NEWEST: &str = "4";
 
 /// Matches a model by its architecture, by its name where the family has a repository, or by the
-/// control tokens that its templates write. A template that mentions them in a comment writes none.
+/// DSML that its template writes for a call. An architecture of another maker speaks against it.
 pub(super) fn matches(model: &Model, identity: &Identity) -> Match {
     let &Identity { architectures, repository, has_function_calls, is_newest } = identity;
-    let writes_dsml =
-        |literals: &str| literals.contains("｜DSML｜") && literals.contains("function_calls") == has_function_calls;
     match model.artifacts.architecture.as_deref() {
         Some(found) if architectures.contains(&found) => {
             Match::Selected(format!("the model's architecture is {found:?}"))
@@ -34,7 +33,7 @@ pub(super) fn matches(model: &Model, identity: &Identity) -> Match {
             let reason = format!("the model's architecture is {found:?}, a later version with another encoder");
             if is_newest && is_guessable(model) { Match::Guessed(reason) } else { Match::NotSelected(reason) }
         }
-        _ if model.templates.iter().any(|named| writes_dsml(named.template.literal_text())) => {
+        found if found.is_none_or(is_deepseek) && template::writes_dsml(model, has_function_calls) => {
             Match::Selected("the model's chat template writes the family's DSML".to_owned())
         }
         Some(found) => {
@@ -42,6 +41,10 @@ pub(super) fn matches(model: &Model, identity: &Identity) -> Match {
         }
         None => Match::NotSelected("the model's architecture is not known".to_owned()),
     }
+}
+
+fn is_deepseek(architecture: &str) -> bool {
+    architecture.starts_with("deepseek")
 }
 
 /// Returns true for the architecture of a version after the newest family, such as `deepseek_v41`.

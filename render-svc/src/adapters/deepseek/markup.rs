@@ -6,13 +6,14 @@ pub(super) const USER: &str = "<｜User｜>";
 pub(super) const ASSISTANT: &str = "<｜Assistant｜>";
 pub(super) const THINK: &str = "<think>";
 pub(super) const THINK_END: &str = "</think>";
+pub(super) const DSML: &str = "｜DSML｜";
 
 pub(super) const MARKUP: &[&str] = &[
     USER,
     ASSISTANT,
     THINK,
     THINK_END,
-    "｜DSML｜",
+    DSML,
     "<｜latest_reminder｜>",
     "<｜action｜>",
     "<｜query｜>",

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tandem_template::{ArgumentsShape, LocalTime, python};
 
-use super::markup::BOS;
+use super::markup::{BOS, DSML};
 use super::settings::SWITCHES;
 use crate::adapter::{AdapterOutput, Input};
 use crate::conversation::Conversation;
@@ -20,6 +20,18 @@ pub(super) fn difference(model: &Model, encoder: Render) -> Option<String> {
     let cases = cases();
     let (name, _) = cases.iter().find(|(_, conversation)| is_different(model, encoder, conversation))?;
     Some(format!("the model ships a chat template that renders {name} differently from its maker's encoder"))
+}
+
+/// Returns true if the model's chat template writes DSML for a short conversation with tools and calls,
+/// with this name of calls: `function_calls`, or another one.
+pub(super) fn writes_dsml(model: &Model, has_function_calls: bool) -> bool {
+    // Rendering is not needed for nearly all models.
+    let is_mentioned = model.templates.iter().any(|named| named.template.literal_text().contains(DSML));
+    let writes = |(_, conversation): (_, Conversation)| {
+        let prompt = applied(model, &conversation).filter(|prompt| prompt.contains(DSML));
+        prompt.is_some_and(|prompt| prompt.contains("function_calls") == has_function_calls)
+    };
+    is_mentioned && cases().into_iter().any(writes)
 }
 
 fn is_different(model: &Model, encoder: Render, conversation: &Conversation) -> bool {
