@@ -9,12 +9,13 @@ mod parts;
 mod schema;
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::slice;
 
 use serde_json::Value;
 
 use self::marks::{FoundMarks, Marked, Names};
-use self::parts::{Group, List, MIN_BYTES, Part};
+use self::parts::{Group, List, MIN_BYTES, Part, Place};
 use crate::conversation::{CONTENT, Conversation};
 use crate::probes::{Finding, TemplateFacts};
 use crate::warning::{self, IS_ERROR, Warning, WarningCode};
@@ -42,8 +43,6 @@ pub(crate) fn warnings(
 ) -> Vec<Warning> {
     let parts = parts::of(conversation, facts);
     let found = Search::new(prompt).find_all(&parts);
-    // An argument may keep a part that the probes, which set none, leave out.
-    let are_facts_sure = conversation.template_args.is_empty();
     // A part that is left out may be found in a later one, which is then found nowhere or elsewhere.
     let is_in_order = |(part, found): (&Part<'_>, &Found)| match found {
         Found::InOrder => true,
@@ -52,10 +51,9 @@ pub(crate) fn warnings(
     };
     let is_dialogue = |part: &Part<'_>| part.group == Group::Dialogue;
     let is_ordered = parts.iter().zip(&found).filter(|(part, _)| is_dialogue(part)).all(is_in_order);
-    let (mut lost, mut doubtful, mut sure) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut doubtful, mut sure) = (Vec::new(), Vec::new());
     for (part, found) in parts.iter().zip(&found) {
         match (found, part.finding) {
-            (Found::Nowhere, Finding::LeftOut) if are_facts_sure => lost.push(part),
             (Found::InOrder | Found::Elsewhere, _) if part.is_shared => doubtful.push(part),
             (Found::Elsewhere, _) if is_dialogue(part) || !part.is_long() => doubtful.push(part),
             (Found::InOrder | Found::Elsewhere, Finding::Shown) => sure.push(part),
@@ -65,19 +63,25 @@ pub(crate) fn warnings(
     }
     doubtful.extend(sure.into_iter().filter(|part| is_dialogue(part) && !is_ordered));
     doubtful.truncate(MAX_MARKED);
-    let mut cut = Vec::new();
+    // The marks of a call's arguments replace the call's.
+    doubtful.sort_by_key(|part| part.place);
+    let (mut lost, mut cut) = (Vec::new(), Vec::new());
     for (part, found) in doubtful.iter().zip(found_marks(conversation, &doubtful, render)) {
         match found {
             FoundMarks::All => {}
-            FoundMarks::Some => cut.push(part),
-            FoundMarks::None => lost.push(part),
+            FoundMarks::Some => cut.push(*part),
+            FoundMarks::None => lost.push(*part),
         }
     }
-    lost.sort_by_key(|part| part.place);
-    cut.sort_by_key(|part| part.place);
+    let without: HashSet<Place> = lost.iter().map(|part| part.place).collect();
+    let calls = |parts: &mut dyn Iterator<Item = &Part<'_>>| parts.filter_map(Part::call_of_argument).collect();
+    let partly_shown: HashSet<Place> = calls(&mut parts.iter().filter(|part| !without.contains(&part.place)));
+    let with_arguments: HashSet<Place> = calls(&mut parts.iter());
+    lost.retain(|part| !partly_shown.contains(&part.place));
+    cut.retain(|part| !with_arguments.contains(&part.place));
     let mut warnings = summed(&lost, &parts, &left_out(renderer));
     let text = format!("not wholly in the prompt: {renderer} cuts it, or leaves parts out");
-    let of_cut = |part: &&Part<'_>| Warning { code: part.code, path: part.path_of_text(), text: text.clone() };
+    let of_cut = |part: &Part<'_>| Warning { code: part.code, path: part.path_of_text(), text: text.clone() };
     warnings.extend(cut.into_iter().map(of_cut));
     warnings
 }
@@ -88,7 +92,7 @@ fn left_out(renderer: &str) -> String {
 
 /// Returns the marks of each part that are in the prompt of the marked conversation. A template may look
 /// up the tool of a call by its name, so that other names hide a call or make it fail. The names then
-/// stay as they are.
+/// stay as they are. Without marks, a probe decides.
 fn found_marks(
     conversation: &Conversation,
     parts: &[&Part<'_>],
@@ -108,8 +112,9 @@ fn found_marks(
     };
     let second = if first.as_ref().is_some_and(is_certain) { None } else { found(Names::Kept) };
     let of = |all: &Option<Vec<Option<FoundMarks>>>, part: usize| all.as_ref().and_then(|all| all[part]);
-    let best = |part: usize| of(&first, part).max(of(&second, part)).unwrap_or(FoundMarks::All);
-    (0..parts.len()).map(best).collect()
+    let probed = |part: &Part<'_>| if part.finding == Finding::LeftOut { FoundMarks::None } else { FoundMarks::All };
+    let best = |(at, part): (usize, &&Part<'_>)| of(&first, at).max(of(&second, at)).unwrap_or(probed(part));
+    parts.iter().enumerate().map(best).collect()
 }
 
 /// Returns the warnings of parts that are left out, with this text. A list of which every item is lost
@@ -130,12 +135,12 @@ fn summed(lost: &[&Part<'_>], parts: &[Part<'_>], text: &str) -> Vec<Warning> {
             Some(item) if part.whole_item().is_none() && items.contains(&item) => continue,
             _ => part.path(),
         };
+        // On the wire, the path of a field ends at the JSON that contains it.
+        let text = match part.field_path().strip_prefix('.') {
+            Some(field) => format!("{field} is {text}"),
+            None => text.to_owned(),
+        };
         if warnings.last().is_none_or(|last| (last.code, &last.path) != (part.code, &path)) {
-            // On the wire, the path of a field ends at the JSON that contains it.
-            let text = match part.field_path().strip_prefix('.') {
-                Some(field) => format!("{field} is {text}"),
-                None => text.to_owned(),
-            };
             warnings.push(Warning { code: part.code, text, path });
         }
     }
@@ -201,13 +206,15 @@ struct Search<'p> {
     prompt: &'p str,
     /// The end of the last text that was found, by group.
     at: [usize; Group::COUNT],
+    /// The start of the last call. Templates differ in the order of its arguments.
+    call: usize,
     /// Bytes that may still be searched.
     left: usize,
 }
 
 impl<'p> Search<'p> {
     fn new(prompt: &'p str) -> Self {
-        Self { prompt, at: [0; Group::COUNT], left: prompt.len().saturating_mul(MAX_SEARCHES) }
+        Self { prompt, at: [0; Group::COUNT], call: 0, left: prompt.len().saturating_mul(MAX_SEARCHES) }
     }
 
     fn find_all(&mut self, parts: &[Part<'_>]) -> Vec<Found> {
@@ -220,9 +227,14 @@ impl<'p> Search<'p> {
     fn find_part(&mut self, part: &Part<'_>, following: Option<&Part<'_>>) -> Found {
         let is_near = part.code == WarningCode::ReasoningIgnored && part.finding == Finding::LeftOut;
         let end = is_near.then(|| self.end_before(part, following));
+        let from = match part.call_of_argument() {
+            Some(_) => self.call,
+            None => self.at[part.group as usize],
+        };
+        self.call = from;
         let mut found = Found::Nowhere;
         for text in part.texts.all().iter().map(|text| text.trim()).filter(|text| !text.is_empty()) {
-            match self.find_text(text, part.group, end) {
+            match self.find_text(text, part.group, from..end.unwrap_or(self.prompt.len())) {
                 Found::InOrder => return Found::InOrder,
                 Found::Elsewhere => found = Found::Elsewhere,
                 Found::Unsearched => return Found::Unsearched,
@@ -245,17 +257,18 @@ impl<'p> Search<'p> {
             .map_or(far, |end| at + end)
     }
 
-    /// Searches a text in its order, and only before `end` if there is one.
-    fn find_text(&mut self, text: &str, group: Group, end: Option<usize>) -> Found {
+    /// Searches a text in its order, and only there unless the range extends to the prompt's end.
+    fn find_text(&mut self, text: &str, group: Group, range: Range<usize>) -> Found {
         if self.left == 0 && !self.prompt.is_empty() {
             return Found::Unsearched;
         }
-        let (prompt, at) = (self.prompt, self.at[group as usize]);
-        if let Some(found) = self.find(&prompt[at..end.unwrap_or(prompt.len())], text) {
-            self.at[group as usize] = at + found + text.len();
+        let prompt = self.prompt;
+        if let Some(found) = self.find(&prompt[range.clone()], text) {
+            let at = &mut self.at[group as usize];
+            *at = (*at).max(range.start + found + text.len());
             return Found::InOrder;
         }
-        let is_elsewhere = end.is_none() && self.find(prompt, text).is_some();
+        let is_elsewhere = range.end == prompt.len() && self.find(prompt, text).is_some();
         if is_elsewhere { Found::Elsewhere } else { Found::Nowhere }
     }
 

@@ -21,6 +21,7 @@ mod gemma4;
 mod gemma4_revisions;
 mod golden;
 mod lost;
+mod lost_within;
 mod merging;
 mod new_family;
 mod origins;

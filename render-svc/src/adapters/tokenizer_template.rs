@@ -9,7 +9,7 @@ pub(crate) use reserved::is_reserved;
 use tandem_model_files::tokenizer::CancelScope;
 
 use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames, Match};
-use crate::conversation::{self, CONTENT, Conversation};
+use crate::conversation::{self, Conversation};
 use crate::error::Error;
 use crate::lost;
 use crate::model::Model;
@@ -76,11 +76,7 @@ fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
         let lost = lost::warnings(conversation, &named.facts, &prompt, TEMPLATE, again);
         let failures = lost::failures(conversation, &prompt, TEMPLATE, again);
         let is_known = |lost: &Warning| warnings.iter().any(|known| known.path == lost.path);
-        // The request itself cuts off the content after the reasoning that it continues.
-        let continues = input.continue_final_message.is_some_and(|field| field != CONTENT);
-        let last = format!("messages[{}]", conversation.messages.len().saturating_sub(1));
-        let is_cut = |lost: &Warning| continues && lost.path.starts_with(&last);
-        let lost: Vec<_> = lost.into_iter().filter(|lost| !is_known(lost) && !is_cut(lost)).collect();
+        let lost: Vec<_> = lost.into_iter().filter(|lost| !is_known(lost)).collect();
         warnings.extend(lost);
         warnings.extend(failures);
     }

@@ -85,10 +85,13 @@ impl Marked {
     /// marks.
     pub(super) fn found(&self, prompt: &str) -> Vec<Option<FoundMarks>> {
         // A template may write texts in upper case.
-        let prompt = prompt.to_lowercase();
-        let found: HashSet<&str> =
-            prompt.match_indices(PREFIX).filter_map(|(at, _)| prompt.get(at..at + MARK_BYTES)).collect();
-        let is_found = |number: usize| found.contains(&*mark(number));
+        let prompt = &*prompt.to_lowercase();
+        let all = |prefix: &'static str, size: usize| {
+            prompt.match_indices(prefix).filter_map(move |(at, _)| prompt.get(at..at + size))
+        };
+        let found: HashSet<&str> = all(PREFIX, MARK_BYTES).chain(all(NUMBER_PREFIX, NUMBER_DIGITS)).collect();
+        let is_found =
+            |number: usize| found.contains(&*mark(number)) || found.contains(&*number_mark(number).to_string());
         self.of_parts.iter().map(|numbers| numbers.found(is_found)).collect()
     }
 }
@@ -100,6 +103,17 @@ fn mark(number: usize) -> String {
     let digits = format!("{number:0DIGITS$}");
     let letters: String = digits.bytes().map(|digit| char::from(b'a' + (digit - b'0'))).collect();
     format!("{PREFIX}{letters}x")
+}
+
+/// The first digits of every mark that is a number.
+const NUMBER_PREFIX: &str = "7315026489";
+/// The first of these marks.
+const FIRST_NUMBER: usize = 731_502_648_900_000;
+const NUMBER_DIGITS: usize = NUMBER_PREFIX.len() + DIGITS;
+
+/// Returns the mark of this number that is a number itself.
+fn number_mark(number: usize) -> Value {
+    (FIRST_NUMBER + number).into()
 }
 
 /// Marks parts of a conversation.
@@ -115,22 +129,21 @@ struct Marker {
 impl Marker {
     fn mark(&mut self, part: &Part<'_>) {
         match part.place {
-            Place::Message(at, within) => self.mark_within(at, within),
+            Place::Message(at, within) => self.mark_within(at, within, &part.steps),
             Place::Item(List::Tools, item, _) => self.mark_tool(item, &part.steps),
             Place::Item(List::Documents, item, Some(_)) => {
                 let mut documents = self.conversation.documents.take();
                 let document = documents.as_mut().and_then(|documents| documents.get_mut(item));
-                document
-                    .and_then(|document| at_steps(document, &part.steps))
-                    .into_iter()
-                    .for_each(|text| self.mark_text(text));
+                let field = document.and_then(|document| at_steps(document, &part.steps));
+                field.into_iter().for_each(|field| self.mark_field(field));
                 self.conversation.documents = documents;
             }
             Place::Item(List::Documents, item, None) => {
-                let mark = self.next_mark();
                 let texts = part.texts.all();
-                let document = self.document(item).into_iter();
-                document.for_each(|document| mark_leaves(document, &mark, |text| texts.contains(&text)));
+                let marked = self.marked_text(texts.first().copied().unwrap_or_default()).into();
+                let documents = self.conversation.documents.as_mut();
+                let document = documents.and_then(|documents| documents.get_mut(item)).into_iter();
+                document.for_each(|document| _ = mark_leaves(document, &marked, |text| texts.contains(&text)));
             }
         }
     }
@@ -148,7 +161,7 @@ impl Marker {
         mark(self.next - 1).into()
     }
 
-    fn mark_within(&mut self, at: usize, within: Within) {
+    fn mark_within(&mut self, at: usize, within: Within, steps: &[Step<'_>]) {
         let Some(mut message) = self.conversation.messages.get_mut(at).map(Value::take) else { return };
         match within {
             Within::Content => self.mark_content(&mut message),
@@ -164,9 +177,15 @@ impl Marker {
                 text.into_iter().for_each(|text| self.mark_text(text));
             }
             Within::Reasoning(key) => message.get_mut(key).into_iter().for_each(|text| self.mark_text(text)),
-            Within::Call(call) => {
-                let call = message.get_mut("tool_calls").and_then(|calls| function_of(calls.get_mut(call)?));
-                call.into_iter().for_each(|call| self.mark_call(call));
+            Within::Call(call, argument) => {
+                let call = message.get_mut("tool_calls").and_then(|calls| calls.get_mut(call));
+                match argument {
+                    None => call.and_then(function_of).into_iter().for_each(|call| self.mark_call(call)),
+                    Some(_) => {
+                        let argument = call.and_then(|call| at_steps(call, steps));
+                        argument.into_iter().for_each(|argument| self.mark_argument(argument));
+                    }
+                }
             }
             Within::FunctionCall => {
                 let mark = self.next_mark();
@@ -233,6 +252,15 @@ impl Marker {
         }
     }
 
+    /// Marks the texts in an argument, or its numbers if it has no text.
+    fn mark_argument(&mut self, argument: &mut Value) {
+        let number = number_mark(self.next);
+        let mark = self.next_mark();
+        if !mark_leaves(argument, &mark, |_| true) {
+            mark_numbers(argument, &number);
+        }
+    }
+
     /// Marks a tool, or the field of it to which these steps lead.
     fn mark_tool(&mut self, item: usize, steps: &[Step<'_>]) {
         let mut tools = self.conversation.tools.take();
@@ -267,10 +295,6 @@ impl Marker {
         let is_text = |text: &Value| text.as_str().is_some_and(|text| !text.trim().is_empty());
         let description = tool.get_mut("description").filter(|text| is_text(text));
         description.into_iter().for_each(|description| self.mark_text(description));
-    }
-
-    fn document(&mut self, item: usize) -> Option<&mut Value> {
-        self.conversation.documents.as_mut().and_then(|documents| documents.get_mut(item))
     }
 }
 
@@ -322,11 +346,25 @@ fn at_steps<'v>(value: &'v mut Value, steps: &[Step<'_>]) -> Option<&'v mut Valu
     })
 }
 
-fn mark_leaves(value: &mut Value, mark: &Value, is_marked: impl Fn(&str) -> bool + Copy) {
+/// Replaces the texts in a value by a mark. Returns true if there is one.
+fn mark_leaves(value: &mut Value, mark: &Value, is_marked: impl Fn(&str) -> bool + Copy) -> bool {
+    let any = |found: bool, value: &mut Value| mark_leaves(value, mark, is_marked) || found;
     match value {
-        Value::String(text) if is_marked(text) => *value = mark.clone(),
-        Value::Array(items) => items.iter_mut().for_each(|item| mark_leaves(item, mark, is_marked)),
-        Value::Object(fields) => fields.values_mut().for_each(|field| mark_leaves(field, mark, is_marked)),
+        Value::String(text) if is_marked(text) => {
+            *value = mark.clone();
+            true
+        }
+        Value::Array(items) => items.iter_mut().fold(false, any),
+        Value::Object(fields) => fields.values_mut().fold(false, any),
+        _ => false,
+    }
+}
+
+fn mark_numbers(value: &mut Value, mark: &Value) {
+    match value {
+        Value::Number(_) => *value = mark.clone(),
+        Value::Array(items) => items.iter_mut().for_each(|item| mark_numbers(item, mark)),
+        Value::Object(fields) => fields.values_mut().for_each(|field| mark_numbers(field, mark)),
         _ => {}
     }
 }

@@ -28,7 +28,7 @@ impl List {
 }
 
 /// The place of a part, in the order of warnings.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Place {
     /// Within the message of this index.
     Message(usize, Within),
@@ -37,14 +37,15 @@ pub(super) enum Place {
 }
 
 /// A place within a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Within {
     Content,
     Block(usize),
     Reasoning(&'static str),
     /// The reasoning in a text.
     Section,
-    Call(usize),
+    /// The call of this index, or its argument of this number.
+    Call(usize, Option<usize>),
     /// The call of a message in OpenAI's earlier form.
     FunctionCall,
 }
@@ -61,7 +62,8 @@ pub(super) struct Part<'c> {
     /// True if a prompt may contain its texts without showing it, such as the name of a tool.
     pub is_shared: bool,
     pub group: Group,
-    /// The way from an item, or a tool's function, to the field that the part is. Empty if it is none.
+    /// The way from a call, an item or a tool's function to the field that the part is. Empty if it is
+    /// none.
     pub steps: Vec<Step<'c>>,
 }
 
@@ -125,8 +127,19 @@ impl Part<'_> {
         self.item().filter(|_| matches!(self.place, Place::Item(_, _, None)))
     }
 
-    /// Returns true if it is within a field of the same item.
+    /// Returns the call that it is an argument of.
+    pub(super) fn call_of_argument(&self) -> Option<Place> {
+        match self.place {
+            Place::Message(at, Within::Call(call, Some(_))) => Some(Place::Message(at, Within::Call(call, None))),
+            _ => None,
+        }
+    }
+
+    /// Returns true if it is an argument of a call, or within a field of the same item.
     pub(super) fn is_within(&self, other: &Part<'_>) -> bool {
+        if self.call_of_argument() == Some(other.place) {
+            return true;
+        }
         self.item().is_some()
             && self.item() == other.item()
             && !other.steps.is_empty()
@@ -145,7 +158,7 @@ impl Part<'_> {
                 Within::Content | Within::Section => format!("messages[{at}]"),
                 Within::Block(block) => format!("messages[{at}].content[{block}]"),
                 Within::Reasoning(key) => format!("messages[{at}].{key}"),
-                Within::Call(call) => format!("messages[{at}].tool_calls[{call}]"),
+                Within::Call(call, _) => format!("messages[{at}].tool_calls[{call}]{}", self.field_path()),
                 Within::FunctionCall => format!("messages[{at}].function_call"),
             },
             Place::Item(list, item, _) => {
@@ -155,11 +168,12 @@ impl Part<'_> {
         }
     }
 
-    /// Returns the path of a field within its item or the item's function, such as `.title`.
+    /// Returns the path of a field within its call, its item or the item's function, such as `.title`.
     pub(super) fn field_path(&self) -> String {
         let mut path = String::new();
-        // An object without its properties is lost itself.
-        for step in self.steps.strip_suffix(&[Step::Key(PROPERTIES)]).unwrap_or(&self.steps) {
+        // A schema without its properties is lost itself.
+        let schema = self.steps.strip_suffix(&[Step::Key(PROPERTIES)]).filter(|_| self.item().is_some());
+        for step in schema.unwrap_or(&self.steps) {
             match step {
                 Step::Key(key) => path.extend([".", key]),
                 Step::Index(index) => path.push_str(&format!("[{index}]")),
@@ -226,17 +240,34 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
                 steps: Vec::new(),
             });
         }
-        for (call, name, texts) in calls(message) {
-            let is_shared = texts.is_empty();
-            parts.push(Part {
-                place: Place::Message(at, Within::Call(call)),
+        for (index, call, name) in calls(message) {
+            let part = |argument, texts, is_shared, steps| Part {
+                place: Place::Message(at, Within::Call(index, argument)),
                 code: WarningCode::ToolCallsIgnored,
-                texts: if is_shared { Texts::One(name) } else { Texts::Many(texts) },
+                texts,
                 finding: facts.tools.calls,
                 is_shared,
                 group,
-                steps: Vec::new(),
-            });
+                steps,
+            };
+            let (steps, given) = arguments(call);
+            let texts = given.map_or_else(Vec::new, words_of);
+            let is_shared = texts.is_empty();
+            parts.push(part(
+                None,
+                if is_shared { Texts::One(name) } else { Texts::Many(texts) },
+                is_shared,
+                Vec::new(),
+            ));
+            for (number, (key, value)) in given.and_then(Value::as_object).into_iter().flatten().enumerate() {
+                let texts = Some(words_of(value)).filter(|texts| !texts.is_empty()).unwrap_or_else(|| numbers(value));
+                let steps = steps.iter().copied().chain([Step::Key(key)]).collect();
+                parts.extend(
+                    Some(texts)
+                        .filter(|texts| !texts.is_empty())
+                        .map(|texts| part(Some(number), Texts::Many(texts), false, steps)),
+                );
+            }
         }
     }
     let has_system = messages.first().is_some_and(|message| role(message) == "system");
@@ -278,24 +309,49 @@ fn of_tool<'c>(item: usize, tool: &'c Value, declared: Finding, facts: &Template
     parts
 }
 
-/// Returns a document and its other texts, without its number.
+/// Returns a document and its other texts at any depth, without its number.
 fn of_document<'c>(item: usize, document: &'c Value, facts: &TemplateFacts) -> Vec<Part<'c>> {
-    let part = |field, text, finding, steps| Part {
+    let part = |field, texts, finding, steps| Part {
         place: Place::Item(List::Documents, item, field),
         code: WarningCode::DocumentsIgnored,
-        texts: Texts::One(text),
+        texts,
         finding,
         is_shared: false,
         group: Group::Documents,
         steps,
     };
     let words = words(document);
-    let whole = words.map(|text| part(None, text, facts.documents, Vec::new()));
-    let fields = document.as_object().into_iter().flatten().enumerate().filter_map(|(number, (key, value))| {
-        let text = value.as_str().filter(|text| !DOCUMENT_NUMBERS.contains(&&**key) && words != Some(*text))?;
-        Some(part(Some(number), text, Finding::Unknown, vec![Step::Key(key)]))
+    let whole = words.map(|text| part(None, Texts::One(text), facts.documents, Vec::new()));
+    let mut fields = Vec::new();
+    let given = document.as_object().into_iter().flatten();
+    for (key, value) in given.filter(|(key, _)| !DOCUMENT_NUMBERS.contains(&key.as_str())) {
+        texts_within(value, &mut vec![Step::Key(key)], &mut fields);
+    }
+    let others = fields.into_iter().enumerate().filter_map(|(number, (steps, mut texts))| {
+        texts.retain(|text| Some(*text) != words);
+        (!texts.is_empty()).then(|| part(Some(number), Texts::Many(texts), Finding::Unknown, steps))
     });
-    whole.into_iter().chain(fields).filter(|part| part.texts.has_words()).collect()
+    whole.into_iter().chain(others).filter(|part| part.texts.has_words()).collect()
+}
+
+/// Adds the texts in a value, each with the way to it. The texts of a list are one part.
+fn texts_within<'c>(value: &'c Value, way: &mut Vec<Step<'c>>, found: &mut Vec<(Vec<Step<'c>>, Vec<&'c str>)>) {
+    let mut within = |step, value| {
+        way.push(step);
+        texts_within(value, way, found);
+        way.pop();
+    };
+    match value {
+        Value::String(text) => found.push((way.clone(), vec![text])),
+        Value::Object(fields) => fields.iter().for_each(|(key, value)| within(Step::Key(key), value)),
+        Value::Array(items) => {
+            let others = items.iter().enumerate().filter(|(_, item)| !item.is_string());
+            others.for_each(|(index, item)| within(Step::Index(index), item));
+            let texts: Vec<_> = items.iter().filter_map(Value::as_str).collect();
+            found.extend(Some(texts).filter(|texts| !texts.is_empty()).map(|texts| (way.clone(), texts)));
+        }
+        _ => {}
+    }
 }
 
 /// The keys of a document's number. Few templates show it.
@@ -353,15 +409,38 @@ fn of_reasoning(message: &Value, is_current: bool, facts: &TemplateFacts) -> Fin
     }
 }
 
-/// Returns the name of each call of a message, and the texts in its arguments. Two
-/// calls of one tool differ in these only.
-fn calls(message: &Value) -> impl Iterator<Item = (usize, &str, Vec<&str>)> {
+/// Returns each call of a message, and its name.
+fn calls(message: &Value) -> impl Iterator<Item = (usize, &Value, &str)> {
     let calls = message.get("tool_calls").and_then(Value::as_array).into_iter().flatten().enumerate();
-    calls.filter_map(|(i, call)| {
-        let name = function(call).get("name")?.as_str()?;
-        let arguments = function(call).get("arguments").into_iter().flat_map(leaves);
-        Some((i, name, arguments.filter(|text| !text.trim().is_empty()).collect()))
-    })
+    calls.filter_map(|(i, call)| Some((i, call, function(call).get("name")?.as_str()?)))
+}
+
+/// Returns the arguments of a call, and the way to them.
+fn arguments(call: &Value) -> (&[Step<'static>], Option<&Value>) {
+    const WAY: [Step<'static>; 2] = [Step::Key("function"), Step::Key("arguments")];
+    let way: &[_] = if call.get("function").is_some() { &WAY } else { &WAY[1..] };
+    (way, function(call).get("arguments"))
+}
+
+/// Returns the words of each text in arguments.
+fn words_of(value: &Value) -> Vec<&str> {
+    leaves(value).into_iter().map(plain_words).filter(|text| !text.trim().is_empty()).collect()
+}
+
+/// Returns the numbers in an argument, as the request spells them.
+fn numbers(value: &Value) -> Vec<&str> {
+    match value {
+        Value::Number(number) => vec![number.as_str()],
+        Value::Array(items) => items.iter().flat_map(numbers).collect(),
+        Value::Object(fields) => fields.values().flat_map(numbers).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the first words of a text that templates write as they are, also within JSON and XML. The
+/// whole text if they are short.
+fn plain_words(text: &str) -> &str {
+    text.split(is_escaped).find(|words| words.trim().len() >= MIN_BYTES).unwrap_or(text)
 }
 
 /// Returns the start of a text that templates write as it is, unless it is short.
@@ -371,8 +450,11 @@ pub(super) fn long_start(text: &Value) -> Option<&str> {
 
 /// Returns the start of a text that templates write as it is, also within JSON and XML.
 fn plain_start(text: &str) -> &str {
-    let escaped = |c: char| c.is_control() || matches!(c, '"' | '\'' | '\\' | '<' | '>' | '&');
-    &text[..text.find(escaped).unwrap_or(text.len())]
+    &text[..text.find(is_escaped).unwrap_or(text.len())]
+}
+
+fn is_escaped(c: char) -> bool {
+    c.is_control() || matches!(c, '"' | '\'' | '\\' | '<' | '>' | '&')
 }
 
 fn items(list: &Option<Value>) -> impl Iterator<Item = (usize, &Value)> {

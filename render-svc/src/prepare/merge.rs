@@ -99,7 +99,11 @@ fn join(earlier: Found, next: Found, key: &str) -> Found {
         (value, Value::Null) => Found { value, place },
         (Value::Null, value) => Found { value, place: next.place },
         (Value::String(text), Value::String(more)) => {
-            let place = if text.is_empty() { next.place } else { place };
+            let place = match (text.is_empty(), more.is_empty()) {
+                (true, _) => next.place,
+                (false, true) => place,
+                (false, false) => place.joined(next.place),
+            };
             let between = if key == "name" { ", " } else { "\n\n" };
             Found { value: join_text(text, between, &more).into(), place }
         }

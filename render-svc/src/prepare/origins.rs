@@ -51,13 +51,17 @@ impl Origins {
         Attachment { path: self.path(&attachment.path), ..attachment }
     }
 
-    /// Returns the warning with the request's path. A message that is not in the prompt and consists of
-    /// several messages of the request has one for each.
+    /// Returns the warning with the request's path. A message or reasoning that is not in the prompt and
+    /// consists of several of the request has one for each.
     #[must_use]
     pub fn warnings(&self, warning: Warning) -> Vec<Warning> {
-        let is_ignored = warning.code == WarningCode::MessageIgnored;
-        let whole = item(&warning.path, "messages").filter(|(_, rest)| is_ignored && rest.is_empty());
-        let merged = whole.and_then(|(i, _)| self.messages.get(i)).map_or(&[][..], Place::merged);
+        let is_each = |rest: &str| match warning.code {
+            WarningCode::MessageIgnored => rest.is_empty(),
+            WarningCode::ReasoningIgnored => !rest.is_empty(),
+            _ => false,
+        };
+        let lost = item(&warning.path, "messages").filter(|(_, rest)| is_each(rest));
+        let merged = lost.and_then(|(i, rest)| Some(self.messages.get(i)?.merged_into(rest))).unwrap_or_default();
         let paths = [self.path(&warning.path)].into_iter().chain(merged.iter().cloned());
         paths.map(|path| Warning { path, ..warning.clone() }).collect()
     }

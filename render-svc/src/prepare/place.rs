@@ -13,7 +13,7 @@ pub struct Place {
     keys: Vec<(String, Place)>,
     /// Items of a list that have separate places. None has one if this is empty.
     items: Vec<Place>,
-    /// The paths in the request of further messages that were merged into it.
+    /// The paths in the request of further values that were merged into it.
     merged: Vec<String>,
 }
 
@@ -52,16 +52,28 @@ impl Place {
         }
     }
 
-    /// Adds the place of a message that is merged into this one.
+    /// Adds the place of a value that is merged into this one.
     pub fn add_merged(&mut self, place: Self) {
         self.merged.push(place.path);
         self.merged.extend(place.merged);
     }
 
-    /// Returns the paths in the request of further messages that were merged into it.
+    /// Returns the place of a text that consists of this one and the next one.
     #[must_use]
-    pub fn merged(&self) -> &[String] {
-        &self.merged
+    pub fn joined(mut self, next: Self) -> Self {
+        self.add_merged(next);
+        self
+    }
+
+    /// Returns the paths in the request of further values that were merged into the one at a path
+    /// inside this one.
+    #[must_use]
+    pub fn merged_into(&self, inside: &str) -> &[String] {
+        match self.own(inside) {
+            Some((place, rest)) => place.merged_into(rest),
+            None if inside.is_empty() => &self.merged,
+            None => &[],
+        }
     }
 
     /// Removes and returns the place of a key.

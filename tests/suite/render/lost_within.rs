@@ -1,0 +1,142 @@
+//! Parts within calls, documents and merged messages that a template leaves out, and parts that it shows
+//! only in some conversations.
+
+use serde_json::{Value, json};
+use tandem_tests::{ModelFolder, answer};
+
+/// Shows every message as a line with its role.
+const ALL: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+
+fn say(role: &str, content: impl Into<Value>) -> Value {
+    json!({"role": role, "content": content.into()})
+}
+
+fn with(mut message: Value, key: &str, value: impl Into<Value>) -> Value {
+    message[key] = value.into();
+    message
+}
+
+fn called(arguments: Value) -> Value {
+    let call = json!({"id": "abcdefghi", "type": "function", "function": {"name": "weather", "arguments": arguments}});
+    with(say("assistant", ""), "tool_calls", json!([call]))
+}
+
+/// Checks the warnings' codes and paths for a model with this template.
+#[track_caller]
+fn check(template: &str, request: &Value, expected: &[(&str, &str)]) {
+    let answer = answer(&ModelFolder::new("tiny").with_template(template).models(), request);
+    let warnings = answer["warnings"].as_array().unwrap_or_else(|| panic!("{template}: {answer}")).iter();
+    let text = |warning: &Value, key: &str| warning[key].as_str().expect("a text").to_owned();
+    let found: Vec<_> = warnings.map(|warning| (text(warning, "code"), text(warning, "path"))).collect();
+    let found: Vec<_> = found.iter().map(|(code, path)| (code.as_str(), path.as_str())).collect();
+    assert_eq!(found, expected, "{template}: {answer}");
+}
+
+/// Probes render small conversations, and none with this one's texts.
+#[test]
+fn a_part_that_a_template_escapes_in_this_conversation_only_has_no_warning() {
+    let calls = format!(
+        "{ALL}{{% if messages[0].role == 'system' %}}{{% for m in messages %}}{{% for c in m.tool_calls or [] %}}{{{{ c.function.name }}}}{{{{ c.function.arguments | tojson }}}}{{% endfor %}}{{% endfor %}}{{% endif %}}"
+    );
+    let quoted = called(json!({"q": "a \"b\""}));
+    let request = json!({"messages": [say("system", "Be brief."), say("user", "Hi"), quoted]});
+    check(&calls, &request, &[]);
+    let request = json!({"messages": [say("user", "Hi"), quoted]});
+    check(&calls, &request, &[("TOOL_CALLS_IGNORED", "messages[1].tool_calls[0]")]);
+
+    let several = format!("{{% if documents | length > 1 %}}{{{{ documents | tojson }}}}{{% endif %}}{ALL}");
+    let documents = |count: usize| vec![json!({"text": "The word \"a\" is <one>."}); count];
+    check(&several, &json!({"messages": [say("user", "Hi")], "documents": documents(2)}), &[]);
+    let one = json!({"messages": [say("user", "Hi")], "documents": documents(1)});
+    check(&several, &one, &[("DOCUMENTS_IGNORED", "documents")]);
+
+    let developer = "{{ tools | tojson if tools }}{% for m in messages %}{% if m.role != 'developer' %}<{{ m.role }}>{{ m.content }}{% elif tools %}{{ m.content | tojson }}{% endif %}{% endfor %}";
+    let tool = json!({"type": "function", "function": {"name": "now", "description": "Finds the time"}});
+    let messages = [say("developer", "Say \"no\" only."), say("user", "Hi")];
+    check(developer, &json!({"messages": messages, "tools": [tool]}), &[]);
+    check(developer, &json!({"messages": messages}), &[("MESSAGE_IGNORED", "messages[0]")]);
+}
+
+#[test]
+fn arguments_that_a_template_leaves_out_have_warnings() {
+    let arguments = json!({"city": "Rome", "days": 12345, "where": {"street": "Via Appia"}, "tags": ["old", "new \"x\""], "ok": true});
+    let request = json!({"messages": [say("user", "In Rome?"), called(arguments), say("user", "Thanks")]});
+    let with = |call: &str| {
+        format!(
+            "{{% for m in messages %}}<{{{{ m.role }}}}>{{{{ m.content }}}}{{% for c in m.tool_calls or [] %}}{call}{{% endfor %}}{{% endfor %}}"
+        )
+    };
+    let each = |condition: &str| {
+        with(&format!(
+            "{{{{ c.function.name }}}}{{% for k, v in c.function.arguments | items %}}{{% if {condition} %}}{{{{ k }}}}={{{{ v if v is string else v | tojson }}}} {{% endif %}}{{% endfor %}}"
+        ))
+    };
+    let lost = |names: &[&str]| {
+        names.iter().map(|name| format!("messages[1].tool_calls[0].function.arguments.{name}")).collect::<Vec<_>>()
+    };
+    let check_lost = |template: &str, names: &[&str]| {
+        let paths = lost(names);
+        check(template, &request, &paths.iter().map(|path| ("TOOL_CALLS_IGNORED", path.as_str())).collect::<Vec<_>>());
+    };
+    check(&each("true"), &request, &[]);
+    check(&with("{{ c.function | tojson }}"), &request, &[]);
+    check(&with("{{ c.function.arguments | dictsort }}"), &request, &[]);
+    check_lost(&each("v is string"), &["days", "where", "tags"]);
+    check_lost(&each("k == 'tags'"), &["city", "days", "where"]);
+    check_lost(&each("k != 'where'"), &["where"]);
+    check_lost(
+        &with("{{ c.function.name }}{{ c.function.arguments.values() | list | first }}"),
+        &["days", "where", "tags"],
+    );
+    check_lost(&with("{{ c.function.name }}"), &["city", "days", "where", "tags"]);
+    check(&with(""), &request, &[("TOOL_CALLS_IGNORED", "messages[1].tool_calls[0]")]);
+}
+
+#[test]
+fn parts_within_a_document_that_a_template_leaves_out_have_warnings() {
+    let document = json!({"title": "On Paris", "text": format!("{}The end.", "Paris is in France. ".repeat(20)),
+        "authors": ["Ada", "Grace"], "meta": {"place": "Rive Gauche", "pages": [{"note": "first page"}]}, "id": "d1"});
+    let request = json!({"messages": [say("user", "Where is it?")], "documents": [document]});
+    let with = |document: &str| format!("{{% for d in documents or [] %}}{document}{{% endfor %}}{ALL}");
+    check(&with("{{ d | tojson }}"), &request, &[]);
+    let lost = |paths: &[&'static str]| paths.iter().map(|path| ("DOCUMENTS_IGNORED", *path)).collect::<Vec<_>>();
+    let within = lost(&["documents[0].authors", "documents[0].meta.place", "documents[0].meta.pages[0].note"]);
+    check(&with("{{ d.title }}: {{ d.text }}"), &request, &within);
+    check(&with("{{ d.title }}: {{ d.text }}{{ d.authors | join(', ') }}"), &request, &within[1..]);
+    let cut = lost(&["documents[0]"]);
+    check(&with("{{ d.title }}: {{ d.text[:100] }}{{ d.authors }}{{ d.meta }}"), &request, &cut);
+}
+
+#[test]
+fn parts_after_a_continued_field_have_warnings() {
+    let reasons = "{% for m in messages %}<{{ m.role }}>{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}";
+    let thought =
+        with(with(called(json!({"city": "Rome"})), "content", "It is sunny."), "reasoning_content", "Let me see");
+    let continued =
+        |field: &str| json!({"messages": [say("user", "In Rome?"), thought], "continue_final_message": field});
+    let lost = [("MESSAGE_IGNORED", "messages[1]"), ("TOOL_CALLS_IGNORED", "messages[1].tool_calls[0]")];
+    check(reasons, &continued("reasoning_content"), &lost);
+    check(reasons, &continued("content"), &lost[1..]);
+}
+
+#[test]
+fn lost_reasoning_of_each_merged_message_has_a_warning() {
+    let strict = |rest: &str| {
+        format!(
+            "{{% for m in messages %}}{{% if not loop.first and loop.previtem.role == m.role %}}{{{{ raise_exception('alternate') }}}}{{% endif %}}<{{{{ m.role }}}}>{rest}{{{{ m.content }}}}{{% endfor %}}"
+        )
+    };
+    let thought = |answer: &str, reasoning: &str| with(say("assistant", answer), "reasoning_content", reasoning);
+    let messages = [
+        say("user", "Hi"),
+        thought("Hello.", "Be polite."),
+        thought("And welcome.", "Be kind, too."),
+        say("user", "Yes"),
+    ];
+    let request = json!({"messages": messages});
+    let merged = ("MESSAGES_MERGED", "messages[1]");
+    let lost =
+        ["messages[1].reasoning_content", "messages[2].reasoning_content"].map(|path| ("REASONING_IGNORED", path));
+    check(&strict(""), &request, &[merged, lost[0], lost[1]]);
+    check(&strict("{{ m.reasoning_content }}"), &request, &[merged]);
+}
