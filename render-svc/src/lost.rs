@@ -7,6 +7,7 @@
 mod marks;
 mod parts;
 mod schema;
+mod texts;
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -15,7 +16,8 @@ use std::slice;
 use serde_json::Value;
 
 use self::marks::{FoundMarks, Marked, Names};
-use self::parts::{Group, List, MIN_BYTES, Part, Place};
+use self::parts::{Group, List, Part, Place};
+use self::texts::MIN_BYTES;
 use crate::conversation::{CONTENT, Conversation};
 use crate::probes::{Finding, TemplateFacts};
 use crate::warning::{self, IS_ERROR, Warning, WarningCode};

@@ -176,6 +176,7 @@ impl Marker {
                 let text = message.get_mut("content").and_then(|content| content.get_mut(block)?.get_mut("text"));
                 text.into_iter().for_each(|text| self.mark_text(text));
             }
+            Within::Name => message["name"] = self.next_mark(),
             Within::Reasoning(key) => message.get_mut(key).into_iter().for_each(|text| self.mark_text(text)),
             Within::Call(call, argument) => {
                 let call = message.get_mut("tool_calls").and_then(|calls| calls.get_mut(call));
@@ -233,7 +234,8 @@ impl Marker {
         marked + &text[end..]
     }
 
-    /// Marks the name of a call, and the texts in its arguments, with one more, by another mark.
+    /// Marks the name of a call, and the texts in its arguments by another mark. Arguments without texts
+    /// get one.
     fn mark_call(&mut self, call: &mut Value) {
         self.mark_name(call);
         let Some(given) = call.get_mut("arguments") else { return };
@@ -242,8 +244,9 @@ impl Marker {
         let is_filled = arguments.as_object().is_some_and(|fields| !fields.is_empty());
         if is_filled {
             let mark = self.next_mark();
-            mark_leaves(&mut arguments, &mark, |_| true);
-            arguments[mark.as_str().unwrap_or_default()] = mark.clone();
+            if !mark_leaves(&mut arguments, &mark, |_| true) {
+                arguments[mark.as_str().unwrap_or_default()] = mark.clone();
+            }
         }
         match text {
             Some(_) if is_filled => *given = arguments.to_string().into(),

@@ -1,11 +1,10 @@
 //! The parts of a conversation that a prompt should show: texts of messages, reasoning, calls,
 //! tools and documents.
 
-use std::slice;
-
 use serde_json::Value;
 
 use super::schema::{self, PROPERTIES, Step};
+use super::texts::{MIN_BYTES, Texts, long_start, plain_words};
 use crate::conversation::{Content, Conversation, blocks, content, kind, reasonings};
 use crate::probes::{DOCUMENT_KEYS, Finding, REASONING_END, REASONING_START, TemplateFacts};
 use crate::warning::WarningCode;
@@ -39,6 +38,8 @@ pub(super) enum Place {
 /// A place within a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Within {
+    /// The name of its author.
+    Name,
     Content,
     Block(usize),
     Reasoning(&'static str),
@@ -81,29 +82,6 @@ pub(super) enum Group {
 impl Group {
     pub(super) const COUNT: usize = 4;
 }
-
-/// The texts of a part.
-#[derive(Debug)]
-pub(super) enum Texts<'c> {
-    One(&'c str),
-    Many(Vec<&'c str>),
-}
-
-impl<'c> Texts<'c> {
-    pub(super) fn all(&self) -> &[&'c str] {
-        match self {
-            Self::One(text) => slice::from_ref(text),
-            Self::Many(texts) => texts,
-        }
-    }
-
-    fn has_words(&self) -> bool {
-        self.all().iter().any(|text| !text.trim().is_empty())
-    }
-}
-
-/// Texts of at least this size are rarely in a prompt by chance.
-pub(super) const MIN_BYTES: usize = 8;
 
 impl Part<'_> {
     /// Returns the index of its message.
@@ -156,6 +134,7 @@ impl Part<'_> {
         match self.place {
             Place::Message(at, within) => match within {
                 Within::Content | Within::Section => format!("messages[{at}]"),
+                Within::Name => format!("messages[{at}].name"),
                 Within::Block(block) => format!("messages[{at}].content[{block}]"),
                 Within::Reasoning(key) => format!("messages[{at}].{key}"),
                 Within::Call(call, _) => format!("messages[{at}].tool_calls[{call}]{}", self.field_path()),
@@ -202,6 +181,17 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
             "system" | "developer" => Group::Instructions,
             _ => Group::Dialogue,
         };
+        if let Some(name) = author(message) {
+            parts.push(Part {
+                place: Place::Message(at, Within::Name),
+                code: WarningCode::MessageIgnored,
+                texts: Texts::One(name),
+                finding: Finding::Unknown,
+                is_shared: true,
+                group,
+                steps: Vec::new(),
+            });
+        }
         let mut add = |within, code, text: &'c str, finding| {
             let part = Part {
                 place: Place::Message(at, within),
@@ -361,6 +351,12 @@ fn role(message: &Value) -> &str {
     message.get("role").and_then(Value::as_str).unwrap_or_default()
 }
 
+/// Returns the name of a message's author. The name of a result is its call's.
+fn author(message: &Value) -> Option<&str> {
+    let name = message.get("name").and_then(Value::as_str).filter(|name| !name.trim().is_empty());
+    name.filter(|_| !matches!(role(message), "tool" | "function"))
+}
+
 /// Adds the texts of a message's content.
 fn each_content<'c>(message: &'c Value, mut add: impl FnMut(Within, &'c str)) {
     match content(message) {
@@ -435,26 +431,6 @@ fn numbers(value: &Value) -> Vec<&str> {
         Value::Object(fields) => fields.values().flat_map(numbers).collect(),
         _ => Vec::new(),
     }
-}
-
-/// Returns the first words of a text that templates write as they are, also within JSON and XML. The
-/// whole text if they are short.
-fn plain_words(text: &str) -> &str {
-    text.split(is_escaped).find(|words| words.trim().len() >= MIN_BYTES).unwrap_or(text)
-}
-
-/// Returns the start of a text that templates write as it is, unless it is short.
-pub(super) fn long_start(text: &Value) -> Option<&str> {
-    text.as_str().map(plain_start).filter(|start| start.trim().len() >= MIN_BYTES)
-}
-
-/// Returns the start of a text that templates write as it is, also within JSON and XML.
-fn plain_start(text: &str) -> &str {
-    &text[..text.find(is_escaped).unwrap_or(text.len())]
-}
-
-fn is_escaped(c: char) -> bool {
-    c.is_control() || matches!(c, '"' | '\'' | '\\' | '<' | '>' | '&')
 }
 
 fn items(list: &Option<Value>) -> impl Iterator<Item = (usize, &Value)> {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::parts::{Texts, long_start};
+use super::texts::{Texts, plain_words};
 use crate::conversation::Object;
 
 /// A step from a value to one within it.
@@ -33,13 +33,18 @@ struct Schema<'c> {
     parts: Vec<(Vec<Step<'c>>, Texts<'c>)>,
 }
 
+/// Returns the words of a description, unless it is empty.
+fn description(value: &Value) -> Option<&str> {
+    value.as_str().map(plain_words).filter(|text| !text.trim().is_empty())
+}
+
 impl<'c> Schema<'c> {
     /// Adds the parts of a schema, those of an object before those of its properties.
     fn walk(&mut self, schema: &'c Value) {
         for (key, value) in schema.as_object().into_iter().flatten() {
             self.steps.push(Step::Key(key));
             match (&**key, value) {
-                ("description", _) => self.add(long_start(value).map(Texts::One)),
+                ("description", _) => self.add(description(value).map(Texts::One)),
                 ("enum", Value::Array(values)) => {
                     let texts: Vec<_> = values.iter().filter_map(Value::as_str).collect();
                     self.add(Some(texts).filter(|texts| !texts.is_empty()).map(Texts::Many));
@@ -48,7 +53,7 @@ impl<'c> Schema<'c> {
                     // Templates show a name before its description.
                     let is_top = self.steps.len() == 2;
                     let is_described =
-                        |schema: &Value| schema.get("description").is_some_and(|text| long_start(text).is_some());
+                        |schema: &Value| schema.get("description").is_some_and(|text| description(text).is_some());
                     let names = properties.keys().next().filter(|_| is_top || !properties.values().any(is_described));
                     self.add(names.map(|name| Texts::One(name)));
                     self.each_key(properties);

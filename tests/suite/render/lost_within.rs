@@ -93,6 +93,15 @@ fn arguments_that_a_template_leaves_out_have_warnings() {
 }
 
 #[test]
+fn a_name_that_a_template_leaves_out_has_a_warning() {
+    let messages = json!([with(say("user", "Hi, I am Bob."), "name", "Bob"), say("assistant", "Hello.")]);
+    let request = json!({"messages": messages, "add_generation_prompt": false});
+    check(ALL, &request, &[("MESSAGE_IGNORED", "messages[0].name")]);
+    let named = "{% for m in messages %}<{{ m.role }}{{ ' ' + m.name if m.name }}>{{ m.content }}{% endfor %}";
+    check(named, &request, &[]);
+}
+
+#[test]
 fn parts_within_a_document_that_a_template_leaves_out_have_warnings() {
     let document = json!({"title": "On Paris", "text": format!("{}The end.", "Paris is in France. ".repeat(20)),
         "authors": ["Ada", "Grace"], "meta": {"place": "Rive Gauche", "pages": [{"note": "first page"}]}, "id": "d1"});
