@@ -135,18 +135,14 @@ pub fn ignored(name: &str, conversation: &Conversation, codes: &[WarningCode]) -
 }
 
 /// Returns a warning for each part of a message that a format never writes: reasoning, the mark of a
-/// failed result, OpenAI's earlier form of a call and, unless it writes them, calls.
+/// failed result, and OpenAI's earlier form of a call.
 #[must_use]
-pub fn ignored_parts(name: &str, conversation: &Conversation, writes_calls: bool) -> Vec<Warning> {
+pub fn ignored_parts(name: &str, conversation: &Conversation) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut warn = |code, path| warnings.push(Warning { code, path, text: format!("{name} cannot show it: ignored") });
     for (i, message) in conversation.messages.iter().enumerate() {
         for (key, _) in reasonings(message).filter(|(_, text)| !text.is_empty()) {
             warn(WarningCode::ReasoningIgnored, format!("messages[{i}].{key}"));
-        }
-        let calls = message.get("tool_calls").and_then(Value::as_array).filter(|_| !writes_calls);
-        for k in 0..calls.map_or(0, Vec::len) {
-            warn(WarningCode::ToolCallsIgnored, format!("messages[{i}].tool_calls[{k}]"));
         }
         if is_given(message, "function_call") {
             warn(WarningCode::ToolCallsIgnored, format!("messages[{i}].function_call"));

@@ -110,7 +110,7 @@ impl Format {
             self.open("assistant", &mut prompt);
         }
         let mut warnings = ignored(self.name, input.conversation, IGNORED);
-        warnings.extend(ignored_parts(self.name, input.conversation, true));
+        warnings.extend(ignored_parts(self.name, input.conversation));
         warnings.extend(lost_parameters(input.conversation));
         Ok(AdapterOutput { prompt, attachments: Vec::new(), warnings })
     }
@@ -175,7 +175,7 @@ fn push_line(out: &mut String, line: &str) {
 }
 
 /// Returns the assistant's text, then its calls.
-fn with_calls(mut text: String, message: &Value) -> Result<String, Invalid> {
+pub(super) fn with_calls(mut text: String, message: &Value) -> Result<String, Invalid> {
     let calls = match message.get("tool_calls") {
         None | Some(Value::Null) => &[],
         Some(Value::Array(calls)) => calls.as_slice(),

@@ -1,6 +1,6 @@
 //! `plain`: message texts joined by newlines, for models of unknown format.
 
-use super::formats::{MARKUP, guess, tagged_text};
+use super::formats::{MARKUP, guess, tagged_text, with_calls};
 use crate::adapter::{Adapter, AdapterOutput, Input, Match};
 use crate::conversation::text;
 use crate::error::Error;
@@ -23,9 +23,10 @@ const IGNORED: &[WarningCode] =
 
 fn render(_: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let texts = input.conversation.messages.iter().enumerate();
-    let texts = texts.map(|(i, message)| text(message, tagged_text).map_err(|e| e.within(&format!("messages[{i}]"))));
+    let with_calls = |message| with_calls(text(message, tagged_text)?, message);
+    let texts = texts.map(|(i, message)| with_calls(message).map_err(|e| e.within(&format!("messages[{i}]"))));
     let texts: Result<Vec<_>, _> = texts.collect();
     let mut warnings = ignored("plain", input.conversation, IGNORED);
-    warnings.extend(ignored_parts("plain", input.conversation, false));
+    warnings.extend(ignored_parts("plain", input.conversation));
     Ok(AdapterOutput { prompt: texts?.join("\n"), attachments: Vec::new(), warnings })
 }
