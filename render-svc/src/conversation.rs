@@ -16,8 +16,11 @@ pub type Object = Map<String, Value>;
 /// The field of a message that a request continues unless it names another one.
 pub const CONTENT: &str = "content";
 
+/// The field of a message's reasoning in requests.
+pub const REASONING_CONTENT: &str = "reasoning_content";
+
 /// Fields of messages and blocks.
-pub const FIELDS: &[&str] = &["role", "content", "type", "text", "reasoning_content", "thinking", "reasoning"];
+pub const FIELDS: &[&str] = &["role", "content", "type", "text", REASONING_CONTENT, "thinking", "reasoning"];
 
 /// Fields of tools, of their calls and of the results.
 pub const TOOL_FIELDS: &[&str] = &[
@@ -55,7 +58,7 @@ pub struct Conversation {
 }
 
 /// The keys of a message's reasoning, of which templates read the first that is given.
-pub const REASONING_KEYS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+pub const REASONING_KEYS: [&str; 3] = [REASONING_CONTENT, "thinking", "reasoning"];
 
 /// An error about a part of a request with a wrong shape.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

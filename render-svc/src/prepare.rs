@@ -13,6 +13,7 @@ pub mod null_content;
 pub mod origins;
 pub mod place;
 pub mod policy;
+pub mod reasoning_key;
 pub mod refit;
 pub mod rewrite;
 pub mod tools;
@@ -38,6 +39,7 @@ use crate::error::Error;
 use crate::job::{Normalization, RenderOptions};
 use crate::limits::Limits;
 use crate::model::{Model, NamedTemplate};
+use crate::probes::Finding;
 use crate::resolve::ResolvedRender;
 use crate::warning::{self, Warning, WarningCode, option_ignored};
 
@@ -50,8 +52,6 @@ pub struct Prepared {
     pub warnings: Vec<Warning>,
     /// The places in the request of rewritten parts.
     pub origins: Origins,
-    /// The paths in the request of the first messages without content, also of those with tool calls.
-    pub without_content: Vec<String>,
 }
 
 /// Prepares a conversation for the adapter that renders it as text.
@@ -130,7 +130,6 @@ impl Request<'_> {
     /// Adapters of families convert messages themselves, apart from the type of arguments.
     fn rewritten(&self, mut conversation: Conversation) -> Result<Prepared, Error> {
         let adapter = self.resolved.adapter();
-        let without_content = without_content(&conversation.messages);
         let (tools, mut warnings) = self.rewrite_tools(&mut conversation);
         let is_family = adapter.kind == Kind::Family;
         if is_family && self.is_normalized() && self.is_prompt() {
@@ -138,7 +137,7 @@ impl Request<'_> {
         }
         if !self.is_normalized() || (is_family && self.is_prompt()) {
             let origins = Origins { messages: Vec::new(), tools };
-            return Ok(Prepared { conversation, warnings, origins, without_content });
+            return Ok(Prepared { conversation, warnings, origins });
         }
         let policy = self.policy(&conversation);
         if policy.conversion.is_some_and(|conversion| conversion.results) {
@@ -148,7 +147,7 @@ impl Request<'_> {
         let Rewritten { messages, places, rewrites } = policy.rewrite(messages)?;
         warnings.splice(..0, rewrites.iter().map(rewrite_warning));
         conversation.messages = messages;
-        Ok(Prepared { conversation, warnings, origins: Origins { messages: places, tools }, without_content })
+        Ok(Prepared { conversation, warnings, origins: Origins { messages: places, tools } })
     }
 
     /// Rewrites the tools. Returns their places, and warnings.
@@ -175,24 +174,33 @@ impl Request<'_> {
             conversion,
             forms: needs.forms(self.form, conversation.has_tools()),
             turns: Some(needs.turns(&conversation.messages, conversation.has_tools())),
+            reasoning_key: needs.reasoning_key(),
             null_content_fails: needs.null_content_fails(),
         }
     }
 
-    /// Returns the typed blocks that are converted: all that the template does not show itself. The
-    /// formats show them in a prompt.
+    /// Returns the typed blocks that are converted: all that the template does not show itself, and blocks
+    /// whose words it shows only as calls or messages of the tool. The formats show them in a prompt.
     fn conversion(&self, conversation: &Conversation) -> Option<Conversion> {
         if self.is_prompt() && self.template.is_none() {
             return None;
         }
         let arguments = self.template.map_or(ArgumentsShape::Either, |named| named.template.arguments());
-        let is_converted = |kind: &str, role: &str| {
-            let block = first_block(conversation, kind);
-            block.is_some_and(|block| self.template.is_none() || !self.probe(conversation).knows(block, role))
+        let tools = self.template.map(|named| named.facts.tools).unwrap_or_default();
+        let is_converted = |kind: &str, role: &str, converted: Finding| {
+            let mut blocks =
+                conversation.messages.iter().flat_map(blocks).filter(|block| self::kind(block) == Some(kind));
+            let Some(first) = blocks.next() else { return false };
+            let probe = self.probe(conversation);
+            let is_text = |block: &Value| matches!(content(block), Content::Text(_));
+            let mut other = || blocks.find(|block| is_text(block) != is_text(first));
+            let is_shown = |block: &Value| probe.shows_words(block, role);
+            let mut is_better = || converted == Finding::Shown && !(is_shown(first) && other().is_none_or(is_shown));
+            self.template.is_none() || !probe.knows(first, role) || is_better()
         };
         Some(Conversion {
-            calls: is_converted(TOOL_USE, "assistant"),
-            results: is_converted(TOOL_RESULT, "user"),
+            calls: is_converted(TOOL_USE, "assistant", tools.calls),
+            results: is_converted(TOOL_RESULT, "user", tools.results),
             arguments,
         })
     }
@@ -210,20 +218,6 @@ impl Request<'_> {
         };
         Probe { adapter: self.resolved.adapter(), model: self.resolved.model, input }
     }
-}
-
-fn first_block<'c>(conversation: &'c Conversation, kind: &str) -> Option<&'c Value> {
-    let mut blocks = conversation.messages.iter().flat_map(blocks);
-    blocks.find(|block| self::kind(block) == Some(kind))
-}
-
-/// The most messages without content that an error names.
-const MAX_EMPTY_MESSAGES: usize = 8;
-
-/// Returns the paths of the first messages whose content is null or missing.
-fn without_content(messages: &[Value]) -> Vec<String> {
-    let empty = messages.iter().enumerate().filter(|(_, message)| content(message) == Content::Null);
-    empty.take(MAX_EMPTY_MESSAGES).map(|(i, _)| format!("messages[{i}]")).collect()
 }
 
 /// Returns the warning of a change to messages.

@@ -16,7 +16,7 @@ use tandem_template::{LocalTime, RenderError};
 
 use crate::adapter::{AdapterOutput, Attachment, Input, Kind};
 use crate::catalog::{ModelTable, Resolution};
-use crate::conversation::{Conversation, Object};
+use crate::conversation::{CONTENT, Content, Conversation, Object, content};
 use crate::error::Error;
 use crate::job::{ControlTokenPolicy, Normalization, RenderJob, RenderOptions, ReturnTokenIds};
 use crate::limits::Limits;
@@ -24,11 +24,13 @@ use crate::lost;
 use crate::model::Model;
 use crate::output_spec::OutputSpec;
 use crate::prepare::origins::Origins;
+use crate::prepare::place::Place;
 use crate::prepare::refit::{self, Refitted};
+use crate::prepare::tools::SCHEMAS;
 use crate::prepare::{self, Prepared, hf_messages, hf_warnings};
 use crate::probes::TemplateFacts;
 use crate::resolve::{HF_REASON, OutputForm, ResolvedRender};
-use crate::warning::{self, Warning, option_ignored};
+use crate::warning::{self, Warning, WarningCode, option_ignored};
 
 /// A rendered conversation.
 #[derive(Debug, Clone)]
@@ -146,13 +148,13 @@ fn render_prompt(
     let RenderJob { conversation, options, token_ids, return_offsets, omit_media, .. } = job;
     let unused = unused_capabilities(resolved, &options);
     let prepared = prepare::for_prompt(conversation, &options, resolved, limits)?;
-    let Prepared { mut conversation, mut warnings, mut origins, without_content } = prepared;
+    let Prepared { mut conversation, mut warnings, mut origins } = prepared;
     CancelScope::check()?;
     let empty = Conversation::default();
     let input = Input {
         conversation: &empty,
         add_generation_prompt: resolved.add_generation_prompt,
-        continue_final_message: options.continued_field(),
+        continue_final_message: options.continued_field().map(|field| resolved.continued_key(field, &conversation)),
         template: resolved.template(),
         is_normalized: options.normalization == Normalization::Capability,
         now: options.now,
@@ -166,8 +168,8 @@ fn render_prompt(
         warnings.extend(refitted.rewrites.iter().map(prepare::rewrite_warning));
         (conversation, origins.messages) = (refitted.conversation, refitted.places);
     }
-    let located = |error: Error| origins.error(error).with_empty_messages(without_content);
-    let output = output.map_err(located)?;
+    let output =
+        output.map_err(|error| located(resolved, &Input { conversation: &conversation, ..input }, &origins, error))?;
     let AdapterOutput { prompt: text, attachments, warnings: more } = output;
     let mut attachments: Vec<_> = attachments.into_iter().map(|attachment| origins.attachment(attachment)).collect();
     if omit_media {
@@ -176,6 +178,12 @@ fn render_prompt(
     if text.len() as u64 > limits.max_prompt_bytes {
         return Err(Error::PromptTooLarge { limit: limits.max_prompt_bytes, found: text.len() });
     }
+    // A template that prints a whole tool shows every key of it.
+    let is_printed = |warning: &Warning| {
+        let key = warning.path.rsplit('.').next().filter(|_| warning.code == WarningCode::ToolParametersIgnored);
+        key.is_some_and(|key| SCHEMAS.contains(&key) && text.contains(key))
+    };
+    warnings.retain(|warning| !is_printed(warning));
     let known = more.clone();
     warnings.extend(more.into_iter().flat_map(|warning| origins.warnings(warning)));
     warnings.extend(unused);
@@ -239,17 +247,35 @@ fn refitted(
         let better = again.filter(|again| is_better(&refitted, again, input.conversation, given));
         (refitted, better)
     };
-    let other = match Refitted::with_forms(input.conversation, &origins.messages, given).map(attempt) {
-        Some((refitted, Some(better))) => return Some((refitted, better)),
-        Some((other, None)) => Some(other).filter(|_| given.is_none()),
-        None => None,
+    let merges = |base: &Refitted| {
+        [&["user"][..], &["assistant"], &["user", "assistant"]].iter().find_map(|roles| {
+            let (refitted, better) =
+                attempt(base.then(Refitted::merged(&base.conversation, &base.places, given, roles)?));
+            Some((refitted, better?))
+        })
     };
-    let given_messages = (input.conversation, &origins.messages);
-    let (conversation, places) = other.as_ref().map_or(given_messages, |other| (&other.conversation, &other.places));
-    [&["user"][..], &["assistant"], &["user", "assistant"]].iter().find_map(|roles| {
-        let (refitted, better) = attempt(Refitted::merged(conversation, places, given, roles)?);
-        Some((refitted, better?))
-    })
+    if given.is_some_and(|output| refit::faults(input.conversation, output) == 0) {
+        return None;
+    }
+    let mut base = Refitted::unchanged(input.conversation, &origins.messages);
+    let changes: [fn(&Conversation, &[Place], Option<&AdapterOutput>) -> Option<Refitted>; 3] =
+        [Refitted::filled, Refitted::with_forms, Refitted::with_users];
+    for (number, change) in changes.into_iter().enumerate() {
+        // Messages stay the system's where merging is enough.
+        if number + 1 == changes.len()
+            && let Some(found) = merges(&base)
+        {
+            return Some(found);
+        }
+        let Some(next) = change(&base.conversation, &base.places, given) else { continue };
+        match attempt(base.then(next)) {
+            (next, Some(better)) => return Some((next, better)),
+            // A conversation for which the template fails may need several changes.
+            (next, None) if given.is_none() => base = next,
+            (_, None) => {}
+        }
+    }
+    if base.rewrites.is_empty() { None } else { merges(&base) }
 }
 
 /// Returns true if an output shows more than the one of the conversation as it was given, if any.
@@ -261,6 +287,27 @@ fn is_better(
 ) -> bool {
     let faults = refit::faults(&refitted.conversation, output);
     given.is_none_or(|given| faults < refit::faults(conversation, given))
+}
+
+/// The most messages without content that an error names.
+const MAX_EMPTY_MESSAGES: usize = 8;
+
+/// Returns an error with the request's paths. The error of a template names the messages without content
+/// for which it fails, and not with an empty text.
+fn located(resolved: &ResolvedRender<'_>, input: &Input<'_>, origins: &Origins, error: Error) -> Error {
+    let is_found = matches!(error, Error::Template(RenderError::Runtime { .. }));
+    let messages = input.conversation.messages.iter().enumerate();
+    let empty = messages.filter(|(_, message)| is_found && content(message) == Content::Null).map(|(at, _)| at);
+    let empty: Vec<_> = empty.take(MAX_EMPTY_MESSAGES).collect();
+    let fails = |kept: Option<usize>| {
+        let mut conversation = input.conversation.clone();
+        let filled = empty.iter().filter(|at| Some(**at) != kept);
+        filled.for_each(|at| conversation.messages[*at][CONTENT] = "".into());
+        run_adapter(resolved, &Input { conversation: &conversation, ..*input }).is_err()
+    };
+    let at_fault = empty.iter().filter(|at| fails(Some(**at))).map(|at| origins.path(&format!("messages[{at}]")));
+    let at_fault = if empty.is_empty() || fails(None) { Vec::new() } else { at_fault.collect() };
+    origins.error(error).with_empty_messages(at_fault)
 }
 
 fn run_adapter(resolved: &ResolvedRender<'_>, input: &Input<'_>) -> Result<AdapterOutput, Error> {
@@ -326,19 +373,56 @@ fn render_hf_messages(
     let RenderOptions { now, control_tokens, .. } = job.options;
     let continue_final_message = job.options.continued_field().is_some();
     let prepared = prepare::for_hf(job.conversation, &job.options, resolved, limits)?;
-    let Prepared { conversation, mut warnings, origins, without_content: _ } = prepared;
+    let Prepared { mut conversation, mut warnings, mut origins } = prepared;
     warnings.extend(ignored);
     CancelScope::check()?;
-    let mut messages = hf_messages::hf_messages(&conversation).map_err(|invalid| origins.invalid(invalid))?;
-    let lost = hf_warnings::of_template(resolved, &conversation, &messages, &job.options, limits);
-    warnings.extend(lost.into_iter().flat_map(|warning| origins.warnings(warning)));
+    conversation.messages = hf_messages::hf_messages(&conversation).map_err(|invalid| origins.invalid(invalid))?;
+    let data = hf_messages::take_data(&mut conversation.messages);
+    let empty = Conversation::default();
+    let input = Input {
+        conversation: &empty,
+        add_generation_prompt: resolved.add_generation_prompt,
+        continue_final_message: job.options.continued_field(),
+        template: None,
+        is_normalized: job.options.normalization == Normalization::Capability,
+        now,
+        limits: *limits,
+        taint: None,
+    };
+    if resolved.adapter().kind == Kind::Template {
+        let given = Input { conversation: &conversation, ..input };
+        let output = run_adapter(resolved, &given);
+        // A list that the template prints stays a list, since the model's processor may read it.
+        let changed = output.as_ref().err().and_then(|_| refitted(resolved, &job.options, &given, &origins, &output));
+        let (output, refitted) = match changed {
+            Some((refitted, better)) => (Ok(better), Some(refitted)),
+            None => (output, None),
+        };
+        if let Some(refitted) = refitted {
+            warnings.extend(refitted.rewrites.iter().map(prepare::rewrite_warning));
+            (conversation, origins.messages) = (refitted.conversation, refitted.places);
+        }
+        // Without its template, a model may still read the messages.
+        match output {
+            Ok(output) => {
+                let lost = hf_warnings::of_output(resolved, &Input { conversation: &conversation, ..input }, output);
+                warnings.extend(lost.into_iter().flat_map(|warning| origins.warnings(warning)));
+            }
+            Err(error @ Error::Template(RenderError::Raised { .. } | RenderError::Cancelled)) => {
+                return Err(origins.error(error));
+            }
+            Err(_) => {}
+        }
+    }
     if job.omit_media {
-        hf_messages::omit_data(&mut messages, &origins);
+        hf_messages::omit_data(&mut conversation.messages, &origins);
+    } else {
+        hf_messages::put_data(&mut conversation.messages, data);
     }
     Ok(Rendered {
         model: Arc::clone(resolved.model),
         output: Output::HfMessages(Box::new(HfMessages {
-            messages,
+            messages: conversation.messages,
             tools: conversation.tools,
             documents: conversation.documents,
             template_args: conversation.template_args,

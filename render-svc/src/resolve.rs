@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::adapter::{Adapter, Kind};
 use crate::catalog::{Resolution, ResolvedAdapter, ServedModel};
-use crate::conversation::{CONTENT, Conversation, Invalid};
+use crate::conversation::{CONTENT, Conversation, Invalid, REASONING_CONTENT};
 use crate::error::Error;
 use crate::job::{RenderJob, RenderOptions};
 use crate::model::{Model, NamedTemplate};
@@ -68,6 +68,18 @@ impl<'m> ResolvedRender<'m> {
             OutputForm::Prompt(template) => template,
             OutputForm::HfMessages => None,
         }
+    }
+
+    /// Returns the key of the last message that a request continues: another one if the template reads its
+    /// reasoning there.
+    #[must_use]
+    pub fn continued_key<'f>(&self, field: &'f str, conversation: &Conversation) -> &'f str {
+        let key = self.template().and_then(|named| named.facts.reasoning.key);
+        let is_renamed = |key: &&str| {
+            let last = conversation.messages.last();
+            field == REASONING_CONTENT && last.is_some_and(|last| last.get(field).is_none() && last.get(*key).is_some())
+        };
+        key.filter(is_renamed).unwrap_or(field)
     }
 
     /// Returns the adapter that renders and the reason, for people.

@@ -6,6 +6,7 @@ mod capabilities;
 mod catalog;
 mod cli;
 mod content_blocks;
+mod contexts;
 mod control_tokens;
 mod conversations;
 mod corpus;

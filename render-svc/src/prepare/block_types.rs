@@ -6,12 +6,16 @@
 
 use serde_json::{Value, json};
 
+use super::typed_blocks::TOOL_USE;
 use crate::adapter::{Adapter, Input};
 use crate::conversation::{Conversation, Invalid, blocks, blocks_to_text, kind, unknown_block};
 use crate::model::Model;
 
 /// A made-up type.
 const NO_TYPE: &str = "tandem-no-type-of-block";
+
+/// A text that no template writes.
+const MARK: &str = "qzwordsinside";
 
 /// Longer texts in a block are shortened for small conversations.
 const MAX_TEXT: usize = 64;
@@ -63,6 +67,19 @@ impl Probe<'_> {
         let unknown = disguised(&block, kind);
         let (known, unknown) = (conversations(role, &block), conversations(role, &unknown));
         known.into_iter().zip(unknown).any(|(known, unknown)| self.differ(known, unknown, kind))
+    }
+
+    /// Returns true if the template shows the words inside a block of a call or a result.
+    #[must_use]
+    pub(super) fn shows_words(&self, block: &Value, role: &str) -> bool {
+        let mut marked = shortened(block);
+        let inside = if kind(block) == Some(TOOL_USE) { "input" } else { "content" };
+        if !marked.get_mut(inside).is_some_and(put_mark) {
+            return true;
+        }
+        conversations(role, &marked)
+            .into_iter()
+            .any(|messages| self.outcome(messages).is_ok_and(|prompt| prompt.contains(MARK)))
     }
 
     /// Returns true if the template distinguishes the type of the block in the request's conversation,
@@ -145,6 +162,23 @@ fn disguise(content: &mut Value, kind: &str) {
         let renamed = |key: String| if key == kind { NO_TYPE.to_owned() } else { key };
         *fields = std::mem::take(fields).into_iter().map(|(key, value)| (renamed(key), value)).collect();
         fields["type"] = NO_TYPE.into();
+    }
+}
+
+/// Replaces the texts in a value, but no type of a block. Returns true if there is one.
+fn put_mark(value: &mut Value) -> bool {
+    match value {
+        Value::String(text) => {
+            let has_words = !text.trim().is_empty();
+            *text = MARK.to_owned();
+            has_words
+        }
+        Value::Array(items) => items.iter_mut().fold(false, |found, item| put_mark(item) || found),
+        Value::Object(fields) => {
+            let texts = fields.iter_mut().filter(|(key, _)| *key != "type");
+            texts.fold(false, |found, (_, field)| put_mark(field) || found)
+        }
+        _ => false,
     }
 }
 

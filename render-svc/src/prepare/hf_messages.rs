@@ -18,60 +18,62 @@ pub fn hf_messages(conversation: &Conversation) -> Result<Vec<Value>, Invalid> {
     mapped.map(|(i, message)| hf_message(message).map_err(|e| e.within(&format!("messages[{i}]")))).collect()
 }
 
+/// The key of a media block's data.
+const DATA: &str = "base64";
+
 /// The key of a media block without data: the path of the request's block.
 pub const FIELD: &str = "field";
 
+/// Takes the base64 data out of media blocks, and leaves the number of each in its place.
+pub fn take_data(messages: &mut [Value]) -> Vec<Value> {
+    let mut taken = Vec::new();
+    each_data(messages, |_, data| {
+        let number = taken.len().to_string();
+        taken.push(std::mem::replace(data, number.into()));
+    });
+    taken
+}
+
+/// Puts data that was taken out back, also into blocks that have moved.
+pub fn put_data(messages: &mut [Value], mut taken: Vec<Value>) {
+    each_data(messages, |_, data| {
+        let number = data.as_str().and_then(|number| number.parse::<usize>().ok());
+        if let Some(given) = number.and_then(|number| taken.get_mut(number)) {
+            *data = given.take();
+        }
+    });
+}
+
 /// Replaces the base64 data of media blocks by the paths of these blocks in the request.
 pub fn omit_data(messages: &mut [Value], origins: &Origins) {
+    each_data(messages, |path, data| *data = origins.path(path).into());
+    each_media(messages, |_, block| {
+        if let Some(path) = block.shift_remove(DATA) {
+            block.insert(FIELD.to_owned(), path);
+        }
+    });
+}
+
+fn each_data(messages: &mut [Value], mut change: impl FnMut(&str, &mut Value)) {
+    each_media(messages, |path, block| block.get_mut(DATA).into_iter().for_each(|data| change(path, data)));
+}
+
+/// Changes each media block of mapped messages, also inside tool results.
+fn each_media(messages: &mut [Value], mut change: impl FnMut(&str, &mut Object)) {
     for (i, message) in messages.iter_mut().enumerate() {
-        omit_data_in(message, &format!("messages[{i}]"), origins);
+        each_media_in(message, &format!("messages[{i}]"), &mut change);
     }
 }
 
-fn omit_data_in(holder: &mut Value, path: &str, origins: &Origins) {
+fn each_media_in(holder: &mut Value, path: &str, change: &mut impl FnMut(&str, &mut Object)) {
     let blocks = holder.get_mut("content").and_then(Value::as_array_mut);
     for (j, block) in blocks.into_iter().flatten().enumerate() {
         let path = format!("{path}.content[{j}]");
-        omit_data_in(block, &path, origins);
-        let is_media = media::kind(block).is_some();
-        if let Some(fields) = block.as_object_mut().filter(|_| is_media)
-            && fields.shift_remove("base64").is_some()
-        {
-            fields.insert(FIELD.to_owned(), origins.path(&path).into());
+        each_media_in(block, &path, change);
+        if media::kind(block).is_some() {
+            block.as_object_mut().into_iter().for_each(|block| change(&path, block));
         }
     }
-}
-
-/// Returns a copy of a mapped message without the base64 data of media blocks.
-#[must_use]
-pub fn without_data(message: &Value) -> Value {
-    let is_short = |(key, _): &(&String, &Value)| key.as_str() != "base64";
-    copy(message, &|block| {
-        Some(block.iter().filter(is_short).map(|(key, value)| (key.clone(), value.clone())).collect())
-    })
-}
-
-/// Returns a copy of a mapped message without media blocks.
-#[must_use]
-pub fn without_media(message: &Value) -> Value {
-    copy(message, &|_| None)
-}
-
-/// Copies a message or a tool result. Each media block becomes another one, or none.
-fn copy(holder: &Value, media_block: &impl Fn(&Object) -> Option<Object>) -> Value {
-    let Some(fields) = holder.as_object() else { return holder.clone() };
-    let block = |block: &Value| match block.as_object().filter(|_| media::kind(block).is_some()) {
-        Some(fields) => media_block(fields).map(Value::Object),
-        None => Some(copy(block, media_block)),
-    };
-    let field = |(key, value): (&String, &Value)| {
-        let value = match value {
-            Value::Array(blocks) if key == "content" => blocks.iter().filter_map(block).collect(),
-            _ => value.clone(),
-        };
-        (key.clone(), value)
-    };
-    Value::Object(fields.iter().map(field).collect())
 }
 
 fn hf_message(message: &Value) -> Result<Value, Invalid> {

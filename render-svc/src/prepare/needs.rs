@@ -71,6 +71,12 @@ impl<'a> Needs<'a> {
         }
     }
 
+    /// Returns the key under which the template reads reasoning, unless it is `reasoning_content`.
+    #[must_use]
+    pub fn reasoning_key(&self) -> Option<&'static str> {
+        self.facts.and_then(|facts| facts.reasoning.key)
+    }
+
     /// Returns true if the template fails for null content beside tool calls, and not for an empty
     /// text.
     #[must_use]

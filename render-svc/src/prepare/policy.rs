@@ -1,4 +1,4 @@
-//! All rewriting of a conversation's messages, in one order: typed blocks, the form of content,
+//! All rewriting of a conversation's messages, in one order: typed blocks, reasoning, the form of content,
 //! merges and roles, then missing content.
 
 use serde_json::Value;
@@ -7,6 +7,7 @@ use super::forms::{self, ContentForm, Forms};
 use super::normalize::{Normalized, Turns, normalize};
 use super::null_content;
 use super::place::Place;
+use super::reasoning_key;
 use super::rewrite::Rewrite;
 use super::traced::Traced;
 use super::typed_blocks::{self, Conversion};
@@ -21,6 +22,8 @@ pub struct Policy {
     pub forms: Forms,
     /// The messages that are merged or get another role. None changes none.
     pub turns: Option<Turns>,
+    /// The key of reasoning, unless it is `reasoning_content`.
+    pub reasoning_key: Option<&'static str>,
     /// True if the template fails for null content beside tool calls, and not for an empty text.
     pub null_content_fails: bool,
 }
@@ -45,6 +48,9 @@ impl Policy {
         let mut messages = Traced::all(messages);
         if let Some(conversion) = self.conversion {
             messages = typed_blocks::convert(messages, conversion)?;
+        }
+        if let Some(key) = self.reasoning_key {
+            messages.iter_mut().for_each(|message| reasoning_key::rename(message, key));
         }
         self.apply_forms(&mut messages, |form| form == ContentForm::Text)?;
         let Normalized { mut messages, rewrites } = match self.turns {

@@ -1,6 +1,7 @@
 //! Other messages where the prompt shows that the template treats them otherwise than its probes, such
 //! as messages with calls: a list that the template prints becomes text, a text that it leaves out
-//! becomes a list, and messages of one role in a row that it refuses or leaves out are merged.
+//! becomes a list, null beside calls becomes an empty text, messages of one role in a row that it refuses
+//! or leaves out are merged, and such messages of the system become the user's.
 
 use std::collections::HashSet;
 
@@ -8,6 +9,8 @@ use serde_json::Value;
 
 use super::forms::{self, ContentForm};
 use super::merge::merge;
+use super::normalize::system_to_user;
+use super::null_content;
 use super::place::Place;
 use super::rewrite::{Change, Rewrite};
 use super::traced::Traced;
@@ -33,6 +36,19 @@ pub struct Refitted {
 }
 
 impl Refitted {
+    /// Returns the conversation as it is.
+    #[must_use]
+    pub fn unchanged(conversation: &Conversation, places: &[Place]) -> Self {
+        Self { conversation: conversation.clone(), places: places.to_vec(), rewrites: Vec::new() }
+    }
+
+    /// Returns a further change of this conversation.
+    #[must_use]
+    pub fn then(&self, mut next: Self) -> Self {
+        next.rewrites.splice(..0, self.rewrites.iter().cloned());
+        next
+    }
+
     /// Returns a conversation with other forms of the content that its output prints as lists or leaves
     /// out. None if no form would change. Without an output, since the template failed, every list
     /// becomes text.
@@ -55,19 +71,62 @@ impl Refitted {
             Content::Text(_) if is_lost(at) => ContentForm::List,
             _ => ContentForm::AsIs,
         };
-        let mut refitted = Self { conversation: conversation.clone(), places: places.to_vec(), rewrites: Vec::new() };
-        let mut has_changed = false;
-        for (at, (message, place)) in refitted.conversation.messages.iter_mut().zip(&mut refitted.places).enumerate() {
-            let form = form(at, message);
-            if form != ContentForm::AsIs {
-                let taken = std::mem::replace(place, Place::at(""));
-                let mut traced = Traced { message: message.take(), place: taken, sources: Vec::new() };
-                // A block without text stays as it is.
-                has_changed |= forms::apply(&mut traced, form).is_ok() && traced.message != messages[at];
-                (*message, *place) = (traced.message, traced.place);
-            }
+        Self::changed(conversation, places, |at, message| {
+            // A block without text stays as it is.
+            _ = forms::apply(message, form(at, &message.message));
+        })
+    }
+
+    /// Returns a conversation with an empty text beside calls in place of null, for which a template may
+    /// fail. None if there is an output, or no null.
+    #[must_use]
+    pub fn filled(conversation: &Conversation, places: &[Place], output: Option<&AdapterOutput>) -> Option<Self> {
+        let is_null = |message: &Value| content(message) == Content::Null;
+        if output.is_some() || !conversation.messages.iter().any(is_null) {
+            return None;
         }
-        has_changed.then_some(refitted)
+        Self::changed(conversation, places, |_, message| null_content::fill(message))
+    }
+
+    /// Returns a conversation in which system messages that its output leaves out are the user's. Without
+    /// an output, all but the first. None if there is none.
+    #[must_use]
+    pub fn with_users(conversation: &Conversation, places: &[Place], output: Option<&AdapterOutput>) -> Option<Self> {
+        let is_system = |message: &Value| message.get("role").is_some_and(|role| role == "system");
+        let lost: Option<HashSet<_>> = output.map(|output| lost(&output.warnings).collect());
+        let is_changed = |at: usize, message: &Value| {
+            is_system(message) && lost.as_ref().map_or(at > 0, |lost| lost.contains(path_of(at).as_str()))
+        };
+        if !conversation.messages.iter().enumerate().any(|(at, message)| is_changed(at, message)) {
+            return None;
+        }
+        let mut rewrites = Vec::new();
+        let mut refitted = Self::changed(conversation, places, |at, message| {
+            if is_changed(at, &message.message) {
+                system_to_user(message);
+                rewrites.push(Rewrite { change: Change::SystemToUser, messages: message.sources.clone() });
+            }
+        })?;
+        refitted.rewrites = rewrites;
+        Some(refitted)
+    }
+
+    /// Returns a conversation with changed messages. None if no change has an effect.
+    fn changed(
+        conversation: &Conversation,
+        places: &[Place],
+        mut change: impl FnMut(usize, &mut Traced),
+    ) -> Option<Self> {
+        let mut refitted = Self { conversation: conversation.clone(), places: places.to_vec(), rewrites: Vec::new() };
+        let messages = refitted.conversation.messages.iter_mut().zip(&mut refitted.places);
+        for (at, (message, place)) in messages.enumerate() {
+            let sources = place.message().into_iter().collect();
+            let taken = std::mem::replace(place, Place::at(""));
+            let mut traced = Traced { message: message.take(), place: taken, sources };
+            change(at, &mut traced);
+            (*message, *place) = (traced.message, traced.place);
+        }
+        (refitted.conversation.messages != conversation.messages).then_some(refitted)
     }
 
     /// Returns a conversation in which messages in a row of one of these roles are merged. None if it has
@@ -112,10 +171,10 @@ pub fn faults(conversation: &Conversation, output: &AdapterOutput) -> usize {
     printed(&conversation.messages, &output.prompt).len() + lost(&output.warnings).count()
 }
 
-/// Returns the paths of messages and blocks that are left out. A text that is cut is not.
+/// Returns the paths of messages and blocks that are left out. A text that is cut is not, nor a name.
 fn lost(warnings: &[Warning]) -> impl Iterator<Item = &str> {
     let lost = warnings.iter().filter(|warning| warning.code == WarningCode::MessageIgnored);
-    lost.map(|warning| warning.path.as_str()).filter(|path| !path.ends_with(".content"))
+    lost.map(|warning| warning.path.as_str()).filter(|path| path.ends_with(']'))
 }
 
 fn path_of(at: usize) -> String {

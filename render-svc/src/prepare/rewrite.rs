@@ -62,7 +62,7 @@ impl fmt::Display for Rewrite {
                 write!(f, "{names} were merged: {why}")
             }
             Change::SystemToUser => {
-                write!(f, "{names}: written as the user's, since the model's template takes no system message")
+                write!(f, "{names}: written as the user's, since the model's template takes no system message here")
             }
         }
     }

@@ -287,7 +287,9 @@ impl Check<'_> {
     fn reasoning(&self) -> Vec<String> {
         let ask = || self.said("user", QUESTION);
         let mut thought = self.said("assistant", ANSWER);
-        thought["reasoning_content"] = WORDS[0].into();
+        for key in ["reasoning_content", "reasoning"] {
+            thought[key] = WORDS[0].into();
+        }
         let last = [ask(), thought.clone()];
         let earlier = [ask(), thought, ask()];
         let cases = [("reasoning.last", &last[..]), ("reasoning.earlier", &earlier[..])];

@@ -330,6 +330,7 @@ fn check_policy(seed: u64) {
             merges_later_users: random.below(2) == 0,
             merges_assistants: random.below(2) == 0,
         }),
+        reasoning_key: None,
         null_content_fails: random.below(2) == 0,
     };
     let Rewritten { messages: rewritten, places, .. } = policy.rewrite(messages.clone()).expect("a valid conversation");
