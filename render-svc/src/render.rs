@@ -223,6 +223,9 @@ fn are_returned(token_ids: ReturnTokenIds, resolved: &ResolvedRender<'_>) -> boo
     }
 }
 
+/// A change of a conversation with these places and this output, if any.
+type Change = fn(&Conversation, &[Place], Option<&AdapterOutput>) -> Option<Refitted>;
+
 /// Returns the conversation with other forms of content or merged messages, and its output, if the
 /// template fails for the conversation or shows less of it. Capabilities of the request or the
 /// configuration decide instead.
@@ -258,8 +261,7 @@ fn refitted(
         return None;
     }
     let mut base = Refitted::unchanged(input.conversation, &origins.messages);
-    let changes: [fn(&Conversation, &[Place], Option<&AdapterOutput>) -> Option<Refitted>; 3] =
-        [Refitted::filled, Refitted::with_forms, Refitted::with_users];
+    let changes: [Change; 3] = [Refitted::filled, Refitted::with_forms, Refitted::with_users];
     for (number, change) in changes.into_iter().enumerate() {
         // Messages stay the system's where merging is enough.
         if number + 1 == changes.len()

@@ -167,16 +167,17 @@ fn disguise(content: &mut Value, kind: &str) {
 
 /// Replaces the texts in a value, but no type of a block. Returns true if there is one.
 fn put_mark(value: &mut Value) -> bool {
+    let any = |found: bool, value: &mut Value| put_mark(value) || found;
     match value {
         Value::String(text) => {
             let has_words = !text.trim().is_empty();
             *text = MARK.to_owned();
             has_words
         }
-        Value::Array(items) => items.iter_mut().fold(false, |found, item| put_mark(item) || found),
+        Value::Array(items) => items.iter_mut().fold(false, any),
         Value::Object(fields) => {
             let texts = fields.iter_mut().filter(|(key, _)| *key != "type");
-            texts.fold(false, |found, (_, field)| put_mark(field) || found)
+            texts.map(|(_, field)| field).fold(false, any)
         }
         _ => false,
     }
