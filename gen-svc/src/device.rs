@@ -4,7 +4,7 @@
 pub(crate) mod download;
 pub(crate) mod event;
 pub(crate) mod in_flight;
-pub(crate) mod upload;
+pub mod upload;
 
 use std::ffi::{CStr, c_char, c_int};
 

@@ -10,12 +10,11 @@
 //! cache is full, the newest sequence is preempted and later resumes with the same tokens.
 //!
 //! The order of imports, from the bottom: `config`, `event`, `metrics`, `progress` ← `shared` ← `command`,
-//! `sink` ← `requests`, `row_sampler` ← `sequence` ← `prompt_rows` ← `schedule` ← `device_step`, `images` ← `thread` ← `handle`.
+//! `sink` ← `requests` ← `sequence` ← `prompt_rows` ← `schedule` ← `step`, `images` ← `thread` ← `handle`.
 
 mod backend;
 mod command;
 mod config;
-mod device_step;
 mod event;
 mod gpu_memory;
 mod handle;
@@ -28,12 +27,12 @@ mod pace;
 mod progress;
 mod prompt_rows;
 mod requests;
-mod row_sampler;
 mod schedule;
 mod sequence;
 mod shared;
 mod shares;
 mod sink;
+mod step;
 mod step_clock;
 mod step_times;
 mod thread;

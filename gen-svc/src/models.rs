@@ -13,12 +13,14 @@ use crate::weights::{ModelFile, TorchTarget};
 
 mod architecture;
 pub mod architectures;
+mod backend;
 mod composite;
 pub mod config;
 mod cpu;
 pub mod decoder;
 mod features;
 mod head;
+mod host;
 mod images;
 mod interface;
 mod mmproj;
@@ -28,22 +30,26 @@ mod torch;
 pub mod vision;
 mod windows;
 
+pub use backend::{Backend, Drawn, KeptRow, logits};
 use config::Config;
 use cpu::CpuDecoder;
 pub use cpu::Precision;
 use decoder::Decoder;
 pub use features::Features;
-pub(crate) use interface::DeviceRows;
+pub use host::HostBackend;
 pub use interface::{DevicePart, ImageRows, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
 use mmproj::LanguageModel;
 pub use placement::{Costs, LayerCosts, PlacedLayers, Placement};
 use torch::TorchDecoder;
-pub use torch::{AttentionCase, AttentionDifference, FLASH_BLOCK, FlashCall, FlashOperation, Workspace};
+pub use torch::{
+    AttentionCase, AttentionDifference, DeviceRows, FLASH_BLOCK, FlashCall, FlashOperation, TorchBackend, TorchModel,
+    Workspace,
+};
 use vision::TorchTower;
 
 /// The backend that computes a model.
 #[derive(Debug, Clone, Copy)]
-pub enum Backend {
+pub enum BackendChoice {
     /// libtorch, on any device.
     Torch(TorchTarget),
     /// The kernels of this project, on the CPU.
@@ -61,14 +67,20 @@ pub enum Backend {
 #[derive(Debug)]
 pub struct LoadedModel {
     /// The text model.
-    pub model: Box<dyn Model>,
+    pub backend: Box<dyn Backend>,
     /// The tower of its images. `None`: the model takes text only.
     pub tower: Option<TorchTower>,
 }
 
+impl From<Box<dyn Backend>> for LoadedModel {
+    fn from(backend: Box<dyn Backend>) -> Self {
+        Self { backend, tower: None }
+    }
+}
+
 impl From<Box<dyn Model>> for LoadedModel {
     fn from(model: Box<dyn Model>) -> Self {
-        Self { model, tower: None }
+        Self { backend: Box::new(HostBackend::new(model)), tower: None }
     }
 }
 
@@ -124,17 +136,17 @@ pub fn describe(file: &ModelFile) -> Result<Decoder, Error> {
 ///
 /// # Errors
 /// As [`describe`].
-pub fn weight_bytes(file: &ModelFile, decoder: &Decoder, backend: Backend) -> Result<u64, Error> {
+pub fn weight_bytes(file: &ModelFile, decoder: &Decoder, backend: BackendChoice) -> Result<u64, Error> {
     let bits = match backend {
-        Backend::Torch(target) => return Ok(Costs::of(decoder, target).weights()),
-        Backend::Cpu { precision, .. } if !CpuDecoder::can_compute(decoder) => {
+        BackendChoice::Torch(target) => return Ok(Costs::of(decoder, target).weights()),
+        BackendChoice::Cpu { precision, .. } if !CpuDecoder::can_compute(decoder) => {
             return Ok(Costs::of(decoder, substitute(precision, false)).weights());
         }
-        Backend::Cpu { precision: Precision::F32, .. } => 32,
-        Backend::Cpu { precision: Precision::Bf16, .. } => 16,
-        Backend::Cpu { precision: Precision::Int8, .. } => 9,
-        Backend::Cpu { precision: Precision::Int4, .. } => 5,
-        Backend::Cpu { precision: Precision::Keep, .. } => return kept_bytes(file, decoder),
+        BackendChoice::Cpu { precision: Precision::F32, .. } => 32,
+        BackendChoice::Cpu { precision: Precision::Bf16, .. } => 16,
+        BackendChoice::Cpu { precision: Precision::Int8, .. } => 9,
+        BackendChoice::Cpu { precision: Precision::Int4, .. } => 5,
+        BackendChoice::Cpu { precision: Precision::Keep, .. } => return kept_bytes(file, decoder),
     };
     Ok(decoder.parameter_count().saturating_mul(bits) / 8)
 }
@@ -171,7 +183,7 @@ fn kept_bytes(file: &ModelFile, decoder: &Decoder) -> Result<u64, Error> {
 ///
 /// # Errors
 /// A tensor cannot be read, there is no memory, or libtorch fails.
-pub fn load(file: &ModelFile, decoder: Decoder, backend: Backend) -> Result<LoadedModel, Error> {
+pub fn load(file: &ModelFile, decoder: Decoder, backend: BackendChoice) -> Result<LoadedModel, Error> {
     let placement = Placement::whole(target(backend).device, decoder.layers.len());
     load_placed(file, decoder, backend, &placement)
 }
@@ -184,7 +196,7 @@ pub fn load(file: &ModelFile, decoder: Decoder, backend: Backend) -> Result<Load
 pub fn load_placed(
     file: &ModelFile,
     decoder: Decoder,
-    backend: Backend,
+    backend: BackendChoice,
     placement: &Placement,
 ) -> Result<LoadedModel, Error> {
     let flash = target(backend).device.is_cuda().then_some(FlashOperation::LIBTORCH);
@@ -199,29 +211,28 @@ pub fn load_placed(
 pub fn load_with(
     file: &ModelFile,
     decoder: Decoder,
-    backend: Backend,
+    backend: BackendChoice,
     placement: &Placement,
     flash: Option<FlashOperation>,
 ) -> Result<LoadedModel, Error> {
     let tower = vision::load(file, target(backend))?;
-    let model: Box<dyn Model> = match backend {
-        Backend::Cpu { precision, threads, .. } if CpuDecoder::can_compute(&decoder) => {
+    let target = match backend {
+        BackendChoice::Cpu { precision, threads, .. } if CpuDecoder::can_compute(&decoder) => {
             let kernels = Kernels::new(threads, IsaLevel::detect());
-            Box::new(CpuDecoder::load(decoder, file, kernels, precision)?)
+            let model = CpuDecoder::load(decoder, file, kernels, precision)?;
+            return Ok(LoadedModel { backend: Box::new(HostBackend::new(Box::new(model))), tower });
         }
-        Backend::Cpu { precision, batch_invariant, .. } => {
-            let target = substitute(precision, batch_invariant);
-            Box::new(TorchDecoder::load(decoder, file, target, placement, flash)?)
-        }
-        Backend::Torch(target) => Box::new(TorchDecoder::load(decoder, file, target, placement, flash)?),
+        BackendChoice::Cpu { precision, batch_invariant, .. } => substitute(precision, batch_invariant),
+        BackendChoice::Torch(target) => target,
     };
-    Ok(LoadedModel { model, tower })
+    let model = TorchDecoder::load(decoder, file, target, placement, flash)?;
+    Ok(LoadedModel { backend: Box::new(TorchBackend::new(Box::new(model))), tower })
 }
 
 /// Returns the target of the tower: the first device.
-fn target(backend: Backend) -> TorchTarget {
+fn target(backend: BackendChoice) -> TorchTarget {
     match backend {
-        Backend::Cpu { .. } => TorchTarget::REFERENCE,
-        Backend::Torch(target) => target,
+        BackendChoice::Cpu { .. } => TorchTarget::REFERENCE,
+        BackendChoice::Torch(target) => target,
     }
 }

@@ -10,67 +10,24 @@
 
 pub mod device;
 mod filter;
+mod host;
 mod logprobs;
 pub(crate) mod parameters;
 mod penalties;
+mod plan;
 mod random;
+pub(crate) mod slot;
 
+pub use host::HostSampler;
 pub use logprobs::Logprobs;
 pub use parameters::{PARAMETER_NAMES, Sampling, SamplingOptions};
+pub use plan::{Chosen, Draw, RowPlan, TokenPlan};
 pub use random::uniform;
-
-use tandem_kernels::IsaLevel;
-use tandem_kernels::vocab;
+pub use slot::{History, Slot};
 
 use crate::error::Error;
-use filter::{candidates, draw, total};
-use penalties::Penalties;
-
-/// Chooses the tokens of one output, on the host.
-#[derive(Debug)]
-pub struct Sampler {
-    sampling: Sampling,
-    output: u32,
-    penalties: Penalties,
-}
-
-impl Sampler {
-    /// Creates the sampler of one output that continues `prompt`.
-    #[must_use]
-    pub fn new(sampling: Sampling, output: u32, prompt: &[u32]) -> Self {
-        Self { penalties: Penalties::new(&sampling, prompt), sampling, output }
-    }
-
-    /// Returns the sampler of an output that already has these tokens.
-    #[must_use]
-    pub fn after(mut self, output: &[u32]) -> Self {
-        output.iter().for_each(|&id| self.penalties.add(id));
-        self
-    }
-
-    /// Chooses the token at `position`, counted from the start of the prompt. `forbidden` tokens
-    /// are excluded. The content of `logits` is undefined afterwards.
-    ///
-    /// # Errors
-    /// [`Error::NotFinite`] if no logit is a finite number.
-    pub fn next(&mut self, logits: &mut [f32], position: u64, forbidden: &[u32]) -> Result<u32, Error> {
-        self.penalties.apply(logits);
-        for &id in forbidden {
-            if let Some(logit) = logits.get_mut(id as usize) {
-                *logit = f32::NEG_INFINITY;
-            }
-        }
-        let (id, best) = greedy(logits)?;
-        let id = if self.sampling.temperature == 0.0 {
-            id
-        } else {
-            let random = uniform(self.sampling.seed, self.output, position);
-            draw(&candidates(&self.sampling, logits, best), random).ok_or(Error::NotFinite)?
-        };
-        self.penalties.add(id);
-        Ok(id)
-    }
-}
+use filter::{candidates, greedy, total};
+use penalties::{Penalties, add_bias};
 
 /// Returns the tokens that may be drawn after `prompt` and `output` with their probabilities, in
 /// the order of their ids.
@@ -86,6 +43,7 @@ pub fn distribution(
     let mut penalties = Penalties::new(sampling, prompt);
     output.iter().for_each(|&id| penalties.add(id));
     let mut logits = logits.to_vec();
+    add_bias(&mut logits, &sampling.logit_bias);
     penalties.apply(&mut logits);
     let (id, best) = greedy(&logits)?;
     if sampling.temperature == 0.0 {
@@ -94,13 +52,4 @@ pub fn distribution(
     let kept = candidates(sampling, &mut logits, best);
     let total = total(&kept);
     Ok(kept.iter().map(|candidate| (candidate.id, f64::from(candidate.weight) / total)).collect())
-}
-
-/// Returns the most likely token and its logit. Of equal tokens, the first is returned.
-fn greedy(logits: &[f32]) -> Result<(u32, f32), Error> {
-    let id = vocab::argmax(IsaLevel::detect(), logits);
-    match logits.get(id) {
-        Some(&best) if best.is_finite() => Ok((id as u32, best)),
-        _ => Err(Error::NotFinite),
-    }
 }

@@ -12,7 +12,7 @@ pub(crate) type Later<T> = Box<dyn FnOnce(&Sent) -> Result<T, Error>>;
 
 /// Numbers that are collected on the host.
 #[derive(Debug, Default)]
-pub(crate) struct Upload {
+pub struct Upload {
     bytes: Vec<u8>,
 }
 
@@ -68,7 +68,7 @@ impl Upload {
 
 /// The numbers on the device.
 #[derive(Debug)]
-pub(crate) struct Sent(Tensor);
+pub struct Sent(Tensor);
 
 impl Sent {
     /// Returns a part, `[count]`. It is no copy.

@@ -6,7 +6,7 @@ use tch::{Cuda, Device, Kind};
 
 use super::config::{Config, DeviceChoice, DeviceList, DtypeChoice, Quantize};
 use crate::error::Error;
-use crate::models::{Backend, Precision};
+use crate::models::{BackendChoice, Precision};
 use crate::weights::{TorchTarget, WeightBits};
 
 /// The names of a backend's settings, as spelled on the command line.
@@ -21,11 +21,15 @@ pub(super) struct BackendNames {
 /// # Errors
 /// A device is not available, or does not support the dtype or the quantization; the CPU's own kernels
 /// compute, which have one device.
-pub(super) fn resolve(config: &Config) -> Result<Backend, Error> {
+pub(super) fn resolve(config: &Config) -> Result<BackendChoice, Error> {
     if config.devices.is_cpu() && !config.asks_for_torch() {
         require_one(&config.devices)?;
         let (threads, batch_invariant) = (threads(config.threads), config.batch_invariant);
-        return Ok(Backend::Cpu { precision: precision(config.dtype, config.quantize)?, threads, batch_invariant });
+        return Ok(BackendChoice::Cpu {
+            precision: precision(config.dtype, config.quantize)?,
+            threads,
+            batch_invariant,
+        });
     }
     let device = devices(&config.devices)?.first().copied().unwrap_or(Device::Cpu);
     let bits = bits(config.quantize)?;
@@ -40,7 +44,7 @@ pub(super) fn resolve(config: &Config) -> Result<Backend, Error> {
         return Err(Error::QuantizeGpuDtype);
     }
     let batch_invariant = config.batch_invariant;
-    Ok(Backend::Torch(TorchTarget { device, dtype, bits, batch_invariant, ..TorchTarget::REFERENCE }))
+    Ok(BackendChoice::Torch(TorchTarget { device, dtype, bits, batch_invariant, ..TorchTarget::REFERENCE }))
 }
 
 /// Returns the configured devices, in order.
@@ -107,9 +111,9 @@ fn cuda(index: usize) -> Result<Device, Error> {
 }
 
 /// Returns the names of a backend's settings.
-pub(super) fn names(backend: Backend) -> BackendNames {
+pub(super) fn names(backend: BackendChoice) -> BackendNames {
     match backend {
-        Backend::Torch(target) => {
+        BackendChoice::Torch(target) => {
             let dtype = match target.dtype {
                 Kind::BFloat16 => DtypeChoice::Bf16,
                 Kind::Half => DtypeChoice::F16,
@@ -122,7 +126,7 @@ pub(super) fn names(backend: Backend) -> BackendNames {
             };
             BackendNames { dtype: dtype.name(), quantization: quantization.name() }
         }
-        Backend::Cpu { precision, .. } => {
+        BackendChoice::Cpu { precision, .. } => {
             let (dtype, quantization) = match precision {
                 Precision::F32 => (DtypeChoice::F32, Quantize::None),
                 Precision::Bf16 => (DtypeChoice::Bf16, Quantize::None),

@@ -216,26 +216,26 @@ fn build(
     config: &Config,
     lifecycle: Lifecycle,
     mut served: ServedModel,
-    LoadedModel { mut model, tower }: LoadedModel,
+    LoadedModel { mut backend, tower }: LoadedModel,
 ) -> Result<(Engine, EngineThread), Error> {
-    let shape = model.shape();
+    let shape = backend.shape();
     let tower_of = tower.as_ref().zip(served.vision.as_ref());
-    let blocks = memory::divide(config, model.as_mut(), tower_of)?;
-    model.allocate(blocks)?;
+    let blocks = memory::divide(config, backend.as_mut(), tower_of)?;
+    backend.allocate(blocks)?;
     let limit = blocks as usize * shape.block;
     if limit < served.context_length {
         tracing::warn!(context = served.context_length, limit, "context limited by the KV cache");
         served.context_length = limit;
     }
     let (commands, receiver) = mpsc::channel();
-    let parts = model.device_parts();
+    let parts = backend.device_parts();
     metrics::observe_gpus(parts.iter().map(|part| part.device));
     let shared = Arc::new(Shared::new(served, parts, config, lifecycle));
     let observed = Arc::downgrade(&shared);
     metrics::observe(config.limits(), move || observed.upgrade().map(|shared| shared.gauges()));
     let engine = Engine { commands, shared: Arc::clone(&shared) };
     let pool = BlockPool::new(blocks, shape.block);
-    let thread = EngineThread::new(model, tower, pool, shared, receiver, config.reader_patience);
+    let thread = EngineThread::new(backend, tower, pool, shared, receiver, config.reader_patience);
     Ok((engine, thread))
 }
 

@@ -15,7 +15,7 @@ use crate::grammar::Grammars;
 use crate::media::{self, ImageAttention, Vision};
 use crate::models::decoder::Decoder;
 use crate::models::vision::TowerFit;
-use crate::models::{self, Backend, LoadedModel, Model};
+use crate::models::{self, Backend, BackendChoice, LoadedModel};
 use crate::request::{SamplingOptions, ServedModel};
 use crate::weights::ModelFile;
 
@@ -27,7 +27,7 @@ use crate::weights::ModelFile;
 /// cancelled.
 pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(ServedModel, LoadedModel), Error> {
     let start = Instant::now();
-    let backend = backend::resolve(config)?;
+    let choice = backend::resolve(config)?;
     let threads = backend::threads(config.threads);
     tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
     let artifacts = Artifacts::load(&config.model)?;
@@ -35,16 +35,16 @@ pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(Ser
     let sampling = SamplingOptions::recommended(&defaults)?;
     let file = models::open_with(&artifacts, config.mmproj.as_deref())?.cancelled_by(cancelled);
     let decoder = models::describe(&file)?;
-    let placement = memory::place(config, backend, &file, &decoder)?;
+    let placement = memory::place(config, choice, &file, &decoder)?;
     let has_tower = models::vision::has_tower(&file);
     let vision = if has_tower { vision(&artifacts, &file, &decoder, config)? } else { None };
-    let loaded = models::load_placed(&file.with_progress(), decoder, backend, &placement)?;
-    let model = loaded.model.as_ref();
-    memory::require_context(config, model)?;
-    let served = ServedModel { vision, ..served_model(&artifacts, config, sampling, model, backend)? };
+    let loaded = models::load_placed(&file.with_progress(), decoder, choice, &placement)?;
+    let backend = loaded.backend.as_ref();
+    memory::require_context(config, backend)?;
+    let served = ServedModel { vision, ..served_model(&artifacts, config, sampling, backend, choice)? };
     let took = start.elapsed();
     metrics::loaded(took);
-    log_loaded(&served, config, model, threads, took)?;
+    log_loaded(&served, config, backend, threads, took)?;
     Ok((served, loaded))
 }
 
@@ -75,12 +75,12 @@ fn vision(
 fn log_loaded(
     served: &ServedModel,
     config: &Config,
-    model: &dyn Model,
+    backend: &dyn Backend,
     threads: usize,
     took: Duration,
 ) -> Result<(), Error> {
-    let (shape, limits) = (model.shape(), config.limits());
-    let blocks = u64::from(memory::blocks(config, model)?);
+    let (shape, limits) = (backend.shape(), config.limits());
+    let blocks = u64::from(memory::blocks(config, backend)?);
     let kv_tokens = blocks * shape.block as u64;
     let context = shape.context.min(usize::try_from(kv_tokens).unwrap_or(usize::MAX));
     tracing::info!(
@@ -112,11 +112,11 @@ fn served_model(
     artifacts: &Artifacts,
     config: &Config,
     defaults: SamplingOptions,
-    model: &dyn Model,
-    backend: Backend,
+    backend: &dyn Backend,
+    choice: BackendChoice,
 ) -> Result<ServedModel, Error> {
-    let BackendNames { dtype, quantization } = backend::names(backend);
-    let shape = model.shape();
+    let BackendNames { dtype, quantization } = backend::names(choice);
+    let shape = backend.shape();
     let (tokenizer, eos_token_ids) = (artifacts.tokenizer()?, artifacts.eos_token_ids()?);
     Ok(ServedModel {
         id: config.model_id.clone().unwrap_or_else(|| artifacts.name.clone()),

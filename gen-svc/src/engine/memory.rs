@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::media::Vision;
 use crate::models::decoder::Decoder;
 use crate::models::vision::TorchTower;
-use crate::models::{self, Backend, Costs, Model, ModelShape, Placement};
+use crate::models::{self, Backend, BackendChoice, Costs, ModelShape, Placement};
 use crate::weights::ModelFile;
 
 /// By default the KV cache takes the free memory divided by this.
@@ -35,14 +35,14 @@ type Measure<'a> = &'a dyn Fn() -> Option<Vec<GpuMemory>>;
 ///
 /// # Errors
 /// There is no room for one block.
-pub(super) fn blocks(config: &Config, model: &dyn Model) -> Result<u32, Error> {
-    blocks_on(config, model, GpuMemory::all(config))
+pub(super) fn blocks(config: &Config, backend: &dyn Backend) -> Result<u32, Error> {
+    blocks_on(config, backend, GpuMemory::all(config))
 }
 
-fn blocks_on(config: &Config, model: &dyn Model, gpus: Option<Vec<GpuMemory>>) -> Result<u32, Error> {
-    let shape = model.shape();
+fn blocks_on(config: &Config, backend: &dyn Backend, gpus: Option<Vec<GpuMemory>>) -> Result<u32, Error> {
+    let shape = backend.shape();
     let most = (shape.context.div_ceil(shape.block) * config.limits().max_running) as u64;
-    let bytes = kv_bytes(config, model, gpus);
+    let bytes = kv_bytes(config, backend, gpus);
     match (bytes / shape.block_bytes.max(1)).min(most).min(u64::from(u32::MAX)) {
         0 => Err(Error::KvMemory { bytes, least: least_blocks(&shape) * shape.block_bytes }),
         blocks => Ok(blocks as u32),
@@ -51,17 +51,17 @@ fn blocks_on(config: &Config, model: &dyn Model, gpus: Option<Vec<GpuMemory>>) -
 
 /// Returns the size of the KV cache in bytes, on all devices: as configured, or a share of the free
 /// memory.
-fn kv_bytes(config: &Config, model: &dyn Model, gpus: Option<Vec<GpuMemory>>) -> u64 {
+fn kv_bytes(config: &Config, backend: &dyn Backend, gpus: Option<Vec<GpuMemory>>) -> u64 {
     config.kv_memory.unwrap_or_else(|| match gpus {
-        Some(gpus) => GpuMemory::kv_bytes(&gpus, &block_bytes(model)),
+        Some(gpus) => GpuMemory::kv_bytes(&gpus, &block_bytes(backend)),
         None if config.devices.is_cpu() => free_bytes().map_or(DEFAULT_KV_BYTES, |free| free / DEFAULT_KV_DIVISOR),
         None => DEFAULT_KV_BYTES,
     })
 }
 
 /// Returns the bytes of a block on each device.
-fn block_bytes(model: &dyn Model) -> Vec<u64> {
-    model.device_parts().iter().map(|part| part.block_bytes).collect()
+fn block_bytes(backend: &dyn Backend) -> Vec<u64> {
+    backend.device_parts().iter().map(|part| part.block_bytes).collect()
 }
 
 /// Returns the number of blocks of the KV cache of a loaded model, with a tower for its images. On a GPU,
@@ -70,8 +70,8 @@ fn block_bytes(model: &dyn Model) -> Vec<u64> {
 ///
 /// # Errors
 /// The image, the step, the configured size or a usable context does not fit.
-pub(super) fn divide(config: &Config, model: &mut dyn Model, tower: Option<TowerOf<'_>>) -> Result<u32, Error> {
-    divide_measured(config, model, tower, &|| GpuMemory::all(config))
+pub(super) fn divide(config: &Config, backend: &mut dyn Backend, tower: Option<TowerOf<'_>>) -> Result<u32, Error> {
+    divide_measured(config, backend, tower, &|| GpuMemory::all(config))
 }
 
 /// Divides the memory that `measure` returns. None: no GPU computes.
@@ -80,37 +80,37 @@ pub(super) fn divide(config: &Config, model: &mut dyn Model, tower: Option<Tower
 /// The image, the step, the configured size or a usable context does not fit.
 pub fn divide_measured(
     config: &Config,
-    model: &mut dyn Model,
+    backend: &mut dyn Backend,
     tower: Option<TowerOf<'_>>,
     measure: Measure<'_>,
 ) -> Result<u32, Error> {
     if measure().is_some() {
-        model.free_cache(); // of the load
-        let image = tower.and_then(|tower| largest_image(tower, model)).transpose()?;
-        let room = blocks_on(config, model, measure()).map_err(|error| match &image {
+        backend.free_cache(); // of the load
+        let image = tower.and_then(|tower| largest_image(tower, backend)).transpose()?;
+        let room = blocks_on(config, backend, measure()).map_err(|error| match &image {
             Some(image) => image.too_large(error),
             None => error,
         })?;
-        warm_up::run(model, image.as_ref(), config.limits(), room)?;
+        warm_up::run(backend, image.as_ref(), config.limits(), room)?;
         drop(image);
         if let (Some(_), Some(gpus)) = (config.kv_memory, measure()) {
-            let bytes = u64::from(room) * model.shape().block_bytes;
-            GpuMemory::require_kv(&gpus, &block_bytes(model), bytes)?;
+            let bytes = u64::from(room) * backend.shape().block_bytes;
+            GpuMemory::require_kv(&gpus, &block_bytes(backend), bytes)?;
         }
-        require_context_on(config, model, measure())?;
-        log(config, blocks_on(config, model, measure())?, model);
+        require_context_on(config, backend, measure())?;
+        log(config, blocks_on(config, backend, measure())?, backend);
     }
-    blocks_on(config, model, measure())
+    blocks_on(config, backend, measure())
 }
 
 /// Computes the largest image that a prompt may have.
-fn largest_image((tower, vision): TowerOf<'_>, model: &dyn Model) -> Option<Result<LargestImage, Error>> {
-    let image = vision.largest_image(model.shape().context)?;
+fn largest_image((tower, vision): TowerOf<'_>, backend: &dyn Backend) -> Option<Result<LargestImage, Error>> {
+    let image = vision.largest_image(backend.shape().context)?;
     Some(LargestImage::compute(tower, &image, vision.has_mutual_images()))
 }
 
-fn log(config: &Config, blocks: u32, model: &dyn Model) {
-    for (gpu, part) in GpuMemory::all(config).into_iter().flatten().zip(model.device_parts()) {
+fn log(config: &Config, blocks: u32, backend: &dyn Backend) {
+    for (gpu, part) in GpuMemory::all(config).into_iter().flatten().zip(backend.device_parts()) {
         let GpuMemory { device, share, memory: DeviceMemory { free, total } } = gpu;
         let kv_mib = (u64::from(blocks) * part.block_bytes) >> 20;
         tracing::info!(device, share, total_mib = total >> 20, free_mib = free >> 20, kv_mib, "GPU memory divided");
@@ -127,15 +127,15 @@ fn least_blocks(shape: &ModelShape) -> u64 {
 ///
 /// # Errors
 /// [`Error::KvMemory`].
-pub(super) fn require_context(config: &Config, model: &dyn Model) -> Result<(), Error> {
-    require_context_on(config, model, GpuMemory::all(config))
+pub(super) fn require_context(config: &Config, backend: &dyn Backend) -> Result<(), Error> {
+    require_context_on(config, backend, GpuMemory::all(config))
 }
 
-fn require_context_on(config: &Config, model: &dyn Model, gpus: Option<Vec<GpuMemory>>) -> Result<(), Error> {
-    let shape = model.shape();
+fn require_context_on(config: &Config, backend: &dyn Backend, gpus: Option<Vec<GpuMemory>>) -> Result<(), Error> {
+    let shape = backend.shape();
     let least = least_blocks(&shape);
-    if u64::from(blocks_on(config, model, gpus.clone())?) < least {
-        return Err(Error::KvMemory { bytes: kv_bytes(config, model, gpus), least: least * shape.block_bytes });
+    if u64::from(blocks_on(config, backend, gpus.clone())?) < least {
+        return Err(Error::KvMemory { bytes: kv_bytes(config, backend, gpus), least: least * shape.block_bytes });
     }
     Ok(())
 }
@@ -149,11 +149,11 @@ fn require_context_on(config: &Config, model: &dyn Model, gpus: Option<Vec<GpuMe
 /// are devices, or a device is not available.
 pub(super) fn place(
     config: &Config,
-    backend: Backend,
+    backend: BackendChoice,
     file: &ModelFile,
     decoder: &Decoder,
 ) -> Result<Placement, Error> {
-    let Backend::Torch(target) = backend else {
+    let BackendChoice::Torch(target) = backend else {
         require_free(models::weight_bytes(file, decoder, backend)?)?;
         return Ok(Placement::whole(Device::Cpu, decoder.layers.len()));
     };

@@ -178,6 +178,24 @@ impl Scheduler {
         })
     }
 
+    /// Returns the running sequences with a count above zero, to be changed, and their requests.
+    pub(super) fn taking_part<'a>(
+        &'a mut self,
+        counts: &'a [usize],
+    ) -> impl Iterator<Item = (&'a mut Sequence, &'a RequestState)> {
+        let Self { running, requests, .. } = self;
+        let taking_part = running.iter_mut().zip(counts).filter(|(_, count)| **count > 0);
+        taking_part.map(|(sequence, _)| {
+            let state = requests.get(sequence.request);
+            (sequence, state)
+        })
+    }
+
+    /// Ends sequences with an error.
+    pub(super) fn fail_sequences(&mut self, ids: &[SequenceId], error: &Error) {
+        self.remove(|sequence, state| ids.contains(&sequence.id()) && sequence.fail(state, error));
+    }
+
     /// Ends all sequences of a request with an error.
     pub(super) fn fail(&mut self, request: RequestId, error: &Error) {
         self.remove(|sequence, state| sequence.request == request && sequence.fail(state, error));

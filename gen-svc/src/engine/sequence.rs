@@ -1,6 +1,6 @@
 //! One output of a request: its tokens, its blocks in the KV cache, and its next step.
 
-pub(super) mod on_device;
+pub(super) mod turn;
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -8,20 +8,17 @@ use std::time::{Duration, Instant};
 
 use opentelemetry::KeyValue;
 use tandem_common::telemetry::Span;
-use tch::Tensor;
 
 use super::event::{Delta, Event, FinishReason, Finished, Timings, Token, TopToken};
 use super::metrics::attribute_count;
 use super::requests::{Interruption, RequestId, RequestState};
-use super::row_sampler::RowSampler;
 use crate::cache::{BlockPool, BlockTable, ImageSpan};
 use crate::error::Error;
 use crate::grammar::{Constraint, Mask, MaskError};
-use crate::models::{ImageRows, LogitsFor, SequenceChunk};
+use crate::models::{ImageRows, KeptRow, LogitsFor, SequenceChunk};
 use crate::output::{Matched, OutputPipeline, TextSegment, TokenOutput, push_segment};
 use crate::request::PreparedRequest;
-use crate::sampling::device::Slot;
-use crate::sampling::{Logprobs, Sampler};
+use crate::sampling::{Logprobs, Slot};
 
 /// The identity of a sequence: its request, and the output.
 pub(super) type SequenceId = (RequestId, u32);
@@ -57,10 +54,10 @@ pub(super) struct Sequence {
     /// no log-probability.
     reported: usize,
     /// The logits of the next token, while the tokens that its grammar allows are not known yet.
-    unsampled: Option<Row>,
-    /// The counts of its tokens on the device, if its request has penalties.
+    unsampled: Option<KeptRow>,
+    /// The counts of its tokens, if its request has penalties.
     slot: Option<Slot>,
-    /// The tokens after `ids` that are only on the device. Steps that compute them are launched.
+    /// The tokens after `ids` that only the backend has. Steps that compute them are launched.
     awaited: Vec<Awaited>,
     /// The tokens that the grammar allows next, once they are asked for.
     mask: Option<Mask>,
@@ -74,11 +71,11 @@ pub(super) struct Sequence {
 pub(super) struct Awaited {
     /// The number of the step.
     step: u64,
-    /// The index among the step's results.
+    /// The index among the step's plans.
     result: usize,
 }
 
-/// Takes the place of a token that is only on the device.
+/// Takes the place of a token that only the backend has.
 const AWAITED: [u32; 1] = [0];
 
 /// How an output ends without a further token.
@@ -88,18 +85,9 @@ enum Ending {
     Failed(Error),
 }
 
-/// A row of logits.
-#[derive(Debug)]
-enum Row {
-    Host(Vec<f32>),
-    /// `[1, vocabulary]`
-    Device(Tensor),
-}
-
-/// Turns logits into the tokens of an output, and the tokens into text.
+/// Follows the grammar of an output, and turns its tokens into text.
 #[derive(Debug)]
 struct Writer {
-    sampler: Sampler,
     constraint: Option<Constraint>,
     pipeline: OutputPipeline,
     /// The whole output, if the request asks for extracted text.
@@ -107,9 +95,8 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(request: &PreparedRequest, output: u32) -> Self {
+    fn new(request: &PreparedRequest) -> Self {
         Self {
-            sampler: Sampler::new(request.sampling.clone(), output, request.prompt()).after(request.generated()),
             constraint: request.grammar.as_ref().map(|grammar| Constraint::start(grammar, &request.caller)),
             pipeline: request.output.clone(),
             whole: request.delivered.clone(),
@@ -302,7 +289,7 @@ impl Sequence {
     }
 
     fn writer(&mut self, request: &PreparedRequest) -> &mut Writer {
-        self.writer.get_or_insert_with(|| Writer::new(request, self.output))
+        self.writer.get_or_insert_with(|| Writer::new(request))
     }
 
     /// Returns the text that is held back, at the end of the output.
@@ -373,32 +360,6 @@ impl Sequence {
         }
     }
 
-    /// Records that the next `count` tokens are computed, with the requested `rows` of logits. Waits
-    /// until `masks_by` for the tokens that a grammar allows. Returns true if that ends the output.
-    pub(super) fn advance(
-        &mut self,
-        state: &mut RequestState,
-        count: usize,
-        rows: &mut [&mut [f32]],
-        masks_by: Instant,
-        pool: &mut BlockPool,
-    ) -> bool {
-        if self.reports_prompt(state) {
-            self.report_prompt(state, rows);
-        }
-        self.record_computed(state, count, pool);
-        match rows.last_mut() {
-            Some(last) if self.computed == self.ids.len() => {
-                if self.writer(&state.request).is_mask_known_by(masks_by) {
-                    return self.sample(state, last);
-                }
-                self.unsampled = Some(Row::Host(last.to_vec()));
-                false
-            }
-            _ => false,
-        }
-    }
-
     fn record_computed(&mut self, state: &RequestState, count: usize, pool: &mut BlockPool) {
         self.computed += count;
         if self.is_first {
@@ -413,72 +374,11 @@ impl Sequence {
         pool.commit(&mut self.table, state.request.content(&self.ids), self.computed.min(self.ids.len()));
     }
 
-    /// Samples the token whose mask was not known at the end of its step, if the mask is known now.
-    /// Returns true if that ends the output. `device` samples rows on the device.
-    ///
-    /// # Errors
-    /// The device has failed for good.
-    pub(super) fn sample_late(
-        &mut self,
-        state: &mut RequestState,
-        device: Option<&mut RowSampler<'_>>,
-    ) -> Result<bool, Error> {
-        if self.unsampled.is_none() || state.sink.is_full() {
-            return Ok(false);
-        }
-        let now = Instant::now();
-        if !self.writer(&state.request).is_mask_known_by(now) {
-            return Ok(false);
-        }
-        let ended = match (self.unsampled.take(), device) {
-            (Some(Row::Host(mut logits)), _) => self.sample(state, &mut logits),
-            (Some(Row::Device(row)), Some(device)) => self.sample_late_on_device(state, &row, device)?,
-            _ => false,
-        };
-        state.measure_back_pressure(now);
-        Ok(ended)
-    }
-
-    /// Returns true if the row of its next token waits on the device for the tokens that its grammar allows.
-    pub(super) fn is_late_on_device(&self) -> bool {
-        matches!(self.unsampled, Some(Row::Device(_)))
-    }
-
-    /// Sends the log-probabilities of the prompt tokens that the computed rows predict.
-    fn report_prompt(&mut self, state: &RequestState, rows: &[&mut [f32]]) {
-        let request = &state.request;
-        let count = self.prompt_logprobs(state).unwrap_or(0) as usize;
-        let following = (self.computed + 1..request.prompt_tokens).zip(rows);
-        let tokens: Vec<Token> = following
-            .filter(|(at, _)| *at >= self.reported)
-            .map(|(at, row)| token(request, self.ids[at], &Logprobs::new(row, self.ids[at], count)))
-            .collect();
-        self.send_prompt(state, tokens);
-    }
-
     /// Sends the log-probabilities of the next prompt tokens.
     fn send_prompt(&mut self, state: &RequestState, tokens: Vec<Token>) {
         self.reported += tokens.len();
         if !tokens.is_empty() {
             state.sink.send(Event::PromptLogprobs(tokens));
-        }
-    }
-
-    /// Samples the next token. Returns true if that ends the output.
-    fn sample(&mut self, state: &mut RequestState, logits: &mut [f32]) -> bool {
-        let raw = state.request.returns.logprobs.map(|count| (logits.to_vec(), count));
-        match self.allowed(state) {
-            Ok(()) => self.mask.iter().for_each(|mask| mask.apply(logits)),
-            Err(ending) => return self.conclude(state, ending),
-        }
-        let position = self.ids.len();
-        let forbidden = forbidden(&state.request, position);
-        match self.writer(&state.request).sampler.next(logits, position as u64, forbidden) {
-            Ok(id) => {
-                let logprobs = raw.map(|(logits, count)| Logprobs::new(&logits, id, count as usize));
-                self.push(state, id, logprobs)
-            }
-            Err(error) => self.fail(state, &error),
         }
     }
 
@@ -514,7 +414,7 @@ impl Sequence {
         }
     }
 
-    /// Appends a sampled token. Returns true if it ends the output.
+    /// Appends a drawn token. Returns true if it ends the output.
     fn push(&mut self, state: &mut RequestState, id: u32, logprobs: Option<Logprobs>) -> bool {
         Arc::make_mut(&mut self.ids).push(id);
         self.mask = None;

@@ -7,20 +7,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::command::Command;
-use super::device_step::{DeviceStep, Finished, Parts, with_chunks};
 use super::images::ImageEncoder;
 use super::metrics::{Gauges, SampledRows};
 use super::pace::Pace;
-use super::requests::RequestState;
-use super::row_sampler::{RowSampler, is_lost, is_out_of_memory};
 use super::schedule::Scheduler;
-use super::sequence::Sequence;
+use super::sequence::SequenceId;
 use super::shared::Shared;
+use super::step::{Finished, Parts, Step};
 use crate::cache::BlockPool;
-use crate::error::Error;
+use crate::error::{DeviceFault, Error};
+use crate::models::Backend;
 use crate::models::vision::TorchTower;
-use crate::models::{Logits, Model};
-use crate::sampling::device::DeviceSampler;
 
 /// The interval at which an idle thread checks for a requested stop.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -40,18 +37,14 @@ enum Outcome {
 
 /// The state of the thread.
 pub(super) struct EngineThread {
-    model: Box<dyn Model>,
+    backend: Box<dyn Backend>,
     images: ImageEncoder,
-    /// Reused by all steps.
-    logits: Logits,
-    /// `None`: rows of logits are on the host.
-    sampler: Option<DeviceSampler>,
     scheduler: Scheduler,
-    /// The step whose tokens the host does not know yet.
-    launched: Option<DeviceStep>,
+    /// The step whose tokens are not known yet.
+    launched: Option<Step>,
     /// True if a step may be launched before the last one is finished.
     overlaps: bool,
-    /// Steps launched on a device since the start, failed ones included.
+    /// Steps launched since the start, failed ones included.
     launches: u64,
     /// Steps computed since the start.
     steps: u64,
@@ -70,7 +63,7 @@ pub(super) struct EngineThread {
 impl EngineThread {
     /// Creates the state, for a model with room for the blocks of `pool`.
     pub(super) fn new(
-        model: Box<dyn Model>,
+        backend: Box<dyn Backend>,
         tower: Option<TorchTower>,
         pool: BlockPool,
         shared: Arc<Shared>,
@@ -78,13 +71,10 @@ impl EngineThread {
         reader_patience: Duration,
     ) -> Self {
         let scheduler = Scheduler::new(pool, shared.limits);
-        let sampler = model.sampler();
         let overlaps = shared.limits.overlaps_steps;
         let thread = Self {
-            model,
+            backend,
             images: ImageEncoder::new(tower),
-            logits: Logits::default(),
-            sampler,
             scheduler,
             launched: None,
             overlaps,
@@ -105,7 +95,6 @@ impl EngineThread {
     /// Runs until no work is left, and either all handles are dropped or a stop is requested. After
     /// a panic or a failure of the device, all current and later requests fail.
     pub(super) fn run(mut self) {
-        let _no_grad = tch::no_grad_guard();
         if self.steps() == Outcome::Failed {
             self.shared.lifecycle.fail();
             self.fail_all();
@@ -209,15 +198,14 @@ impl EngineThread {
     /// # Errors
     /// The device has failed for good.
     fn sample_late(&mut self) -> Result<(), Error> {
-        let Self { model, scheduler, sampler, sampled, rows, .. } = self;
-        let mut device = sampler.as_mut().map(|sampler| RowSampler { model: model.as_mut(), sampler });
+        let Self { backend, scheduler, sampled, rows, .. } = self;
         let mut lost = Ok(());
         scheduler.remove(|sequence, state| {
             if lost.is_err() {
                 return false;
             }
             let (before, was_on_device) = (sequence.known(), sequence.is_late_on_device());
-            let ended = sequence.sample_late(state, device.as_mut()).unwrap_or_else(|error| {
+            let ended = sequence.sample_late(state, backend.as_mut()).unwrap_or_else(|error| {
                 lost = Err(error);
                 false
             });
@@ -230,39 +218,45 @@ impl EngineThread {
         lost
     }
 
-    /// Computes the next tokens of all sequences that are ready. Returns false if none is.
+    /// Launches the next step of all sequences that are ready, then finishes the last one. If the next step
+    /// may be launched before this one is finished, it stays launched. Returns false if no sequence is ready.
     /// `spent` is the part of the step's budget that images took.
     ///
     /// # Errors
     /// The device has failed for good.
     fn compute(&mut self, spent: usize) -> Result<bool, Error> {
         let mut counts = self.scheduler.plan(spent);
+        let last = self.launched.take();
         if counts.iter().all(|count| *count == 0) {
-            let last = self.launched.take();
             return last.map_or(Ok(false), |step| self.finish(step).map(|()| true));
         }
-        if self.sampler.is_some() {
-            return self.compute_on_device(counts).map(|()| true);
+        let step = if last.is_none() { self.launch_alone(&mut counts) } else { self.launch(&counts) };
+        match step {
+            Err(error) if error.device_fault() == Some(DeviceFault::Lost) => return Err(error),
+            Err(error) if last.is_none() => {
+                let ids: Vec<SequenceId> = self.scheduler.taking_part(&counts).map(|(it, _)| it.id()).collect();
+                self.scheduler.fail_sequences(&ids, &error);
+            }
+            Err(error) => {
+                tracing::warn!(error = error.chain(), "step failed beside another one, computing it alone");
+                self.backend.free_cache();
+            }
+            Ok(step) => self.launched = Some(step),
         }
-        match self.forward(&mut counts, Self::forward_on_host) {
-            Err(error) if is_lost(&error) => return Err(error),
-            computed => self.advance(counts, computed),
-        }
-        Ok(true)
+        last.map_or(Ok(()), |last| self.finish(last))?;
+        let is_idle = self.scheduler.is_empty();
+        let closed = self.launched.take_if(|step| is_idle || !self.overlaps || !step.is_open());
+        closed.map_or(Ok(()), |step| self.finish(step)).map(|()| true)
     }
 
-    /// Computes a step. If the device has too little memory, frees libtorch's unused memory, preempts
-    /// half of the step's sequences and tries again, until one sequence is left. That one is tried a
+    /// Launches a step beside no other. If the device has too little memory, frees the backend's unused memory,
+    /// preempts half of the step's sequences and tries again, until one sequence is left. That one is tried a
     /// second time.
-    fn forward<T>(
-        &mut self,
-        counts: &mut Vec<usize>,
-        attempt: fn(&mut Self, &[usize]) -> Result<T, Error>,
-    ) -> Result<T, Error> {
+    fn launch_alone(&mut self, counts: &mut Vec<usize>) -> Result<Step, Error> {
         let mut is_last = false;
         loop {
-            let error = match attempt(self, counts) {
-                Err(error) if is_out_of_memory(&error) && !is_last => error,
+            let error = match self.launch(counts) {
+                Err(error) if error.device_fault() == Some(DeviceFault::OutOfMemory) && !is_last => error,
                 done => return done,
             };
             is_last = !self.scheduler.halve(counts);
@@ -272,72 +266,15 @@ impl EngineThread {
                 sequences,
                 "step exceeds the device's memory, computing a smaller one"
             );
-            self.model.free_cache();
+            self.backend.free_cache();
         }
     }
 
-    /// Computes a step once, with rows on the host. Returns the number of rows of each chunk.
-    fn forward_on_host(&mut self, counts: &[usize]) -> Result<Vec<usize>, Error> {
-        let Self { model, logits, scheduler, pace, steps, .. } = self;
-        let start = Instant::now();
-        let rows = with_chunks(scheduler, counts, |chunks| {
-            model.forward(chunks, logits)?;
-            Ok::<_, Error>(chunks.iter().map(|chunk| chunk.logit_rows().len()).collect())
-        })?;
-        pace.observe(counts.iter().sum(), start.elapsed());
-        *steps += 1;
-        Ok(rows)
-    }
-
-    /// Gives the sequences of a step their rows. If the step failed, they end.
-    fn advance(&mut self, counts: Vec<usize>, computed: Result<Vec<usize>, Error>) {
-        let Self { logits, scheduler, sampled, .. } = self;
-        let masks_by = Instant::now() + self.shared.limits.mask_patience;
-        self.rows.host += computed.iter().flatten().map(|rows| *rows as u64).sum::<u64>();
-        let (mut rows, mut row_counts) = (logits.rows(), computed.iter().flatten());
-        *sampled += advance_each(scheduler, counts, |sequence, state, count, pool| {
-            let mut rows: Vec<_> = rows.by_ref().take(row_counts.next().copied().unwrap_or(0)).collect();
-            match &computed {
-                Ok(_) => sequence.advance(state, count, &mut rows, masks_by, pool),
-                Err(error) => sequence.fail(state, error),
-            }
-        });
-    }
-
-    /// Launches a step on the device, then finishes the last one. If the next step may be launched
-    /// before this one is finished, it stays launched.
-    ///
-    /// # Errors
-    /// The device has failed for good.
-    fn compute_on_device(&mut self, mut counts: Vec<usize>) -> Result<(), Error> {
-        let last = self.launched.take();
-        let step = match &last {
-            None => self.forward(&mut counts, |thread, counts| thread.launch(counts, None)),
-            last => self.launch(&counts, last.as_ref()),
-        };
-        let is_alone = last.is_none();
-        match step {
-            Err(error) if is_lost(&error) => return Err(error),
-            Err(error) if is_alone => self.advance(counts, Err(error)),
-            Err(error) => {
-                tracing::warn!(error = error.chain(), "step failed beside another one, computing it alone");
-                self.model.free_cache();
-            }
-            Ok(step) => self.launched = Some(step),
-        }
-        last.map_or(Ok(()), |last| self.finish(last))?;
-        let is_idle = self.scheduler.is_empty();
-        match self.launched.take_if(|step| is_idle || !self.overlaps || !step.is_open()) {
-            None => Ok(()),
-            Some(step) => self.finish(step),
-        }
-    }
-
-    /// Launches a step once. `last` is the step before, if it is not finished.
-    fn launch(&mut self, counts: &[usize], last: Option<&DeviceStep>) -> Result<DeviceStep, Error> {
+    /// Launches a step once.
+    fn launch(&mut self, counts: &[usize]) -> Result<Step, Error> {
         self.launches += 1;
         let number = self.launches;
-        self.with_parts(|parts| DeviceStep::launch(parts, counts, number, last))
+        Step::launch(&mut self.parts(), counts, number)
     }
 
     /// Waits for the tokens of a launched step, and sends them. The device may compute the step until
@@ -345,9 +282,9 @@ impl EngineThread {
     ///
     /// # Errors
     /// The device has failed for good.
-    fn finish(&mut self, step: DeviceStep) -> Result<(), Error> {
+    fn finish(&mut self, step: Step) -> Result<(), Error> {
         let (start, tokens) = (self.finished.map_or(step.start, |last| last.max(step.start)), step.tokens);
-        let Finished { tokens: sampled, rows } = self.with_parts(|parts| step.finish(parts))?;
+        let Finished { tokens: sampled, rows } = step.finish(&mut self.parts())?;
         let now = Instant::now();
         self.finished = Some(now);
         self.pace.observe(tokens, now - start);
@@ -357,12 +294,9 @@ impl EngineThread {
         Ok(())
     }
 
-    /// Calls `then` with what computes steps on a device.
-    fn with_parts<T>(&mut self, then: impl FnOnce(&mut Parts<'_>) -> Result<T, Error>) -> Result<T, Error> {
-        let Self { model, logits, sampler, scheduler, shared, .. } = self;
-        let sampler = sampler.as_mut().ok_or(Error::EngineFailed)?;
-        let mask_patience = shared.limits.mask_patience;
-        then(&mut Parts { model: model.as_mut(), logits, sampler, scheduler, mask_patience })
+    fn parts(&mut self) -> Parts<'_> {
+        let Self { backend, scheduler, shared, .. } = self;
+        Parts { backend: backend.as_mut(), scheduler, mask_patience: shared.limits.mask_patience }
     }
 
     /// Fails all requests until a stop is requested or all handles are dropped.
@@ -394,30 +328,4 @@ impl EngineThread {
             rows: self.rows,
         });
     }
-}
-
-/// Advances the sequences with a count above zero, and removes the ended ones. Returns the number of
-/// sampled tokens.
-fn advance_each(
-    scheduler: &mut Scheduler,
-    counts: Vec<usize>,
-    mut advance: impl FnMut(&mut Sequence, &mut RequestState, usize, &mut BlockPool) -> bool,
-) -> u64 {
-    let Scheduler { running, pool, requests, .. } = scheduler;
-    let (mut counts, mut sampled) = (counts.into_iter(), 0);
-    running.retain_mut(|sequence| {
-        let count = counts.next().unwrap_or(0);
-        if count == 0 {
-            return true;
-        }
-        let before = sequence.known();
-        let ended = advance(sequence, requests.get_mut(sequence.request), count, pool);
-        sampled += (sequence.known() - before) as u64;
-        if ended {
-            sequence.release(pool);
-            requests.release_sequence(sequence.request);
-        }
-        !ended
-    });
-    sampled
 }

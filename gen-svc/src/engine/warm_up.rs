@@ -3,17 +3,14 @@
 use std::iter::repeat_n;
 
 use tandem_images::PreparedImage;
-use tch::Tensor;
 
 use super::config::EngineLimits;
 use super::prompt_rows::MAX_PROMPT_ROWS;
 use crate::cache::BlockId;
-use crate::device::upload::Upload;
 use crate::error::{DeviceFault, Error};
 use crate::models::vision::{TorchTower, TowerRun};
-use crate::models::{DeviceRows, Features, ImageRows, Logits, LogitsFor, Model, ModelShape, SequenceChunk};
-use crate::sampling::Sampling;
-use crate::sampling::device::{DeviceSampler, Draw, History, RowPlan, TokenPlan};
+use crate::models::{Backend, Drawn, Features, ImageRows, LogitsFor, ModelShape, SequenceChunk};
+use crate::sampling::{Draw, History, RowPlan, Sampling, Slot, TokenPlan};
 
 /// The likeliest tokens of each row, as many as a request may ask for.
 const LOGPROBS: usize = 20;
@@ -106,8 +103,13 @@ fn most_held(tower: &TorchTower, image: &PreparedImage) -> Result<(Features, Tow
 ///
 /// # Errors
 /// [`Error::StepMemory`], or another error of the backend.
-pub fn run(model: &mut dyn Model, image: Option<&LargestImage>, limits: EngineLimits, room: u32) -> Result<(), Error> {
-    largest_steps(model, image, limits, room).map_err(|error| match error.device_fault() {
+pub fn run(
+    backend: &mut dyn Backend,
+    image: Option<&LargestImage>,
+    limits: EngineLimits,
+    room: u32,
+) -> Result<(), Error> {
+    largest_steps(backend, image, limits, room).map_err(|error| match error.device_fault() {
         Some(DeviceFault::OutOfMemory) => {
             let EngineLimits { prefill_chunk, max_running, .. } = limits;
             Error::StepMemory { prefill_chunk, max_running, has_image: image.is_some(), source: Box::new(error) }
@@ -117,12 +119,12 @@ pub fn run(model: &mut dyn Model, image: Option<&LargestImage>, limits: EngineLi
 }
 
 fn largest_steps(
-    model: &mut dyn Model,
+    backend: &mut dyn Backend,
     image: Option<&LargestImage>,
     limits: EngineLimits,
     room: u32,
 ) -> Result<(), Error> {
-    let ModelShape { vocabulary, context, block, .. } = model.shape();
+    let ModelShape { vocabulary, context, block, .. } = backend.shape();
     let longest = context.min(room as usize * block).max(1);
     let count = image.map_or(limits.prefill_chunk, |image| image.tokens(limits.prefill_chunk));
     let rows = image.map_or(MAX_PROMPT_ROWS, LargestImage::prompt_rows).min(longest);
@@ -137,21 +139,62 @@ fn largest_steps(
     let mut chunks = vec![chunk(&tokens[..1], each * block, &of_decode); decodes];
     chunks.push(SequenceChunk { images: &images, ..chunk(&tokens, before * block, &of_prompt) });
     chunks.push(SequenceChunk { logits: LogitsFor::All, ..chunk(&with_rows, 0, &of_prompt[before..]) });
-    model.allocate(2 + own)?;
-    step(model, &[chunk(&vec![0; block.min(longest)], 0, &[FILLED])], vocabulary)?;
-    let _kept = limits.overlaps_steps.then(|| step(model, &chunks, vocabulary)).transpose()?;
-    step(model, &chunks, vocabulary).map(drop)
+    backend.allocate(2 + own)?;
+    steps(backend, &[&[chunk(&vec![0; block.min(longest)], 0, &[FILLED])]], vocabulary)?;
+    let largest = [chunks.as_slice(); 2];
+    steps(backend, &largest[..1 + usize::from(limits.overlaps_steps)], vocabulary)
 }
 
-/// Computes a step and samples its rows. Returns the rows, if they are on the device.
-fn step(model: &mut dyn Model, chunks: &[SequenceChunk<'_>], vocabulary: usize) -> Result<Option<Tensor>, Error> {
-    let mut logits = Logits::default();
-    logits.stay_with(Upload::default(), None);
-    model.forward(chunks, &mut logits)?;
-    let Some(DeviceRows { rows, .. }) = logits.take_from_device() else { return Ok(None) };
-    let drawn = chunks.iter().filter(|chunk| chunk.logits == LogitsFor::Last).count();
-    sample(&rows, drawn, vocabulary)?;
-    Ok(Some(rows))
+/// Launches steps, each with every filter and with penalties in the rows of last tokens, and with
+/// log-probabilities of all rows. Then finishes them.
+fn steps(backend: &mut dyn Backend, steps: &[&[SequenceChunk<'_>]], vocabulary: usize) -> Result<(), Error> {
+    let sampling = Sampling {
+        top_p: 0.99,
+        top_k: u32::try_from(vocabulary / 2).unwrap_or(u32::MAX),
+        min_p: 0.01,
+        repetition_penalty: 1.1,
+        ..Sampling::NEUTRAL
+    };
+    let mut slots = |chunks: &&[SequenceChunk<'_>]| {
+        let drawn = chunks.iter().filter(|chunk| chunk.logits == LogitsFor::Last);
+        drawn.map(|_| backend.slot(&sampling)).collect::<Vec<_>>()
+    };
+    let slots: Vec<Vec<Option<Slot>>> = steps.iter().map(&mut slots).collect();
+    let plans: Vec<Vec<RowPlan<'_>>> =
+        steps.iter().zip(&slots).map(|(chunks, slots)| plans(chunks, slots, &sampling)).collect();
+    for (chunks, plans) in steps.iter().zip(&plans) {
+        backend.launch(chunks, Some(plans))?;
+    }
+    for plans in plans {
+        let drawn = backend.finish()?;
+        let is_undecided = drawn.iter().map(|drawn| matches!(drawn, Drawn::Undecided)).collect::<Vec<_>>();
+        fitting(drawn)?;
+        let again: Vec<_> = plans.into_iter().zip(is_undecided).filter_map(|(plan, it)| it.then_some(plan)).collect();
+        if !again.is_empty() {
+            fitting(backend.draw_again(&again)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Fails if a row had too little memory.
+fn fitting(drawn: Vec<Drawn>) -> Result<(), Error> {
+    let failed = drawn.into_iter().find_map(|drawn| match drawn {
+        Drawn::Failed(error) if error.device_fault().is_some() => Some(error),
+        _ => None,
+    });
+    failed.map_or(Ok(()), Err)
+}
+
+/// Plans the rows of chunks: the first are drawn.
+fn plans<'a>(chunks: &[SequenceChunk<'_>], slots: &'a [Option<Slot>], sampling: &'a Sampling) -> Vec<RowPlan<'a>> {
+    let rows: usize = chunks.iter().map(|chunk| chunk.logit_rows().len()).sum();
+    let drawn = slots.iter().map(|slot| {
+        let history = slot.as_ref().map(|slot| History { slot, prompt: &[], output: &[], awaited: 0 });
+        TokenPlan::Drawn(Draw { sampling, random: 0.5, forbidden: &[], allowed: None, history })
+    });
+    let tokens = drawn.chain((slots.len()..rows).map(|_| TokenPlan::Given(0)));
+    tokens.enumerate().map(|(row, token)| RowPlan { row, token, logprobs: Some(LOGPROBS) }).collect()
 }
 
 fn chunk<'a>(tokens: &'a [u32], past: usize, blocks: &'a [BlockId]) -> SequenceChunk<'a> {
@@ -165,25 +208,4 @@ fn chunk<'a>(tokens: &'a [u32], past: usize, blocks: &'a [BlockId]) -> SequenceC
         positions: None,
         copy: None,
     }
-}
-
-/// Samples the first `drawn` rows with every filter and with penalties. All rows have log-probabilities.
-fn sample(rows: &Tensor, drawn: usize, vocabulary: usize) -> Result<(), Error> {
-    let sampling = Sampling {
-        top_p: 0.99,
-        top_k: u32::try_from(vocabulary / 2).unwrap_or(u32::MAX),
-        min_p: 0.01,
-        repetition_penalty: 1.1,
-        ..Sampling::NEUTRAL
-    };
-    let mut sampler = DeviceSampler::new(vocabulary, rows.device());
-    let count = usize::try_from(rows.size()[0]).unwrap_or(0);
-    let slots: Vec<_> = (0..drawn).map(|_| sampler.slot(&sampling)).collect();
-    let tokens = slots.iter().map(|slot| {
-        let history = slot.as_ref().map(|slot| History { slot, prompt: &[], output: &[], awaited: 0 });
-        TokenPlan::Drawn(Draw { sampling: &sampling, random: 0.5, forbidden: &[], allowed: None, history })
-    });
-    let tokens = tokens.chain((drawn..count).map(|_| TokenPlan::Given(0)));
-    let plans = tokens.enumerate().map(|(row, token)| RowPlan { row, token, logprobs: Some(LOGPROBS) });
-    sampler.run(rows, &plans.collect::<Vec<_>>()).map(drop)
 }

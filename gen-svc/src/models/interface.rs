@@ -1,15 +1,11 @@
-//! The interface of a model to the engine.
+//! Models that compute rows of logits on the host, and the chunks of a step.
 
 use std::ops::Range;
 
-use tch::{Device, Tensor};
-
 use crate::cache::{BlockCopy, BlockId};
-use crate::device::upload::{Sent, Upload};
 use crate::error::Error;
-use crate::sampling::device::DeviceSampler;
 
-/// A causal language model, with the KV cache of all sequences.
+/// A causal language model whose rows of logits are on the host, with the KV cache of all sequences.
 pub trait Model: std::fmt::Debug + Send {
     /// Returns the model's sizes.
     fn shape(&self) -> ModelShape;
@@ -20,35 +16,18 @@ pub trait Model: std::fmt::Debug + Send {
     /// There is not that much memory.
     fn allocate(&mut self, blocks: u32) -> Result<(), Error>;
 
-    /// Returns the devices that libtorch computes on, in the order of computation. Empty: the kernels
-    /// compute.
-    fn device_parts(&self) -> Vec<DevicePart> {
-        Vec::new()
-    }
-
-    /// Returns the device where rows of logits can stay. `None`: they are on the host.
-    fn rows_device(&self) -> Option<Device> {
-        None
-    }
-
-    /// Returns the sampler of rows that stay on a device. `None`: rows are on the host.
-    fn sampler(&self) -> Option<DeviceSampler> {
-        self.rows_device().map(|device| DeviceSampler::new(self.shape().vocabulary, device))
-    }
-
     /// Computes the chunks independently of each other. Writes their keys and values into their
-    /// blocks, and the requested rows into `logits`, in order. Where libtorch computes and `logits`
-    /// allows it, the rows stay on the device.
+    /// blocks, and the requested rows into `logits`, in order.
     ///
     /// Preconditions: every token is below the vocabulary's size, and a chunk's blocks have room
     /// for all its positions. The rows of an image have the model's hidden size, and end within the
     /// chunk.
     ///
     /// # Errors
-    /// The backend's. The chunks' blocks are then undefined from `past` on.
+    /// The model's. The chunks' blocks are then undefined from `past` on.
     fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error>;
 
-    /// Returns memory that the backend keeps for later calls to the devices.
+    /// Returns memory that the model keeps for later calls.
     fn free_cache(&mut self) {}
 }
 
@@ -69,7 +48,7 @@ pub struct ModelShape {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DevicePart {
     /// The device.
-    pub device: Device,
+    pub device: tch::Device,
     /// The number of layers there.
     pub layers: usize,
     /// The bytes of one block: keys and values of its positions in these layers.
@@ -81,7 +60,8 @@ pub struct DevicePart {
 pub struct SequenceChunk<'a> {
     /// The tokens, at least one.
     pub tokens: &'a [u32],
-    /// The index of the last token among those of [`Logits::chosen`], if it is only on the device.
+    /// The index of the plan that draws the last token in the step before, if only the backend has the
+    /// token.
     pub chosen: Option<usize>,
     /// Positions before the tokens, whose keys and values are computed.
     pub past: usize,
@@ -176,77 +156,25 @@ impl ImageRows<'_> {
 pub struct Logits {
     values: Vec<f32>,
     vocabulary: usize,
-    /// The numbers that travel to the device with a step's inputs, if its rows may stay there.
-    upload: Option<Upload>,
-    /// `[n, 1]`, the tokens that the last step chooses, if the host does not know them.
-    chosen: Option<Tensor>,
-    /// The rows while they are on the device. There are no values then.
-    on_device: Option<DeviceRows>,
-}
-
-/// Rows of logits on the device.
-#[derive(Debug)]
-pub(crate) struct DeviceRows {
-    /// `[rows, vocabulary]`, 32-bit floats.
-    pub(crate) rows: Tensor,
-    /// The numbers that travelled there with the step's inputs.
-    pub(crate) sent: Sent,
 }
 
 impl Logits {
-    /// Lets the rows of the next step stay on the device. `upload` travels there with the inputs of the
-    /// step. `chosen` are the tokens of the step before, `[n, 1]`, if the host does not know them.
-    pub(crate) fn stay_with(&mut self, upload: Upload, chosen: Option<Tensor>) {
-        *self = Self { upload: Some(upload), chosen, vocabulary: self.vocabulary, ..Self::default() };
-    }
-
-    /// Returns the tokens that the step before chooses, `[n, 1]`, if the host does not know them.
-    #[must_use]
-    pub fn chosen(&self) -> Option<&Tensor> {
-        self.chosen.as_ref()
-    }
-
-    /// Returns true if the rows of the next step may stay on the device.
-    #[must_use]
-    pub fn may_stay(&self) -> bool {
-        self.upload.is_some()
-    }
-
-    /// Returns the numbers that travel with the step's inputs, if its rows may stay on the device.
-    pub(super) fn take_upload(&mut self) -> Option<Upload> {
-        self.upload.take()
-    }
-
-    /// Sets rows that stay where they are, `[rows, vocabulary]`, 32-bit floats.
-    ///
-    /// # Errors
-    /// The numbers that travel with the step's inputs cannot be sent.
-    pub fn keep(&mut self, rows: Tensor) -> Result<(), Error> {
-        let sent = self.upload.take().unwrap_or_default().send(rows.device())?;
-        self.keep_with(DeviceRows { rows, sent });
-        Ok(())
-    }
-
-    /// Sets rows on the device.
-    pub(super) fn keep_with(&mut self, rows: DeviceRows) {
-        self.values.clear();
-        self.on_device = Some(rows);
-    }
-
-    /// Takes the rows if they are on the device.
-    pub(crate) fn take_from_device(&mut self) -> Option<DeviceRows> {
-        self.on_device.take()
-    }
-
     /// Resizes to `rows` rows, and returns them to be written.
     pub fn resize(&mut self, rows: usize, vocabulary: usize) -> &mut [f32] {
-        self.on_device = None;
         self.vocabulary = vocabulary;
         self.values.resize(rows * vocabulary, 0.0);
         &mut self.values
     }
 
-    /// Returns the rows in order, unless they are on the device.
+    /// Returns a row.
+    ///
+    /// # Panics
+    /// Panics if there are not as many rows.
+    pub fn row(&mut self, index: usize) -> &mut [f32] {
+        &mut self.values[index * self.vocabulary..][..self.vocabulary]
+    }
+
+    /// Returns the rows in order.
     pub fn rows(&mut self) -> impl Iterator<Item = &mut [f32]> {
         self.values.chunks_exact_mut(self.vocabulary.max(1))
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use tch::{Device, Kind, Tensor};
 
 use super::decoder::{self, Decoder};
-use super::interface::{DevicePart, DeviceRows, Logits, Model, ModelShape, SequenceChunk};
+use super::interface::{DevicePart, ModelShape, SequenceChunk};
 use super::placement::{PlacedLayers, Placement};
 use crate::device;
 use crate::device::in_flight::InFlight;
@@ -17,6 +17,7 @@ use crate::weights::{ModelFile, TorchTarget};
 
 mod attend;
 mod attention;
+mod backend;
 mod bucket;
 mod bucketed;
 mod buckets;
@@ -31,6 +32,7 @@ mod layers;
 pub(super) mod load;
 mod mask;
 mod methods;
+mod model;
 mod packed;
 mod paged;
 mod part;
@@ -42,12 +44,14 @@ mod stack;
 mod step;
 mod workspace;
 
+pub use backend::TorchBackend;
 pub use check::{AttentionCase, AttentionDifference};
 pub use flash::{FLASH_BLOCK, FlashCall, FlashOperation};
 use inputs::LayerInputs;
 use layers::{Linear, RmsNorm, scaled, softcap};
 use load::Loader;
 use methods::Methods;
+pub use model::{DeviceRows, TorchModel};
 use part::Part;
 use rows::ProductRows;
 use step::{Batch, PartInputs, StartInputs};
@@ -196,7 +200,7 @@ fn load_parts<'a>(
     placement.parts().iter().zip(methods).map(part).collect()
 }
 
-impl Model for TorchDecoder {
+impl TorchModel for TorchDecoder {
     fn shape(&self) -> ModelShape {
         let Decoder { vocabulary, context, .. } = self.description;
         let block = self.parts.first().map_or(0, Part::block);
@@ -215,28 +219,24 @@ impl Model for TorchDecoder {
         self.parts.iter().map(Part::described).collect()
     }
 
-    fn rows_device(&self) -> Option<Device> {
-        Some(self.ends[1])
+    fn device(&self) -> Device {
+        self.ends[1]
     }
 
-    fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
-        let (stays, upload) = (logits.may_stay(), logits.take_upload().unwrap_or_default());
+    fn forward(
+        &mut self,
+        chunks: &[SequenceChunk<'_>],
+        upload: Upload,
+        chosen: Option<&Tensor>,
+    ) -> Result<Option<DeviceRows>, Error> {
         let StepInputs { mut start, parts, wanted, sent } = self.send(chunks, upload)?;
-        if let Some(tokens) = logits.chosen().filter(|_| start.needs_tokens()) {
+        if let Some(tokens) = chosen.filter(|_| start.needs_tokens()) {
             start.insert(&self.on_first(tokens)?)?;
         }
-        let (hidden, vocabulary) = (self.hidden(&start, parts)?, self.description.vocabulary);
-        let Some(wanted) = wanted else {
-            logits.resize(0, vocabulary);
-            return Ok(());
-        };
+        let hidden = self.hidden(&start, parts)?;
+        let Some(wanted) = wanted else { return Ok(None) };
         let requested: usize = chunks.iter().map(|chunk| chunk.logit_rows().len()).sum();
         let rows = self.logits(&hidden.f_index_select(0, &wanted)?)?.f_narrow(0, 0, requested as i64)?;
-        if stays {
-            logits.keep_with(DeviceRows { rows, sent });
-            return Ok(());
-        }
-        let values = logits.resize(requested, vocabulary);
-        Ok(rows.f_to_device(Device::Cpu)?.f_copy_data(values, values.len())?)
+        Ok(Some(DeviceRows { rows, sent }))
     }
 }

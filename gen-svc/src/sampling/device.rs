@@ -18,15 +18,14 @@ mod cumulative;
 mod fault;
 mod filter;
 mod likeliest;
-mod plan;
 mod slots;
 
 pub use fault::SamplerCall;
-pub use plan::{Chosen, Draw, RowPlan, TokenPlan};
-pub use slots::{History, Slot};
 
 use super::logprobs::Logprobs;
 use super::parameters::Sampling;
+use super::plan::{Chosen, Draw, RowPlan, TokenPlan};
+use super::slot::Slot;
 use crate::device::download::Download;
 use crate::device::upload::{Part, Sent, Upload};
 use crate::error::Error;
@@ -180,8 +179,8 @@ impl DeviceSampler {
 
     /// Adds the inputs of planned rows, among `rows` rows of a step, to an upload. Rows that need more
     /// likeliest tokens than are ranked at first are undecided.
-    pub(crate) fn plan(&mut self, rows: usize, plans: &[RowPlan<'_>], upload: &mut Upload) -> Planned {
-        self.plan_call(SamplerCall::Step, rows, &plans.iter().collect::<Vec<_>>(), upload)
+    pub(crate) fn plan(&mut self, rows: usize, plans: &[&RowPlan<'_>], upload: &mut Upload) -> Planned {
+        self.plan_call(SamplerCall::Step, rows, plans, upload)
     }
 
     fn plan_call(&mut self, call: SamplerCall, rows: usize, plans: &[&RowPlan<'_>], upload: &mut Upload) -> Planned {
@@ -289,7 +288,7 @@ impl Pass {
             draws.iter().enumerate().filter_map(|(i, draw)| Some((i, draw.history?.slot))).collect();
         let given = |plan: &&RowPlan<'_>| match plan.token {
             TokenPlan::Given(id) => i64::from(id),
-            TokenPlan::Drawn(_) => 0,
+            _ => 0,
         };
         Self {
             rows: (!is_whole).then(|| upload.add(plans.iter().map(|plan| plan.row as i64))),
@@ -298,7 +297,7 @@ impl Pass {
             random: upload.add(random.iter().map(|&i| i as i64)),
             counted: (
                 upload.add(counted.iter().map(|(i, _)| *i as i64)),
-                upload.add(counted.iter().map(|(_, slot)| slot.index() * vocabulary as i64)),
+                upload.add(counted.iter().map(|(_, slot)| (slot.index() * vocabulary) as i64)),
             ),
             changes: Changes::new(&draws, vocabulary, upload),
             filters: (!filtered.is_empty()).then(|| Filters::new(&filtered, vocabulary, ranked, upload)),

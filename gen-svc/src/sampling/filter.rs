@@ -5,6 +5,7 @@ use tandem_kernels::IsaLevel;
 use tandem_kernels::vocab;
 
 use super::parameters::Sampling;
+use crate::error::Error;
 
 /// A token that may be drawn.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -111,4 +112,13 @@ pub(super) fn draw(candidates: &[Candidate], random: f64) -> Option<u32> {
     };
     let drawn = candidates.iter().find(exceeds).or(candidates.last());
     drawn.map(|candidate| candidate.id)
+}
+
+/// Returns the most likely token and its logit. Of equal tokens, the first is returned.
+pub(super) fn greedy(logits: &[f32]) -> Result<(u32, f32), Error> {
+    let id = vocab::argmax(IsaLevel::detect(), logits);
+    match logits.get(id) {
+        Some(&best) if best.is_finite() => Ok((id as u32, best)),
+        _ => Err(Error::NotFinite),
+    }
 }

@@ -10,7 +10,6 @@ pub(super) struct Penalties {
     repetition: f32,
     presence: f32,
     frequency: f32,
-    bias: Vec<(u32, f32)>,
     /// Tokens in the prompt and the output.
     seen: BTreeSet<u32>,
     /// Tokens in the output, with their number of occurrences.
@@ -24,7 +23,6 @@ impl Penalties {
             repetition: sampling.repetition_penalty,
             presence: sampling.presence_penalty,
             frequency: sampling.frequency_penalty,
-            bias: sampling.logit_bias.clone(),
             seen: if repeats { prompt.iter().copied().collect() } else { BTreeSet::new() },
             generated: BTreeMap::new(),
         }
@@ -40,23 +38,28 @@ impl Penalties {
         }
     }
 
-    /// Applies bias and repetition penalty in the order of transformers, then presence and
-    /// frequency penalty.
+    /// Applies the repetition penalty, then presence and frequency penalty. In the order of transformers,
+    /// they follow the bias.
     pub(super) fn apply(&self, logits: &mut [f32]) {
-        let mut change = |id: u32, changed: &dyn Fn(f32) -> f32| {
-            if let Some(logit) = logits.get_mut(id as usize) {
-                *logit = changed(*logit).clamp(f32::MIN, f32::MAX); // an extreme penalty must not make infinities
-            }
-        };
-        for &(id, bias) in &self.bias {
-            change(id, &|logit| logit + bias);
-        }
         let penalty = self.repetition;
         for &id in &self.seen {
-            change(id, &|logit| if logit < 0.0 { logit * penalty } else { logit / penalty });
+            change(logits, id, |logit| if logit < 0.0 { logit * penalty } else { logit / penalty });
         }
         for (&id, &count) in &self.generated {
-            change(id, &|logit| logit - self.presence - self.frequency * count as f32);
+            change(logits, id, |logit| logit - self.presence - self.frequency * count as f32);
         }
+    }
+}
+
+/// Adds the bias of tokens.
+pub(super) fn add_bias(logits: &mut [f32], bias: &[(u32, f32)]) {
+    for &(id, bias) in bias {
+        change(logits, id, |logit| logit + bias);
+    }
+}
+
+fn change(logits: &mut [f32], id: u32, changed: impl Fn(f32) -> f32) {
+    if let Some(logit) = logits.get_mut(id as usize) {
+        *logit = changed(*logit).clamp(f32::MIN, f32::MAX); // an extreme penalty must not make infinities
     }
 }

@@ -12,7 +12,8 @@ use gen_svc::engine::{Config, EngineLimits, GpuMemory, GpuState, LargestImage, d
 use gen_svc::error::Error;
 use gen_svc::media::{ImageAttention, ImageHosts, MediaLimits, Vision, read_processor};
 use gen_svc::models::vision::TorchTower;
-use gen_svc::models::{self, Backend, DevicePart, Logits, Model, ModelShape, SequenceChunk};
+use gen_svc::models::{self, Backend, BackendChoice, DevicePart, Drawn, KeptRow, ModelShape, SequenceChunk};
+use gen_svc::sampling::{Chosen, RowPlan, Sampling, Slot};
 use gen_svc::weights::TorchTarget;
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::status::Reason;
@@ -113,7 +114,7 @@ const LIMITS: EngineLimits = EngineLimits {
 type Steps = Arc<Mutex<Vec<Vec<[usize; 3]>>>>;
 
 /// Returns a model whose steps are logged, and the log. Its memory suffices for steps of up to `most` tokens.
-fn logged(most: usize) -> (Box<dyn Model>, Steps) {
+fn logged(most: usize) -> (Box<dyn Backend>, Steps) {
     let steps = Steps::default();
     let log = Arc::clone(&steps);
     let (model, _) = FaultyModel::boxed(&served_model(), move |chunks: &[SequenceChunk<'_>]| {
@@ -148,7 +149,7 @@ fn the_memory_is_measured_after_a_step_of_the_largest_shapes() {
         }
     }
     // The sampler's workspace is part of it.
-    let mut on_device: Box<dyn Model> = FaultyModel::sound(&served_model(), true);
+    let mut on_device: Box<dyn Backend> = FaultyModel::sound(&served_model(), true);
     warm_up(on_device.as_mut(), None, LIMITS, 128).expect("it computes");
 }
 
@@ -158,8 +159,9 @@ fn a_model_computes_the_largest_step() {
     let config = Config::new(default_model());
     let artifacts = Artifacts::load(&config.model).expect("artifacts");
     let file = models::open(&artifacts).expect("weights");
-    let backend = Backend::Torch(TorchTarget::REFERENCE);
-    let mut model = models::load(&file, models::describe(&file).expect("supported"), backend).expect("it loads").model;
+    let backend = BackendChoice::Torch(TorchTarget::REFERENCE);
+    let mut model =
+        models::load(&file, models::describe(&file).expect("supported"), backend).expect("it loads").backend;
     warm_up(model.as_mut(), None, LIMITS, 30).expect("it computes");
 }
 
@@ -179,7 +181,7 @@ fn a_largest_step_without_memory_is_refused_with_the_settings() {
 struct WithImages {
     tower: TorchTower,
     vision: Vision,
-    model: Box<dyn Model>,
+    model: Box<dyn Backend>,
 }
 
 impl WithImages {
@@ -193,8 +195,8 @@ impl WithImages {
         let limits =
             MediaLimits { image: Limits { max_pixels: 40_000, ..Limits::default() }, ..MediaLimits::default() };
         let vision = Vision::load(&artifacts, processor, attention, limits, ImageHosts::default()).expect("it loads");
-        let loaded = models::load(&file, decoder, Backend::Torch(TorchTarget::REFERENCE)).expect("it loads");
-        Self { tower: loaded.tower.expect("a tower"), vision, model: loaded.model }
+        let loaded = models::load(&file, decoder, BackendChoice::Torch(TorchTarget::REFERENCE)).expect("it loads");
+        Self { tower: loaded.tower.expect("a tower"), vision, model: loaded.backend }
     }
 
     fn largest(&self) -> LargestImage {
@@ -260,9 +262,9 @@ fn an_image_beside_which_no_memory_is_left_is_refused_with_its_settings() {
 
 /// A model whose memory is that of a GPU.
 #[derive(Debug)]
-struct OnGpu(Box<dyn Model>);
+struct OnGpu(Box<dyn Backend>);
 
-impl Model for OnGpu {
+impl Backend for OnGpu {
     fn shape(&self) -> ModelShape {
         self.0.shape()
     }
@@ -275,8 +277,24 @@ impl Model for OnGpu {
         vec![DevicePart { device: Device::Cuda(0), layers: 1, block_bytes: self.shape().block_bytes }]
     }
 
-    fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
-        self.0.forward(chunks, logits)
+    fn slot(&mut self, sampling: &Sampling) -> Option<Slot> {
+        self.0.slot(sampling)
+    }
+
+    fn launch(&mut self, chunks: &[SequenceChunk<'_>], plans: Option<&[RowPlan<'_>]>) -> Result<(), Error> {
+        self.0.launch(chunks, plans)
+    }
+
+    fn draw(&mut self, plans: &[RowPlan<'_>]) -> Result<(), Error> {
+        self.0.draw(plans)
+    }
+
+    fn finish(&mut self) -> Result<Vec<Drawn>, Error> {
+        self.0.finish()
+    }
+
+    fn draw_kept(&mut self, row: KeptRow, plan: &RowPlan<'_>) -> Result<Chosen, Error> {
+        self.0.draw_kept(row, plan)
     }
 }
 

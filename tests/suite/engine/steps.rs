@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use gen_svc::cache::{BLOCK, BlockId};
 use gen_svc::engine::{Config, DtypeChoice, Engine, Event, FinishReason, Quantize, RuntimeChoice, Summary};
 use gen_svc::error::Error;
-use gen_svc::models::{self, Backend, Logits, LogitsFor, Model, SequenceChunk, architectures};
+use gen_svc::models::{self, Backend, BackendChoice, LogitsFor, SequenceChunk, architectures};
 use gen_svc::output::TextSegment;
 use gen_svc::output::reasoning::{MarkerSet, Markers};
 use gen_svc::request::{GenerateRequest, Input, OutputSpec, PreparedRequest, Returns, SamplingOptions, StopOptions};
@@ -211,23 +211,23 @@ fn write_vocabulary(out: &mut Vec<u8>) {
     entry(out, "tokenizer.ggml.merges", 9, &array(8, Vec::new()));
 }
 
-fn load(path: &Path, dtype: Kind) -> Result<Box<dyn Model>, Error> {
+fn load(path: &Path, dtype: Kind) -> Result<Box<dyn Backend>, Error> {
     let artifacts = Artifacts::load(path)?;
     let file = models::open(&artifacts)?;
     let target = TorchTarget { dtype, ..TorchTarget::REFERENCE };
-    Ok(models::load(&file, models::describe(&file)?, Backend::Torch(target))?.model)
+    Ok(models::load(&file, models::describe(&file)?, BackendChoice::Torch(target))?.backend)
 }
 
-fn load_tiny(tiny: &TinyModel) -> Result<Box<dyn Model>, Error> {
+fn load_tiny(tiny: &TinyModel) -> Result<Box<dyn Backend>, Error> {
     let folder = TempDir::new().expect("a temporary folder");
     load(&tiny.write(folder.path()), Kind::Float)
 }
 
 /// Returns the logits after every position, V numbers each, computed in chunks of `piece` tokens.
-fn logits(model: &mut dyn Model, ids: &[u32], piece: usize) -> Vec<Vec<f32>> {
+fn logits(model: &mut dyn Backend, ids: &[u32], piece: usize) -> Vec<Vec<f32>> {
     let blocks: Vec<BlockId> = (0..ids.len().div_ceil(BLOCK) as u32).rev().map(BlockId).collect();
     model.allocate(blocks.len() as u32).expect("memory");
-    let (mut rows, mut past, mut logits) = (Vec::new(), 0, Logits::default());
+    let (mut rows, mut past) = (Vec::new(), 0);
     for tokens in ids.chunks(piece) {
         let run = SequenceChunk {
             chosen: None,
@@ -239,8 +239,7 @@ fn logits(model: &mut dyn Model, ids: &[u32], piece: usize) -> Vec<Vec<f32>> {
             images: &[],
             positions: None,
         };
-        model.forward(&[run], &mut logits).expect("computes");
-        rows.extend(logits.rows().map(|row| row.to_vec()));
+        rows.extend(models::logits(model, &[run]).expect("computes"));
         past += tokens.len();
     }
     rows

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use gen_svc::media::read_processor;
 use gen_svc::models::vision::{TorchTower, TowerRun};
-use gen_svc::models::{self, Backend, Features};
+use gen_svc::models::{self, BackendChoice, Features};
 use gen_svc::weights::TorchTarget;
 use tandem_images::{Limits, PreparedCache, PreparedImage};
 use tandem_model_files::artifacts::Artifacts;
@@ -16,7 +16,7 @@ const TOLERANCE: f32 = 1e-4;
 
 fn tower(folder: &Path) -> TorchTower {
     let artifacts = Artifacts::load(folder).expect("artifacts");
-    let backend = Backend::Torch(TorchTarget::REFERENCE);
+    let backend = BackendChoice::Torch(TorchTarget::REFERENCE);
     let file = models::open(&artifacts).expect("weights");
     let loaded = models::load(&file, models::describe(&file).expect("supported"), backend).expect("it loads");
     loaded.tower.expect("a tower")

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gen_svc::error::Error;
-use gen_svc::sampling::device::{Chosen, DeviceSampler, Draw, History, RowPlan, SamplerCall, TokenPlan};
-use gen_svc::sampling::{Logprobs, Sampler, Sampling, distribution, uniform};
+use gen_svc::sampling::device::{DeviceSampler, SamplerCall};
+use gen_svc::sampling::{Chosen, Draw, History, Logprobs, RowPlan, Sampling, TokenPlan, distribution, uniform};
 use tandem_tests::Random;
 use tch::{Device, Tensor};
+
+use super::host_sampler::Sampler;
 
 /// The largest difference of a draw or of a parameter for which both tokens are right.
 const TOLERANCE: f64 = 1e-6;
@@ -61,7 +63,7 @@ impl Row {
 
     /// Returns the token that the host chooses.
     fn on_host(&self) -> Result<u32, Error> {
-        let sampler = Sampler::new(self.sampling.clone(), 0, &self.prompt);
+        let sampler = Sampler::new(self.sampling.clone(), &self.prompt);
         sampler.after(&self.output).next(&mut self.masked(), self.position(), &self.forbidden)
     }
 

@@ -403,9 +403,9 @@ fn a_prefix_that_ends_within_an_image_is_found_as_far_as_its_model_can_continue(
 /// Returns the bytes of a block of the KV cache.
 fn block_bytes(folder: &Path) -> u64 {
     let file = models::open(&Artifacts::load(folder).expect("artifacts")).expect("a model");
-    let backend = models::Backend::Torch(TorchTarget::REFERENCE);
+    let backend = models::BackendChoice::Torch(TorchTarget::REFERENCE);
     let decoder = models::describe(&file).expect("a model");
-    models::load(&file, decoder, backend).expect("a model").model.shape().block_bytes
+    models::load(&file, decoder, backend).expect("a model").backend.shape().block_bytes
 }
 
 #[test]

@@ -5,10 +5,11 @@
 
 use tch::{Kind, Tensor};
 
-use super::plan::Draw;
-use super::slots::{History, Slots};
+use super::slots::Slots;
 use crate::device::upload::{Part, Sent, Upload};
 use crate::error::Error;
+use crate::sampling::plan::Draw;
+use crate::sampling::slot::History;
 
 /// Bits of a mask's word.
 const WORD: i64 = 32;
@@ -95,7 +96,7 @@ impl Penalties {
         let presence = of(|draw| draw.sampling.presence_penalty);
         let frequency = of(|draw| draw.sampling.frequency_penalty);
         let rows = upload.add(penalized.iter().map(|(row, ..)| *row as i64));
-        let slots = upload.add(penalized.iter().map(|(_, history, _)| history.slot.index()));
+        let slots = upload.add(penalized.iter().map(|(_, history, _)| history.slot.index() as i64));
         (!penalized.is_empty()).then_some(Self { rows, slots, repetition, presence, frequency })
     }
 

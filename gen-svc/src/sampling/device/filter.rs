@@ -5,9 +5,9 @@
 use tch::{Kind, Tensor};
 
 use super::cumulative::Cumulative;
-use super::plan::Draw;
 use crate::device::upload::{Part, Sent, Upload};
 use crate::error::Error;
+use crate::sampling::plan::Draw;
 
 /// The parameters of S rows, in the upload.
 #[derive(Debug)]

@@ -3,62 +3,15 @@
 //! Shapes: S slots, V vocabulary.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use parking_lot::Mutex;
 use tch::{Device, Kind, Tensor};
 
 use crate::device::upload::{Part, Sent, Upload};
 use crate::error::Error;
+use crate::sampling::slot::{History, Slot, SlotPool};
 
-/// The slots that are added at once.
-const GROWTH: usize = 8;
 /// Added to a token's number for each occurrence in the output.
 pub(super) const OCCURRENCE: i64 = 2;
-
-/// The place of one output's counts. Dropping it frees the place.
-#[derive(Debug)]
-pub struct Slot {
-    index: usize,
-    free: Arc<Mutex<Vec<usize>>>,
-}
-
-impl Slot {
-    pub(super) fn index(&self) -> i64 {
-        self.index as i64
-    }
-}
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        self.free.lock().push(self.index);
-    }
-}
-
-/// The tokens of an output so far.
-#[derive(Debug, Clone, Copy)]
-pub struct History<'a> {
-    /// The place of their counts on the device.
-    pub slot: &'a Slot,
-    /// The tokens of the prompt.
-    pub prompt: &'a [u32],
-    /// The tokens of the output.
-    pub output: &'a [u32],
-    /// The tokens after these that are only on the device. The slot counts them already.
-    pub awaited: usize,
-}
-
-impl History<'_> {
-    /// Returns the number of tokens.
-    fn tokens(&self) -> usize {
-        self.prompt.len() + self.output.len() + self.awaited
-    }
-
-    /// Returns the index of the slot, and the number of tokens with the next one.
-    pub(super) fn after_next(&self) -> (usize, usize) {
-        (self.slot.index, self.tokens() + 1)
-    }
-}
 
 /// The counts of slots that do not have their output's tokens, in the upload.
 #[derive(Debug)]
@@ -79,12 +32,18 @@ pub(super) struct Slots {
     pub(super) counts: Tensor,
     /// The number of tokens that each slot counts. None: its counts are of another output.
     counted: Vec<Option<usize>>,
-    free: Arc<Mutex<Vec<usize>>>,
+    pool: SlotPool,
 }
 
 impl Slots {
     pub(super) fn new(vocabulary: usize, device: Device) -> Self {
-        Self { vocabulary: vocabulary as i64, device, counts: Tensor::new(), counted: Vec::new(), free: Arc::default() }
+        Self {
+            vocabulary: vocabulary as i64,
+            device,
+            counts: Tensor::new(),
+            counted: Vec::new(),
+            pool: SlotPool::default(),
+        }
     }
 
     /// Returns V.
@@ -94,14 +53,10 @@ impl Slots {
 
     /// Returns a free slot.
     pub(super) fn take(&mut self) -> Slot {
-        let mut free = self.free.lock();
-        if free.is_empty() {
-            free.extend((self.counted.len()..self.counted.len() + GROWTH).rev());
-            self.counted.resize(self.counted.len() + GROWTH, None);
-        }
-        let index = free.pop().unwrap_or_default();
-        self.counted[index] = None;
-        Slot { index, free: Arc::clone(&self.free) }
+        let slot = self.pool.take();
+        self.counted.resize(self.pool.count(), None);
+        self.counted[slot.index()] = None;
+        slot
     }
 
     /// Adds to an upload the counts of outputs whose slots do not have exactly their tokens.
@@ -114,11 +69,11 @@ impl Slots {
         for history in histories {
             let History { slot, prompt, output, awaited } = history;
             // Unknown until the row's token is counted too.
-            if self.counted[slot.index].take() != Some(history.tokens()) {
+            if self.counted[slot.index()].take() != Some(history.tokens()) {
                 debug_assert_eq!(awaited, 0, "tokens that are only on the device are counted there");
-                slots.push(slot.index());
+                slots.push(slot.index() as i64);
                 for (id, number) in counts(prompt, output) {
-                    places.push(slot.index() * self.vocabulary + i64::from(id));
+                    places.push(slot.index() as i64 * self.vocabulary + i64::from(id));
                     numbers.push(number);
                 }
             }
@@ -145,7 +100,7 @@ impl Slots {
 
     /// Records that the slot's counts are wrong.
     pub(super) fn forget(&mut self, slot: &Slot) {
-        self.counted[slot.index] = None;
+        self.counted[slot.index()] = None;
     }
 
     fn grow(&mut self) -> Result<(), Error> {

@@ -8,7 +8,7 @@ use std::thread;
 use gen_svc::cache::{BLOCK, BlockCopy, BlockId};
 use gen_svc::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice, Token};
 use gen_svc::error::Error;
-use gen_svc::models::{Logits, LogitsFor, Model, SequenceChunk};
+use gen_svc::models::{self, Backend, LogitsFor, SequenceChunk};
 use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use tokio::sync::mpsc::Receiver;
 
@@ -40,15 +40,13 @@ fn turn<'a>(tokens: &'a [u32], past: usize, blocks: &'a [BlockId]) -> Turn<'a> {
 }
 
 /// Computes one step. Returns the logits after every token.
-fn step(model: &mut dyn Model, turns: &[Turn<'_>]) -> Vec<Vec<f32>> {
-    let mut logits = Logits::default();
-    model.forward(&turns.iter().map(Turn::chunk).collect::<Vec<_>>(), &mut logits).expect("computes");
-    logits.rows().map(|row| row.to_vec()).collect()
+fn step(model: &mut dyn Backend, turns: &[Turn<'_>]) -> Vec<Vec<f32>> {
+    models::logits(model, &turns.iter().map(Turn::chunk).collect::<Vec<_>>()).expect("computes")
 }
 
 /// Computes prompts in chunks beside sequences in decode, and two prompts with the first positions of
 /// another one. These are in a shared block if it has no others, and else copied. Returns all logits.
-fn mixed(model: &mut dyn Model, prompts: &[Vec<u32>]) -> Vec<Vec<f32>> {
+fn mixed(model: &mut dyn Backend, prompts: &[Vec<u32>]) -> Vec<Vec<f32>> {
     model.allocate(16).expect("memory");
     let blocks = |range: Range<u32>| -> Vec<BlockId> { range.map(BlockId).collect() };
     let (a, b, shared, copied) =

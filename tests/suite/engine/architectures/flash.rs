@@ -4,7 +4,7 @@ use std::thread;
 
 use gen_svc::cache::BLOCK;
 use gen_svc::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice};
-use gen_svc::models::{Backend, FLASH_BLOCK, FlashCall, FlashOperation, ModelShape};
+use gen_svc::models::{BackendChoice, FLASH_BLOCK, FlashCall, FlashOperation, ModelShape};
 use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, ServedModel, StopOptions};
 use gen_svc::weights::TorchTarget;
 use tandem_tests_full::flash::{EXACT, STRICT};
@@ -23,7 +23,7 @@ fn case(name: &str) -> &'static Case {
 /// Returns the positions of a block of a model that libtorch computes.
 fn block(name: &str, dtype: Kind, flash: FlashOperation) -> usize {
     let case = case(name);
-    let backend = Backend::Torch(TorchTarget { dtype, ..TorchTarget::REFERENCE });
+    let backend = BackendChoice::Torch(TorchTarget { dtype, ..TorchTarget::REFERENCE });
     load(case.whole(&case.config, "F32").path(), Setup { backend, flash: Some(flash), ..TORCH }).shape().block
 }
 
@@ -135,7 +135,7 @@ fn outputs_that_compete_for_memory_are_those_of_buckets() {
 fn bf16_logits_are_as_near_as_those_of_buckets() {
     for case in CASES.iter().filter(|case| !case.name.starts_with("gemma4")) {
         let folder = case.whole(&case.config, "F32");
-        let backend = Backend::Torch(TorchTarget { dtype: Kind::BFloat16, ..TorchTarget::REFERENCE });
+        let backend = BackendChoice::Torch(TorchTarget { dtype: Kind::BFloat16, ..TorchTarget::REFERENCE });
         let setup = Setup { backend, flash: Some(STRICT), ..TORCH };
         super::assert_near(case, folder.path(), setup, 0.25, "flash in bf16");
     }

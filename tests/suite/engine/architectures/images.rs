@@ -3,7 +3,7 @@
 use gen_svc::cache::BlockId;
 use gen_svc::error::Error;
 use gen_svc::models::decoder::Decoder;
-use gen_svc::models::{self, Backend, Logits, LogitsFor, Model};
+use gen_svc::models::{self, Backend, BackendChoice, LogitsFor};
 use serde_json::{Value, json};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::Random;
@@ -112,7 +112,7 @@ impl Imaging {
 }
 
 /// Calls `check` for each model with images and each setup, with a loaded model and a prompt.
-fn for_each(check: impl Fn(&str, Setup, &mut dyn Model, ImagePrompt)) {
+fn for_each(check: impl Fn(&str, Setup, &mut dyn Backend, ImagePrompt)) {
     for (imaging, case) in MODELS.iter().flat_map(|model| model.cases().map(move |case| (model, case))) {
         let folder = imaging.folder(case, &imaging.config(case), imaging.prefixes[0]);
         for setup in SETUPS {
@@ -155,7 +155,7 @@ fn assert_same(found: &[Vec<f32>], expected: &[Vec<f32>], exact: bool, what: &st
 }
 
 fn is_exact(name: &str, setup: Setup) -> bool {
-    matches!(setup.backend, Backend::Cpu { .. }) && !name.starts_with("gemma4")
+    matches!(setup.backend, BackendChoice::Cpu { .. }) && !name.starts_with("gemma4")
 }
 
 #[test]
@@ -196,18 +196,18 @@ fn image_prompts_of_a_batch_give_the_logits_of_single_prompts() {
 }
 
 /// Computes three prompts in one batch. Returns the logits after every token.
-fn together(model: &mut dyn Model, [first, second, third]: [&ImagePrompt; 3]) -> Vec<Vec<f32>> {
+fn together(model: &mut dyn Backend, [first, second, third]: [&ImagePrompt; 3]) -> Vec<Vec<f32>> {
     let own: [Vec<BlockId>; 3] = [blocks(0, 48), blocks(3, 48), blocks(6, 48)];
-    let mut logits = Logits::default();
+    let mut logits = Vec::new();
     let chunk = |prompt: &ImagePrompt, i: usize, then: &mut dyn FnMut(gen_svc::models::SequenceChunk<'_>)| {
         prompt.with_chunk(0..prompt.tokens.len(), &own[i], LogitsFor::All, then);
     };
     chunk(first, 0, &mut |a| {
         chunk(second, 1, &mut |b| {
-            chunk(third, 2, &mut |c| model.forward(&[a, b, c], &mut logits).expect("computes"));
+            chunk(third, 2, &mut |c| logits = models::logits(model, &[a, b, c]).expect("computes"));
         });
     });
-    logits.rows().map(|row| row.to_vec()).collect()
+    logits
 }
 
 /// Changes the features of the first image's last token.

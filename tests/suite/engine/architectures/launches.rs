@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gen_svc::cache::BlockId;
 use gen_svc::media::read_processor;
-use gen_svc::models::{self, Backend, FLASH_BLOCK, FlashCall, FlashOperation, Logits, LogitsFor, Model, SequenceChunk};
+use gen_svc::models::{self, Backend, BackendChoice, FLASH_BLOCK, FlashCall, FlashOperation, LogitsFor, SequenceChunk};
 use gen_svc::weights::{TorchTarget, WeightBits};
 use tandem_images::{Limits, PreparedCache};
 use tandem_model_files::artifacts::Artifacts;
@@ -97,14 +97,14 @@ fn decode(Decode { name, sequences, layers }: Decode) {
 }
 
 /// Allocates as many blocks for each sequence. Returns those of each.
-fn allocated(model: &mut dyn Model, sequences: usize, each: u32) -> Vec<Vec<BlockId>> {
+fn allocated(model: &mut dyn Backend, sequences: usize, each: u32) -> Vec<Vec<BlockId>> {
     let count = sequences as u32;
     model.allocate(each * count).expect("memory");
     (0..count).map(|i| (each * i..each * (i + 1)).map(BlockId).collect()).collect()
 }
 
 /// Computes a token of each sequence after `past` others.
-fn step(model: &mut dyn Model, blocks: &[Vec<BlockId>], past: usize) {
+fn step(model: &mut dyn Backend, blocks: &[Vec<BlockId>], past: usize) {
     let chunk = |blocks| SequenceChunk {
         tokens: &[1],
         chosen: None,
@@ -116,7 +116,7 @@ fn step(model: &mut dyn Model, blocks: &[Vec<BlockId>], past: usize) {
         positions: None,
     };
     let chunks: Vec<_> = blocks.iter().map(|blocks| chunk(blocks)).collect();
-    model.forward(&chunks, &mut Logits::default()).expect("it computes");
+    models::logits(model, &chunks).expect("it computes");
 }
 
 /// The layers of the 1.7-billion model whose launch floor the README states have these operations.
@@ -203,7 +203,7 @@ fn compute_experts(layers: usize) {
     let folder = case.whole(&config, "F32");
     let models = EXPERTS.map(|bits| {
         let target = TorchTarget { bits, separate_experts: true, ..TorchTarget::REFERENCE };
-        let mut model = load(folder.path(), Setup { backend: Backend::Torch(target), ..TORCH });
+        let mut model = load(folder.path(), Setup { backend: BackendChoice::Torch(target), ..TORCH });
         let blocks = allocated(model.as_mut(), SEQUENCES[1], 1);
         (model, blocks)
     });

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use gen_svc::engine::Engine;
 use gen_svc::models::vision::TorchTower;
-use gen_svc::models::{self, Backend, Features};
+use gen_svc::models::{self, BackendChoice, Features};
 use gen_svc::weights::TorchTarget;
 use serde::Deserialize;
 use serde_json::Value;
@@ -158,7 +158,7 @@ fn tower(folder: &Path) -> TorchTower {
     let artifacts = Artifacts::load(folder).expect("artifacts");
     let file = models::open(&artifacts).expect("a model");
     let decoder = models::describe(&file).expect("a model");
-    models::load(&file, decoder, Backend::Torch(TorchTarget::REFERENCE)).expect("a model").tower.expect("a tower")
+    models::load(&file, decoder, BackendChoice::Torch(TorchTarget::REFERENCE)).expect("a model").tower.expect("a tower")
 }
 
 /// Computes the rows of a conversation's images.

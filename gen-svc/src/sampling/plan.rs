@@ -1,8 +1,8 @@
 //! The uses of a step's rows of logits.
 
-use super::slots::History;
-use crate::sampling::logprobs::Logprobs;
-use crate::sampling::parameters::Sampling;
+use super::logprobs::Logprobs;
+use super::parameters::Sampling;
+use super::slot::History;
 
 /// The use of a row.
 #[derive(Debug)]
@@ -22,12 +22,16 @@ pub enum TokenPlan<'a> {
     Given(u32),
     /// A token that is drawn.
     Drawn(Draw<'a>),
+    /// The token is drawn later: the backend keeps the row.
+    Kept,
+    /// The token is drawn later, on the host: the row is copied to it.
+    Fetched,
 }
 
 /// How a token is drawn.
 #[derive(Debug)]
 pub struct Draw<'a> {
-    /// The parameters. Typical-p is not supported.
+    /// The parameters.
     pub sampling: &'a Sampling,
     /// A number in 0 .. 1.
     pub random: f64,
@@ -49,10 +53,10 @@ pub struct Chosen {
 }
 
 impl<'a> RowPlan<'a> {
-    pub(super) fn draw(&self) -> Option<&Draw<'a>> {
+    pub(crate) fn draw(&self) -> Option<&Draw<'a>> {
         match &self.token {
-            TokenPlan::Given(_) => None,
             TokenPlan::Drawn(draw) => Some(draw),
+            TokenPlan::Given(_) | TokenPlan::Kept | TokenPlan::Fetched => None,
         }
     }
 }

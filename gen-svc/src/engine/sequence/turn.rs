@@ -1,19 +1,15 @@
-//! Rows of logits that stay on the device: a sequence plans their use, and receives the tokens that are
-//! chosen there.
+//! The rows of a sequence in a step: the sequence plans their use, and receives the tokens.
 
 use std::ops::Range;
 use std::time::Instant;
 
-use tch::Tensor;
-
-use super::{Awaited, Ending, Row, Sequence, forbidden, token};
+use super::{Awaited, Ending, Sequence, forbidden, token};
 use crate::cache::BlockPool;
 use crate::engine::requests::RequestState;
-use crate::engine::row_sampler::{RowSampler, is_lost};
-use crate::error::Error;
+use crate::error::{DeviceFault, Error};
 use crate::grammar::Mask;
-use crate::sampling::device::{Chosen, DeviceSampler, Draw, History, RowPlan, TokenPlan};
-use crate::sampling::uniform;
+use crate::models::{Backend, Drawn, KeptRow};
+use crate::sampling::{Chosen, Draw, History, RowPlan, TokenPlan, uniform};
 
 /// The rows of a sequence in one step.
 #[derive(Debug)]
@@ -35,7 +31,7 @@ pub(in crate::engine) struct Turn {
 enum Next {
     /// More of the prompt follows.
     Nothing,
-    /// The device's sampler does not support the parameters: the host samples.
+    /// The backend does not support the parameters in a step.
     Fetched,
     /// The tokens that the grammar allows are not known yet.
     Late,
@@ -46,17 +42,12 @@ enum Next {
 }
 
 impl Turn {
-    /// Returns true if a row travels to the host.
-    pub(in crate::engine) fn is_fetched(&self) -> bool {
-        matches!(self.next, Next::Fetched)
-    }
-
     /// Returns true if the tokens that a grammar allows are not known yet.
     pub(in crate::engine) fn is_late(&self) -> bool {
         matches!(self.next, Next::Late)
     }
 
-    /// Returns true if the next step can be launched before the host has the token of this one.
+    /// Returns true if the next step can be launched before the token of this one is known.
     pub(in crate::engine) fn is_open(&self) -> bool {
         self.is_open && matches!(self.next, Next::Nothing | Next::Drawn)
     }
@@ -80,12 +71,12 @@ impl Sequence {
         state: &RequestState,
         count: usize,
         first_row: usize,
-        sampler: &mut DeviceSampler,
+        backend: &mut dyn Backend,
     ) -> Turn {
         let rows = first_row..first_row + self.logits_for(state, count).of(count).len();
         let past = self.computed;
         let is_last = past + count == self.length() && !rows.is_empty();
-        let next = if is_last { self.next(state, Instant::now(), sampler) } else { Next::Nothing };
+        let next = if is_last { self.next(state, Instant::now(), backend) } else { Next::Nothing };
         let is_open = state.request.grammar.is_none() && !self.reports_prompt(state);
         Turn { past, count, rows, next, is_open }
     }
@@ -97,40 +88,50 @@ impl Sequence {
         state: &RequestState,
         turn: &mut Turn,
         masks_by: Instant,
-        sampler: &mut DeviceSampler,
+        backend: &mut dyn Backend,
     ) {
         if turn.is_late() {
-            turn.next = self.next(state, masks_by, sampler);
+            turn.next = self.next(state, masks_by, backend);
         }
     }
 
-    fn next(&mut self, state: &RequestState, masks_by: Instant, sampler: &mut DeviceSampler) -> Next {
-        let sampling = &state.request.sampling;
-        if !DeviceSampler::supports(sampling) {
+    fn next(&mut self, state: &RequestState, masks_by: Instant, backend: &mut dyn Backend) -> Next {
+        if !backend.can_draw(&state.request.sampling) {
             return Next::Fetched;
         }
         if !self.writer(&state.request).is_mask_known_by(masks_by) {
             return Next::Late;
         }
-        if self.slot.is_none() {
-            self.slot = sampler.slot(sampling);
-        }
-        self.allowed(state).map_or_else(Next::Ended, |()| Next::Drawn)
+        self.prepare_draw(state, backend).map_or_else(Next::Ended, |()| Next::Drawn)
     }
 
-    /// Returns the plans of the rows for the sampler.
+    /// Sets what the plan of the next token needs. Precondition: the tokens that its grammar allows are known.
+    fn prepare_draw(&mut self, state: &RequestState, backend: &mut dyn Backend) -> Result<(), Ending> {
+        if self.slot.is_none() {
+            self.slot = backend.slot(&state.request.sampling);
+        }
+        self.allowed(state)
+    }
+
+    /// Returns the plans of the rows.
     pub(in crate::engine) fn plans<'a>(&'a self, state: &'a RequestState, turn: &Turn) -> Vec<RowPlan<'a>> {
         let logprobs = self.prompt_logprobs(state).map(|count| count as usize);
         let given = self.predicted(state, turn).map(|(at, row)| {
             let token = TokenPlan::Given(self.ids[at]);
             RowPlan { row, token, logprobs }
         });
-        given.chain(self.drawn(state, turn)).collect()
+        given.chain(self.last_plan(state, turn)).collect()
     }
 
-    /// Returns the plan of the row whose token is drawn.
-    pub(in crate::engine) fn drawn<'a>(&'a self, state: &'a RequestState, turn: &Turn) -> Option<RowPlan<'a>> {
-        matches!(turn.next, Next::Drawn).then(|| self.draw(state, turn.end() - 1, turn.position()))
+    /// Returns the plan of the last row. `None`: it has no use.
+    pub(in crate::engine) fn last_plan<'a>(&'a self, state: &'a RequestState, turn: &Turn) -> Option<RowPlan<'a>> {
+        let row = turn.end().checked_sub(1)?;
+        match turn.next {
+            Next::Nothing | Next::Ended(_) => None,
+            Next::Fetched => Some(RowPlan { row, token: TokenPlan::Fetched, logprobs: None }),
+            Next::Late => Some(RowPlan { row, token: TokenPlan::Kept, logprobs: None }),
+            Next::Drawn => Some(self.draw(state, row, turn.position())),
+        }
     }
 
     /// Returns the prompt tokens whose log-probabilities are reported, and the rows that predict them.
@@ -159,7 +160,7 @@ impl Sequence {
         RowPlan { row, token: TokenPlan::Drawn(draw), logprobs }
     }
 
-    /// Records that a step computes the tokens of a turn. The sequence's last result among those of the
+    /// Records that a step computes the tokens of a turn. The sequence's last plan among those of the
     /// step has the index `result`.
     pub(in crate::engine) fn record_launched(
         &mut self,
@@ -181,83 +182,94 @@ impl Sequence {
         !matches!(turn.next, Next::Drawn) || self.awaited.first().is_some_and(|awaited| awaited.step == step)
     }
 
-    /// Discards the tokens computed after an awaited token that the device could not choose yet.
-    pub(in crate::engine) fn discard_later(&mut self, state: &mut RequestState, sampler: &mut DeviceSampler) {
+    /// Discards the tokens computed after an awaited token that is not decided yet.
+    pub(in crate::engine) fn discard_later(&mut self, state: &mut RequestState, backend: &mut dyn Backend) {
         let later = self.awaited.len().saturating_sub(1);
         self.awaited.truncate(1);
         self.computed = self.computed.saturating_sub(later);
         state.awaited -= later;
-        self.slot = sampler.slot(&state.request.sampling);
+        self.slot = backend.slot(&state.request.sampling);
     }
 
-    /// Receives the results of a turn, one for each plan, and all rows of the step. Returns true if that
-    /// ends the output.
+    /// Receives the results of a turn, one for each plan. Returns true if that ends the output.
     ///
     /// # Errors
-    /// libtorch failed.
+    /// A row failed.
     pub(in crate::engine) fn finish_turn(
         &mut self,
         state: &mut RequestState,
         turn: Turn,
-        outcomes: Vec<Result<Chosen, Error>>,
-        rows: Option<&Tensor>,
-        (device, pool): (&mut RowSampler<'_>, &mut BlockPool),
+        results: Vec<Drawn>,
+        (backend, pool): (&mut dyn Backend, &mut BlockPool),
     ) -> Result<bool, Error> {
-        let mut outcomes = outcomes.into_iter();
+        let mut results = results.into_iter();
         let mut tokens = Vec::new();
         for (at, _) in self.predicted(state, &turn) {
-            if let Some(Chosen { logprobs: Some(logprobs), .. }) = outcomes.next().transpose()? {
+            if let Chosen { logprobs: Some(logprobs), .. } = chosen(results.next())? {
                 tokens.push(token(&state.request, self.ids[at], &logprobs));
             }
         }
         self.send_prompt(state, tokens);
-        let last = || rows.ok_or(Error::EngineFailed)?.f_narrow(0, turn.end() as i64 - 1, 1).map_err(Error::from);
-        match turn.next {
-            Next::Nothing => Ok(false),
-            Next::Fetched => {
-                self.unsampled = Some(Row::Host(device.fetch(&last()?)?));
-                self.sample_late(state, None)
-            }
-            Next::Late => {
-                self.unsampled = Some(Row::Device(device.keep(&last()?)?));
-                Ok(false)
-            }
-            Next::Drawn => {
+        match (turn.next, results.next()) {
+            (Next::Nothing, _) => Ok(false),
+            (Next::Ended(ending), _) => Ok(self.conclude(state, ending)),
+            (Next::Drawn, drawn) => {
                 self.awaited.remove(0);
                 state.awaited -= 1;
-                let ended = self.push_chosen(state, outcomes.next());
+                let Chosen { id, logprobs } = chosen(drawn)?;
+                let ended = self.push(state, id, logprobs);
                 self.commit(state, pool);
                 Ok(ended)
             }
-            Next::Ended(ending) => Ok(self.conclude(state, ending)),
+            (Next::Fetched | Next::Late, Some(Drawn::Kept(row))) => {
+                self.unsampled = Some(row);
+                self.sample_late(state, backend)
+            }
+            (Next::Fetched | Next::Late, drawn) => chosen(drawn).map(|_| false),
         }
     }
 
-    /// Samples the token of a row whose mask is known now. Returns true if that ends the output.
+    /// Draws the token of a kept row, if the tokens that its grammar allows are known now. Returns true if that
+    /// ends the output.
     ///
     /// # Errors
     /// The device has failed for good.
-    pub(super) fn sample_late_on_device(
+    pub(in crate::engine) fn sample_late(
         &mut self,
         state: &mut RequestState,
-        row: &Tensor,
-        device: &mut RowSampler<'_>,
+        backend: &mut dyn Backend,
     ) -> Result<bool, Error> {
-        Ok(match self.next(state, Instant::now(), device.sampler) {
-            Next::Drawn => match device.choose(row, &self.draw(state, 0, self.ids.len())) {
-                Ok(chosen) => self.push_chosen(state, chosen),
-                Err(error) if is_lost(&error) => return Err(error),
+        if self.unsampled.is_none() || state.sink.is_full() {
+            return Ok(false);
+        }
+        let now = Instant::now();
+        if !self.writer(&state.request).is_mask_known_by(now) {
+            return Ok(false);
+        }
+        let Some(row) = self.unsampled.take() else { return Ok(false) };
+        let ended = match self.prepare_draw(state, backend) {
+            Err(ending) => self.conclude(state, ending),
+            Ok(()) => match backend.draw_kept(row, &self.draw(state, 0, self.ids.len())) {
+                Ok(Chosen { id, logprobs }) => self.push(state, id, logprobs),
+                Err(error) if error.device_fault() == Some(DeviceFault::Lost) => return Err(error),
                 Err(error) => self.fail(state, &error),
             },
-            Next::Ended(ending) => self.conclude(state, ending),
-            Next::Nothing | Next::Fetched | Next::Late => false,
-        })
+        };
+        state.measure_back_pressure(now);
+        Ok(ended)
     }
 
-    fn push_chosen(&mut self, state: &mut RequestState, chosen: Option<Result<Chosen, Error>>) -> bool {
-        match chosen.unwrap_or(Err(Error::NotFinite)) {
-            Ok(Chosen { id, logprobs }) => self.push(state, id, logprobs),
-            Err(error) => self.fail(state, &error),
-        }
+    /// Returns true if the row of its next token waits on the device for the tokens that its grammar allows.
+    pub(in crate::engine) fn is_late_on_device(&self) -> bool {
+        matches!(self.unsampled, Some(KeptRow::Device(_)))
+    }
+}
+
+/// Returns the token of a row.
+fn chosen(drawn: Option<Drawn>) -> Result<Chosen, Error> {
+    match drawn {
+        Some(Drawn::Chosen(chosen)) => Ok(chosen),
+        Some(Drawn::Failed(error)) => Err(error),
+        None | Some(Drawn::Kept(_) | Drawn::Undecided) => Err(Error::NotFinite),
     }
 }
