@@ -23,7 +23,7 @@ fn main() {
 
 /// Compiles the calls of libtorch that tch does not bind.
 fn compile_device_calls(folder: &str) {
-    let source = "src/device/calls.cpp";
+    let source = "src/torch/device/calls.cpp";
     println!("cargo::rerun-if-changed={source}");
     let include = Path::new(folder).join("../include");
     cc::Build::new().cpp(true).std("c++20").warnings(false).include(include).file(source).compile("tandem_device");

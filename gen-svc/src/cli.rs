@@ -12,8 +12,9 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::args::{Generate, TimeSteps};
 use crate::command::CommandError;
-use crate::engine::{Config, Engine, Event, FinishReason, StepTimes, Summary, measure_steps};
+use crate::engine::{Config, Engine, Event, FinishReason, Summary};
 use crate::error::Error;
+use crate::load::{self, StepTimes, measure_steps};
 use crate::request::{GenerateRequest, Returns};
 use json::{Defaults, Line};
 
@@ -33,7 +34,7 @@ pub fn run(args: Generate) -> Result<ExitCode, CommandError> {
     let content = if args.jsonl { "requests, one per line," } else { "a request" };
     let input =
         input::open(&args.input, content).map_err(|source| CommandError::Input { path: args.input.clone(), source })?;
-    let (engine, _) = Engine::start(config)?;
+    let (engine, _) = load::start(config)?;
     let runner = Runner { engine: &engine, defaults: &defaults };
     if args.jsonl {
         run_lines(runner, in_flight, input, &mut io::stdout().lock())?

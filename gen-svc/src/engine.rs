@@ -12,17 +12,15 @@
 //! The order of imports, from the bottom: `config`, `event`, `metrics`, `progress` ← `shared` ← `command`,
 //! `sink` ← `requests` ← `sequence` ← `prompt_rows` ← `schedule` ← `step`, `images` ← `thread` ← `handle`.
 
-mod backend;
 mod command;
 mod config;
 mod event;
-mod gpu_memory;
+pub(crate) mod gpu_memory;
 mod handle;
 mod images;
-mod load;
 mod long_waits;
-mod memory;
-mod metrics;
+pub(crate) mod memory;
+pub(crate) mod metrics;
 mod pace;
 mod progress;
 mod prompt_rows;
@@ -34,17 +32,15 @@ mod shares;
 mod sink;
 mod step;
 mod step_clock;
-mod step_times;
 mod thread;
 mod warm_up;
 
 pub use config::{Config, DeviceChoice, DeviceList, DtypeChoice, EngineLimits, Quantize, RuntimeChoice};
 pub use event::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings, Token, TopToken};
-pub use gpu_memory::{GpuMemory, KvDemand};
+pub use gpu_memory::GpuMemory;
 pub use handle::Engine;
 pub use memory::{divide_measured as divide_memory, left_in_control_groups};
 pub use metrics::{Gauges, SampledRows};
 pub use progress::RequestProgress;
 pub use shared::{GpuState, QueueSlot};
-pub use step_times::{StepTimes, measure as measure_steps};
 pub use warm_up::{LargestImage, run as warm_up};

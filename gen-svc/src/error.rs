@@ -13,7 +13,6 @@ use tandem_model_files::artifacts::safetensors::SafetensorsError;
 use tandem_model_files::gguf::GgufError;
 use tandem_model_files::tokenizer::TokenizerError;
 use tandem_template::{CompileError, RenderError};
-use tch::TchError;
 use tonic::{Code, Status};
 
 pub use config::ConfigError;
@@ -211,7 +210,12 @@ pub enum Error {
     NotFinite,
     /// libtorch reported an error.
     #[error("libtorch failed")]
-    Torch(#[from] TchError),
+    Torch {
+        /// The failure of the device, if the error reports one.
+        fault: Option<DeviceFault>,
+        /// The error.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
 
     /// The model's files cannot be read.
     #[error("the model cannot be read")]
@@ -527,7 +531,7 @@ impl Error {
     #[must_use]
     pub fn device_fault(&self) -> Option<DeviceFault> {
         match self {
-            Self::Torch(TchError::Torch(text)) => DeviceFault::of(text),
+            Self::Torch { fault, .. } => *fault,
             _ => None,
         }
     }
@@ -560,7 +564,7 @@ impl Error {
             Self::Draining | Self::LoadCancelled => Reason::Draining,
             Self::EngineFailed => Reason::EngineFailed,
             Self::Tokenize(_) => Reason::TokenizerFailed,
-            Self::NotFinite | Self::Torch(_) | Self::Kernels(_) | Self::NoKvMemory => Reason::ModelFailed,
+            Self::NotFinite | Self::Torch { .. } | Self::Kernels(_) | Self::NoKvMemory => Reason::ModelFailed,
             Self::Artifacts(_)
             | Self::Tokenizer(_)
             | Self::Safetensors(_)

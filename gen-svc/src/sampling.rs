@@ -8,7 +8,6 @@
 //! A random number depends only on (seed, output, position), and the draw visits the kept tokens in
 //! the order of their ids. So a seeded request gets the same tokens in any batch.
 
-pub mod device;
 mod filter;
 mod host;
 mod logprobs;

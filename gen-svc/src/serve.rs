@@ -21,6 +21,7 @@ use crate::engine::{Config, Engine};
 use crate::error::Error;
 use crate::grpc;
 use crate::lifecycle::{Lifecycle, ServerState};
+use crate::load;
 use crate::models::Model;
 use crate::request::ServedModel;
 
@@ -85,7 +86,7 @@ impl Server {
     /// The model cannot be loaded as configured; [`Error::LoadCancelled`] if the server drains
     /// during the load.
     pub fn load(&self, config: Config, max_message_bytes: usize) -> Result<(Engine, JoinHandle<()>), Error> {
-        let (engine, thread) = Engine::start_loading(config, self.lifecycle.clone())?;
+        let (engine, thread) = load::start_loading(config, self.lifecycle.clone())?;
         self.install(engine.clone(), max_message_bytes);
         Ok((engine, thread))
     }

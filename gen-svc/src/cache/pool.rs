@@ -182,6 +182,14 @@ impl BlockPool {
         }
     }
 
+    /// Releases the blocks after the first `positions`. Precondition: no part after them is in the prefix cache.
+    pub fn cut(&mut self, table: &mut BlockTable, positions: usize) {
+        let kept = positions.div_ceil(self.positions()).min(table.blocks.len());
+        for id in table.blocks.split_off(kept).into_iter().rev() {
+            self.release_block(id);
+        }
+    }
+
     /// Releases all blocks of the table. Cached ones are evicted later, the start of the prompt
     /// last.
     pub fn release(&mut self, table: &mut BlockTable) {

@@ -123,7 +123,7 @@ impl Config {
     }
 
     /// Returns the limits of the engine. Each is at least 1.
-    pub(super) fn limits(&self) -> EngineLimits {
+    pub(crate) fn limits(&self) -> EngineLimits {
         let on_cpu = |limit| if self.devices.is_cpu() { limit } else { usize::MAX };
         EngineLimits {
             max_queue: self.max_queue.max(1),
@@ -139,7 +139,7 @@ impl Config {
     }
 
     /// Returns true if libtorch computes on a CPU whatever the model is.
-    pub(super) fn asks_for_torch(&self) -> bool {
+    pub(crate) fn asks_for_torch(&self) -> bool {
         self.runtime == RuntimeChoice::Torch || self.dtype == DtypeChoice::F16
     }
 

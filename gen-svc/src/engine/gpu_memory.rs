@@ -1,16 +1,11 @@
-//! The memory of the configured GPUs.
+//! The memory of GPUs.
 
-use std::ops::Range;
-
-use tch::Device;
-
-use super::config::{Config, DeviceChoice};
-use crate::device::{self, DeviceMemory};
+use super::config::DeviceChoice;
 use crate::error::{DeviceNeed, Error, KvNeed};
-use crate::models::{Costs, Placement};
+use crate::models::{DeviceMemory, Gpu};
 
 /// A server for a shorter context is of no use: a system prompt alone can be as long.
-pub(super) const MIN_CONTEXT: usize = 256;
+pub(crate) const MIN_CONTEXT: usize = 256;
 
 /// The memory of a GPU, and the share of it that may be used.
 #[derive(Debug, Clone, PartialEq)]
@@ -24,14 +19,13 @@ pub struct GpuMemory {
 }
 
 impl GpuMemory {
-    /// Returns the current memory of the configured GPUs. None for the CPU, or if CUDA does not report it.
-    pub(super) fn all(config: &Config) -> Option<Vec<Self>> {
-        let memory = |choice: &DeviceChoice| {
-            let DeviceChoice::Cuda(index) = *choice else { return None };
-            let memory = device::memory(Device::Cuda(index))?;
-            Some(Self { device: choice.to_string(), share: config.gpu_memory, memory })
+    /// Returns the current memory of GPUs. None if a device is no GPU, or its memory is unknown.
+    pub(crate) fn all(share: f64, gpus: impl Iterator<Item = Option<Gpu>>) -> Option<Vec<Self>> {
+        let memory = |gpu: Option<Gpu>| {
+            let gpu = gpu?;
+            Some(Self { device: DeviceChoice::Cuda(gpu.index).to_string(), share, memory: gpu.memory()? })
         };
-        config.devices.devices().iter().map(memory).collect()
+        gpus.map(memory).collect::<Option<Vec<Self>>>().filter(|gpus| !gpus.is_empty())
     }
 
     /// Returns the bytes that the KV cache may have on all GPUs together. A block has bytes on each of
@@ -42,27 +36,6 @@ impl GpuMemory {
         let bytes = |(gpu, &own): (&Self, &u64)| u128::from(gpu.left()) * u128::from(all) / u128::from(own.max(1));
         let least = gpus.iter().zip(block_bytes).map(bytes).min().unwrap_or_default();
         u64::try_from(least).unwrap_or(u64::MAX)
-    }
-
-    /// Fails if the weights of a part do not fit on its GPU beside its part of the KV cache. One GPU has all
-    /// weights.
-    ///
-    /// # Errors
-    /// [`Error::GpuMemory`] or [`Error::GpuMemories`].
-    pub fn require_all(gpus: &[Self], costs: &Costs, placement: &Placement, kv: KvDemand) -> Result<(), Error> {
-        let parts = placement.parts().iter();
-        let needs = parts.map(|part| (costs.weights_of(&part.layers), kv.part(costs, &part.layers)));
-        let needs: Vec<DeviceNeed> = gpus.iter().zip(needs).map(|(gpu, (needed, kv))| gpu.need(needed, kv)).collect();
-        if needs.iter().all(DeviceNeed::fits) {
-            return Ok(());
-        }
-        let share = gpus.first().map_or(1.0, |gpu| gpu.share);
-        match <[DeviceNeed; 1]>::try_from(needs) {
-            Ok([DeviceNeed { device, needed, kv, available, total }]) => {
-                Err(Error::GpuMemory { device, needed, kv, available, share, total })
-            }
-            Err(needs) => Err(Error::GpuMemories { needs, share }),
-        }
     }
 
     /// Fails if a KV cache of `bytes` does not fit. A block has bytes on each GPU.
@@ -81,7 +54,7 @@ impl GpuMemory {
         Ok(())
     }
 
-    fn need(&self, needed: u64, kv: KvNeed) -> DeviceNeed {
+    pub(crate) fn need(&self, needed: u64, kv: KvNeed) -> DeviceNeed {
         DeviceNeed { device: self.device.clone(), needed, kv, available: self.left(), total: self.memory.total }
     }
 
@@ -93,37 +66,8 @@ impl GpuMemory {
     }
 }
 
-/// The KV cache that must fit beside the weights, on all devices together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KvDemand {
-    /// Room for this many positions.
-    Positions(usize),
-    /// The configured bytes.
-    Bytes(u64),
-}
-
-impl KvDemand {
-    /// Returns the KV cache of a model with this context: the configured one, up to the size for all running
-    /// outputs at full length, or the smallest one that is of use.
-    #[must_use]
-    pub fn of(config: &Config, context: usize, costs: &Costs) -> Self {
-        let Some(configured) = config.kv_memory else { return Self::Positions(context.min(MIN_CONTEXT)) };
-        let most = (context as u64).saturating_mul(config.limits().max_running as u64);
-        Self::Bytes(configured.min(most.saturating_mul(costs.pairs_of(&(0..costs.layers.len())))))
-    }
-
-    /// Returns the part of these layers.
-    fn part(self, costs: &Costs, layers: &Range<usize>) -> KvNeed {
-        let own = costs.pairs_of(layers);
-        match self {
-            Self::Positions(positions) => KvNeed::Least(own.saturating_mul(positions as u64)),
-            Self::Bytes(bytes) => KvNeed::Configured(share_of(bytes, own, costs.pairs_of(&(0..costs.layers.len())))),
-        }
-    }
-}
-
 /// Returns the part of `bytes` that `own` is of `all`.
-fn share_of(bytes: u64, own: u64, all: u64) -> u64 {
+pub(crate) fn share_of(bytes: u64, own: u64, all: u64) -> u64 {
     let part = u128::from(bytes) * u128::from(own) / u128::from(all.max(1));
     u64::try_from(part).unwrap_or(u64::MAX)
 }

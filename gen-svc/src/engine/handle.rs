@@ -8,22 +8,20 @@ use std::time::{Duration, Instant};
 use opentelemetry::KeyValue;
 use tandem_common::telemetry::Span;
 use tandem_common::thread_priority;
-use tch::Device;
 use tokio::sync::{mpsc as events, oneshot};
 
 use super::command::{Command, Job};
 use super::config::{Config, DeviceChoice, EngineLimits};
 use super::event::Event;
+use super::memory;
 use super::metrics::{self, Gauges, attribute_count};
 use super::progress::RequestProgress;
 use super::shared::{GpuState, QueueSlot, Shared};
 use super::thread::EngineThread;
-use super::{load, memory};
 use crate::cache::BlockPool;
-use crate::device;
 use crate::error::Error;
 use crate::lifecycle::{Lifecycle, ServerState};
-use crate::models::{DevicePart, LoadedModel};
+use crate::models::{DevicePart, LoadedModel, Tower};
 use crate::request::{PreparedRequest, ServedModel};
 
 /// A handle on the engine. After the last handle is dropped, running requests finish, and then the
@@ -35,18 +33,6 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts the engine's thread, which loads the model. Returns once requests are accepted. The
-    /// result includes the thread, which the caller joins at shutdown.
-    ///
-    /// # Errors
-    /// The model cannot be loaded as configured.
-    pub fn start(config: Config) -> Result<(Self, JoinHandle<()>), Error> {
-        let lifecycle = Lifecycle::default();
-        let started = Self::start_loading(config, lifecycle.clone())?;
-        lifecycle.serve();
-        Ok(started)
-    }
-
     /// Starts the engine's thread, which calls `load` for its model.
     ///
     /// # Errors
@@ -66,17 +52,6 @@ impl Engine {
     #[must_use]
     pub fn step_age(&self) -> Option<Duration> {
         self.shared.step_clock.age()
-    }
-
-    /// Starts the engine's thread under a server's lifecycle, which decides when requests are
-    /// accepted.
-    ///
-    /// # Errors
-    /// Fails as [`start`](Self::start) does, and with [`Error::LoadCancelled`] if the server drains
-    /// during the load.
-    pub(crate) fn start_loading(config: Config, lifecycle: Lifecycle) -> Result<(Self, JoinHandle<()>), Error> {
-        let cancelled = lifecycle.cancellation();
-        Self::start_loading_with(config, lifecycle, |config| load::load(config, cancelled))
     }
 
     /// Starts the engine's thread under a server's lifecycle. The thread calls `load` for its
@@ -124,13 +99,13 @@ impl Engine {
     #[must_use]
     pub fn gpus(&self) -> Vec<GpuState> {
         let kv_blocks = self.gauges().kv_blocks;
-        let state = |&DevicePart { device, layers, block_bytes }: &DevicePart| {
-            let Device::Cuda(index) = device else { return None };
+        let state = |DevicePart { gpu, layers, block_bytes }: &DevicePart| {
+            let gpu = gpu.as_ref()?;
             Some(GpuState {
-                device: DeviceChoice::Cuda(index).to_string(),
-                name: device::name(device).unwrap_or_default(),
-                memory: device::memory(device)?,
-                layers,
+                device: DeviceChoice::Cuda(gpu.index).to_string(),
+                name: gpu.name.clone(),
+                memory: gpu.memory()?,
+                layers: *layers,
                 kv_bytes: kv_blocks.total as u64 * block_bytes,
                 kv_blocks,
             })
@@ -216,10 +191,10 @@ fn build(
     config: &Config,
     lifecycle: Lifecycle,
     mut served: ServedModel,
-    LoadedModel { mut backend, tower }: LoadedModel,
+    LoadedModel { mut backend, mut tower }: LoadedModel,
 ) -> Result<(Engine, EngineThread), Error> {
     let shape = backend.shape();
-    let tower_of = tower.as_ref().zip(served.vision.as_ref());
+    let tower_of = tower.as_deref_mut().map(|tower| tower as &mut dyn Tower).zip(served.vision.as_ref());
     let blocks = memory::divide(config, backend.as_mut(), tower_of)?;
     backend.allocate(blocks)?;
     let limit = blocks as usize * shape.block;
@@ -229,7 +204,7 @@ fn build(
     }
     let (commands, receiver) = mpsc::channel();
     let parts = backend.device_parts();
-    metrics::observe_gpus(parts.iter().map(|part| part.device));
+    metrics::observe_gpus(parts.iter().filter_map(|part| part.gpu.clone()));
     let shared = Arc::new(Shared::new(served, parts, config, lifecycle));
     let observed = Arc::downgrade(&shared);
     metrics::observe(config.limits(), move || observed.upgrade().map(|shared| shared.gauges()));

@@ -8,30 +8,23 @@ use super::pace::Pace;
 use super::schedule::{Scheduler, Wanted};
 use crate::cache::Digest;
 use crate::error::{DeviceFault, Error};
-use crate::models::Features;
-use crate::models::vision::{TorchTower, TowerRun};
+use crate::models::{Features, Tower};
 
 /// The bytes of features that are kept for later requests.
 const KEPT_BYTES: usize = 256 << 20;
-
-/// The image that is being computed.
-#[derive(Debug)]
-struct Current {
-    digest: Digest,
-    run: TowerRun,
-}
 
 /// Computes images, one after another.
 #[derive(Debug)]
 pub(super) struct ImageEncoder {
     /// `None`: the model supports text only.
-    tower: Option<TorchTower>,
-    current: Option<Current>,
+    tower: Option<Box<dyn Tower>>,
+    /// The image that the tower has started.
+    current: Option<Digest>,
     kept: Kept,
 }
 
 impl ImageEncoder {
-    pub(super) fn new(tower: Option<TorchTower>) -> Self {
+    pub(super) fn new(tower: Option<Box<dyn Tower>>) -> Self {
         Self { tower, current: None, kept: Kept::default() }
     }
 
@@ -68,13 +61,13 @@ impl ImageEncoder {
         Ok(spent)
     }
 
-    /// Computes a slice. If the device has too little memory, frees libtorch's unused memory and
+    /// Computes a slice. If the device has too little memory, frees the backend's unused memory and
     /// starts the image a second time.
     fn attempt(&mut self, wanted: &Wanted) -> Result<usize, Error> {
         match self.slice(wanted) {
             Err(error) if error.device_fault() == Some(DeviceFault::OutOfMemory) => {
                 tracing::warn!(error = error.chain(), "image exceeds the device's memory, computing it again");
-                self.tower.iter().for_each(TorchTower::free_cache);
+                self.tower.iter_mut().for_each(|tower| tower.free_cache());
                 self.slice(wanted)
             }
             done => done,
@@ -84,18 +77,18 @@ impl ImageEncoder {
     /// Computes a slice of the current image, or else the first of the wanted one. Returns the tokens
     /// that it counts.
     fn slice(&mut self, wanted: &Wanted) -> Result<usize, Error> {
-        let tower = self.tower.as_ref().ok_or(Error::EngineFailed)?;
-        let Current { digest, mut run } = match self.current.take() {
+        let tower = self.tower.as_mut().ok_or(Error::EngineFailed)?;
+        let digest = match self.current.take() {
             Some(current) => current,
-            None => Current { digest: wanted.digest, run: tower.start(&wanted.image)? },
+            None => {
+                tower.start(&wanted.image)?;
+                wanted.digest
+            }
         };
-        let tokens = run.slice_tokens();
-        let features = run.advance(tower)?;
-        // A GPU computes later. The time of the slice ends here.
-        tower.wait()?;
-        match features {
+        let tokens = tower.slice_tokens();
+        match tower.advance()? {
             Some(features) => self.kept.insert(digest, Arc::new(features)),
-            None => self.current = Some(Current { digest, run }),
+            None => self.current = Some(digest),
         }
         Ok(tokens)
     }

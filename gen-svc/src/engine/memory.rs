@@ -3,31 +3,22 @@
 use std::fs;
 use std::path::Path;
 
-use tch::Device;
-
-use super::backend;
 use super::config::Config;
-use super::gpu_memory::{GpuMemory, KvDemand, MIN_CONTEXT};
+use super::gpu_memory::{GpuMemory, MIN_CONTEXT};
 use super::warm_up::{self, LargestImage};
-use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::media::Vision;
-use crate::models::decoder::Decoder;
-use crate::models::vision::TorchTower;
-use crate::models::{self, Backend, BackendChoice, Costs, ModelShape, Placement};
-use crate::weights::ModelFile;
+use crate::models::{Backend, DeviceMemory, ModelShape, Tower};
 
 /// By default the KV cache takes the free memory divided by this.
 const DEFAULT_KV_DIVISOR: u64 = 4;
 /// The default size of the KV cache if the free memory is unknown.
 const DEFAULT_KV_BYTES: u64 = 4 << 30;
-/// The free memory of a device if it is unknown, so that weights fit.
-const UNKNOWN_BYTES: u64 = 1 << 50;
 
 /// A tower, and the preparation of its images.
-type TowerOf<'a> = (&'a TorchTower, &'a Vision);
+type TowerOf<'a> = (&'a mut dyn Tower, &'a Vision);
 
-/// Returns the current memory of the configured GPUs, if they are GPUs.
+/// Returns the current memory of the GPUs that compute, if GPUs do.
 type Measure<'a> = &'a dyn Fn() -> Option<Vec<GpuMemory>>;
 
 /// Returns the number of blocks of the KV cache: as configured, or a share of the free memory. All
@@ -35,8 +26,8 @@ type Measure<'a> = &'a dyn Fn() -> Option<Vec<GpuMemory>>;
 ///
 /// # Errors
 /// There is no room for one block.
-pub(super) fn blocks(config: &Config, backend: &dyn Backend) -> Result<u32, Error> {
-    blocks_on(config, backend, GpuMemory::all(config))
+pub(crate) fn blocks(config: &Config, backend: &dyn Backend) -> Result<u32, Error> {
+    blocks_on(config, backend, measured(config, backend))
 }
 
 fn blocks_on(config: &Config, backend: &dyn Backend, gpus: Option<Vec<GpuMemory>>) -> Result<u32, Error> {
@@ -59,6 +50,11 @@ fn kv_bytes(config: &Config, backend: &dyn Backend, gpus: Option<Vec<GpuMemory>>
     })
 }
 
+/// Returns the current memory of the GPUs of a backend.
+fn measured(config: &Config, backend: &dyn Backend) -> Option<Vec<GpuMemory>> {
+    GpuMemory::all(config.gpu_memory, backend.device_parts().into_iter().map(|part| part.gpu))
+}
+
 /// Returns the bytes of a block on each device.
 fn block_bytes(backend: &dyn Backend) -> Vec<u64> {
     backend.device_parts().iter().map(|part| part.block_bytes).collect()
@@ -71,7 +67,10 @@ fn block_bytes(backend: &dyn Backend) -> Vec<u64> {
 /// # Errors
 /// The image, the step, the configured size or a usable context does not fit.
 pub(super) fn divide(config: &Config, backend: &mut dyn Backend, tower: Option<TowerOf<'_>>) -> Result<u32, Error> {
-    divide_measured(config, backend, tower, &|| GpuMemory::all(config))
+    let parts = backend.device_parts();
+    divide_measured(config, backend, tower, &|| {
+        GpuMemory::all(config.gpu_memory, parts.iter().map(|part| part.gpu.clone()))
+    })
 }
 
 /// Divides the memory that `measure` returns. None: no GPU computes.
@@ -86,13 +85,15 @@ pub fn divide_measured(
 ) -> Result<u32, Error> {
     if measure().is_some() {
         backend.free_cache(); // of the load
-        let image = tower.and_then(|tower| largest_image(tower, backend)).transpose()?;
+        let mut tower = tower;
+        let image = tower.as_mut().and_then(|(tower, vision)| largest_image((&mut **tower, *vision), backend));
+        let image = image.transpose()?;
         let room = blocks_on(config, backend, measure()).map_err(|error| match &image {
             Some(image) => image.too_large(error),
             None => error,
         })?;
         warm_up::run(backend, image.as_ref(), config.limits(), room)?;
-        drop(image);
+        tower.into_iter().for_each(|(tower, _)| tower.stop());
         if let (Some(_), Some(gpus)) = (config.kv_memory, measure()) {
             let bytes = u64::from(room) * backend.shape().block_bytes;
             GpuMemory::require_kv(&gpus, &block_bytes(backend), bytes)?;
@@ -110,7 +111,7 @@ fn largest_image((tower, vision): TowerOf<'_>, backend: &dyn Backend) -> Option<
 }
 
 fn log(config: &Config, blocks: u32, backend: &dyn Backend) {
-    for (gpu, part) in GpuMemory::all(config).into_iter().flatten().zip(backend.device_parts()) {
+    for (gpu, part) in measured(config, backend).into_iter().flatten().zip(backend.device_parts()) {
         let GpuMemory { device, share, memory: DeviceMemory { free, total } } = gpu;
         let kv_mib = (u64::from(blocks) * part.block_bytes) >> 20;
         tracing::info!(device, share, total_mib = total >> 20, free_mib = free >> 20, kv_mib, "GPU memory divided");
@@ -127,8 +128,8 @@ fn least_blocks(shape: &ModelShape) -> u64 {
 ///
 /// # Errors
 /// [`Error::KvMemory`].
-pub(super) fn require_context(config: &Config, backend: &dyn Backend) -> Result<(), Error> {
-    require_context_on(config, backend, GpuMemory::all(config))
+pub(crate) fn require_context(config: &Config, backend: &dyn Backend) -> Result<(), Error> {
+    require_context_on(config, backend, measured(config, backend))
 }
 
 fn require_context_on(config: &Config, backend: &dyn Backend, gpus: Option<Vec<GpuMemory>>) -> Result<(), Error> {
@@ -140,52 +141,8 @@ fn require_context_on(config: &Config, backend: &dyn Backend, gpus: Option<Vec<G
     Ok(())
 }
 
-/// Places the layers on the configured devices, by their free memory. Fails if the weights take more
-/// bytes than are free, or on a GPU, with the KV cache, than its share has left. The KV cache is the
-/// configured one, or one for [`MIN_CONTEXT`] tokens. Unknown memory suffices.
-///
-/// # Errors
-/// [`Error::Memory`], [`Error::GpuMemory`] or [`Error::GpuMemories`]; the model has fewer parts than there
-/// are devices, or a device is not available.
-pub(super) fn place(
-    config: &Config,
-    backend: BackendChoice,
-    file: &ModelFile,
-    decoder: &Decoder,
-) -> Result<Placement, Error> {
-    let BackendChoice::Torch(target) = backend else {
-        require_free(models::weight_bytes(file, decoder, backend)?)?;
-        return Ok(Placement::whole(Device::Cpu, decoder.layers.len()));
-    };
-    let costs = models::costs(file, decoder, target)?;
-    let (devices, gpus) = (backend::devices(&config.devices)?, GpuMemory::all(config));
-    let free: Vec<u64> = match &gpus {
-        Some(gpus) => gpus.iter().map(GpuMemory::left).collect(),
-        None => vec![UNKNOWN_BYTES; devices.len()],
-    };
-    let placement = Placement::divide(&costs, &devices.into_iter().zip(free).collect::<Vec<_>>())?;
-    match gpus {
-        Some(gpus) => {
-            GpuMemory::require_all(&gpus, &costs, &placement, KvDemand::of(config, decoder.context, &costs))?;
-        }
-        None if config.devices.is_cpu() => require_free(costs.weights())?,
-        None => {}
-    }
-    log_placement(config, &costs, &placement);
-    Ok(placement)
-}
-
-/// Logs the layers of each device, if there are several.
-fn log_placement(config: &Config, costs: &Costs, placement: &Placement) {
-    let devices = config.devices.devices();
-    for (device, part) in devices.iter().zip(placement.parts()).filter(|_| devices.len() > 1) {
-        let (layers, weights_mib) = (&part.layers, costs.weights_of(&part.layers) >> 20);
-        tracing::info!(%device, first = layers.start, layers = layers.len(), weights_mib, "layers placed");
-    }
-}
-
 /// Fails if weights take more bytes than are free. Unknown memory suffices.
-fn require_free(needed: u64) -> Result<(), Error> {
+pub(crate) fn require_free(needed: u64) -> Result<(), Error> {
     match free_bytes() {
         Some(available) if needed > available => Err(Error::Memory { needed, available }),
         _ => Ok(()),

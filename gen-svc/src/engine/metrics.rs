@@ -8,12 +8,11 @@ use std::time::Duration;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter};
 use tandem_common::telemetry::meter;
-use tch::Device;
 
 use super::config::EngineLimits;
 use super::event::Timings;
 use crate::cache::Usage;
-use crate::device::{self, DeviceMemory};
+use crate::models::{DeviceMemory, Gpu};
 
 /// Upper bounds of buckets: the conventions' bounds and, for small models, smaller bounds below
 /// them.
@@ -229,9 +228,9 @@ fn observe_blocks(meter: &Meter, source: Source) {
         .build();
 }
 
-/// Registers the instrument that observes the memory of the GPUs among `devices`.
-pub(super) fn observe_gpus(devices: impl Iterator<Item = Device>) {
-    let gpus: Vec<_> = devices.filter_map(observed_gpu).collect();
+/// Registers the instrument that observes the memory of GPUs.
+pub(super) fn observe_gpus(gpus: impl Iterator<Item = Gpu>) {
+    let gpus: Vec<_> = gpus.map(observed_gpu).collect();
     if gpus.is_empty() {
         return;
     }
@@ -240,8 +239,8 @@ pub(super) fn observe_gpus(devices: impl Iterator<Item = Device>) {
         .with_unit("By")
         .with_description("Memory of each GPU, by its name and index: used by any process, or free.")
         .with_callback(move |observer| {
-            for (device, attributes) in &gpus {
-                let Some(DeviceMemory { free, total }) = device::memory(*device) else { continue };
+            for (gpu, attributes) in &gpus {
+                let Some(DeviceMemory { free, total }) = gpu.memory() else { continue };
                 for (state, bytes) in [("free", free), ("used", total - free)] {
                     let [name, index] = attributes.clone();
                     observer.observe(bytes, &[name, index, KeyValue::new("state", state)]);
@@ -251,15 +250,15 @@ pub(super) fn observe_gpus(devices: impl Iterator<Item = Device>) {
         .build();
 }
 
-/// Returns a GPU and its attributes. None for the CPU.
-fn observed_gpu(device: Device) -> Option<(Device, [KeyValue; 2])> {
-    let Device::Cuda(index) = device else { return None };
-    let name = KeyValue::new("device", device::name(device).unwrap_or_default());
-    Some((device, [name, KeyValue::new("index", i64::try_from(index).unwrap_or(i64::MAX))]))
+/// Returns a GPU and its attributes.
+fn observed_gpu(gpu: Gpu) -> (Gpu, [KeyValue; 2]) {
+    let name = KeyValue::new("device", gpu.name.clone());
+    let index = KeyValue::new("index", i64::try_from(gpu.index).unwrap_or(i64::MAX));
+    (gpu, [name, index])
 }
 
 /// Records how long the model took to load.
-pub(super) fn loaded(took: Duration) {
+pub(crate) fn loaded(took: Duration) {
     let meter = meter();
     let gauge = meter.f64_gauge("tandem.engine.load.duration").with_unit("s");
     gauge.with_description("Time to load the model.").build().record(took.as_secs_f64(), &[]);

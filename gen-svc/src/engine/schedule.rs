@@ -49,6 +49,8 @@ pub(super) struct Scheduler {
     pub(super) running: Vec<Sequence>,
     waiting: Vec<Sequence>,
     limits: EngineLimits,
+    /// The most tokens that a step drafts for a sequence.
+    max_drafted: usize,
     /// The starts until it is the turn of the longest wait.
     until_long_wait: u64,
     long_waits: LongWaits,
@@ -96,13 +98,14 @@ enum Turn {
 }
 
 impl Scheduler {
-    pub(super) fn new(pool: BlockPool, limits: EngineLimits) -> Self {
+    pub(super) fn new(pool: BlockPool, limits: EngineLimits, max_drafted: usize) -> Self {
         Self {
             pool,
             requests: Requests::default(),
             running: Vec::new(),
             waiting: Vec::new(),
             limits,
+            max_drafted,
             until_long_wait: 0,
             long_waits: LongWaits::default(),
             preemptions: 0,
@@ -443,10 +446,12 @@ impl Scheduler {
     /// sequences. `is_express`: for these alone.
     fn plan_for(&mut self, is_express: bool, few: &[Arc<str>], budget: usize) -> Vec<usize> {
         let mut counts = vec![0; self.running.len()];
+        self.running.iter_mut().for_each(|sequence| sequence.set_drafted(0));
         for at in self.decodes(is_express, few) {
             if at < self.running.len() && self.make_room(at, 1) {
                 counts[at] = 1;
                 self.running[at].last_step = self.steps;
+                self.draft(at);
             }
         }
         let (of_few, others): (Vec<_>, Vec<_>) =
@@ -461,6 +466,17 @@ impl Scheduler {
         }
         plan.counts.truncate(self.running.len());
         plan.counts
+    }
+
+    /// Lets the backend draft tokens of the `at`-th running sequence, if blocks for them are free.
+    fn draft(&mut self, at: usize) {
+        let Self { running, requests, pool, max_drafted, .. } = self;
+        let sequence = &mut running[at];
+        let drafted = sequence.can_draft(requests.get(sequence.request), *max_drafted);
+        let positions = sequence.length_after(1 + drafted);
+        if drafted > 0 && pool.reserve(&mut sequence.table, positions) {
+            sequence.set_drafted(drafted);
+        }
     }
 
     /// Returns the rows for log-probabilities of these prompts.

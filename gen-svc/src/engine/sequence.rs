@@ -59,6 +59,8 @@ pub(super) struct Sequence {
     slot: Option<Slot>,
     /// The tokens after `ids` that only the backend has. Steps that compute them are launched.
     awaited: Vec<Awaited>,
+    /// The tokens after its next one that the backend drafts in the planned step.
+    drafted: usize,
     /// The tokens that the grammar allows next, once they are asked for.
     mask: Option<Mask>,
     /// Created when the sequence first leaves the queue, so that a queued sequence needs little
@@ -135,6 +137,7 @@ impl Sequence {
             unsampled: None,
             slot: None,
             awaited: Vec::new(),
+            drafted: 0,
             mask: None,
             writer: None,
         };
@@ -193,6 +196,18 @@ impl Sequence {
     /// Returns the positions in use after `count` more tokens are computed.
     pub(super) fn length_after(&self, count: usize) -> usize {
         self.computed + count
+    }
+
+    /// Returns how many tokens after the next one the backend may draft, of at most `most`.
+    pub(super) fn can_draft(&self, state: &RequestState, most: usize) -> usize {
+        let request = &state.request;
+        let left = request.limits.max_new_tokens.saturating_sub(self.generated(request) + 1);
+        if request.grammar.is_some() || self.reports_prompt(state) { 0 } else { most.min(left) }
+    }
+
+    /// Sets how many tokens after the next one the backend drafts.
+    pub(super) fn set_drafted(&mut self, count: usize) {
+        self.drafted = count;
     }
 
     /// Finds the parts of the prefix cache that contain the first tokens, and references them.
@@ -340,6 +355,7 @@ impl Sequence {
         SequenceChunk {
             tokens: known.unwrap_or(&AWAITED),
             chosen: self.awaited.last().filter(|_| known.is_none()).map(|awaited| awaited.result),
+            drafted: self.drafted,
             past: self.computed,
             blocks: self.table.blocks(),
             copy: self.table.copy(),

@@ -9,17 +9,16 @@ use super::config::{Config, EngineLimits};
 use super::metrics::{EngineMetrics, Gauges};
 use super::step_clock::StepClock;
 use crate::cache::Usage;
-use crate::device::DeviceMemory;
 use crate::error::Error;
 use crate::lifecycle::Lifecycle;
-use crate::models::DevicePart;
+use crate::models::{DeviceMemory, DevicePart};
 use crate::request::ServedModel;
 
 /// The state that the engine's thread and its handles share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) model: ServedModel,
-    /// The devices that libtorch computes on.
+    /// The parts of the model on devices.
     pub(super) parts: Vec<DevicePart>,
     pub(super) limits: EngineLimits,
     /// The capacity of a request's event channel, without the slots for the last events.

@@ -128,11 +128,11 @@ impl Step {
         let undecided = self.undecided(&drawn, parts);
         if !undecided.is_empty() {
             let Parts { backend, scheduler, .. } = parts;
-            let plan = |(_, share): &(usize, &Share)| {
-                let (sequence, state) = scheduler.find(share.id)?;
-                sequence.last_plan(state, &share.turn)
+            let plans = |(_, share): &(usize, &Share)| {
+                let found = scheduler.find(share.id);
+                found.map_or(Vec::new(), |(sequence, state)| sequence.last_plans(state, &share.turn))
             };
-            let decided = backend.draw_again(&undecided.iter().filter_map(plan).collect::<Vec<_>>())?;
+            let decided = backend.draw_again(&undecided.iter().flat_map(plans).collect::<Vec<_>>())?;
             undecided.iter().zip(decided).for_each(|((at, _), result)| drawn[*at] = result);
         }
         Ok(drawn)
@@ -193,7 +193,7 @@ impl Step {
 
 /// Counts rows by the place where their tokens are chosen. A row that is kept on the device is not counted yet.
 fn rows(drawn: &[Drawn], on_device: bool) -> SampledRows {
-    let kept = drawn.iter().filter(|drawn| matches!(drawn, Drawn::Kept(_))).count();
+    let kept = drawn.iter().filter(|drawn| matches!(drawn, Drawn::Kept(_) | Drawn::Rejected)).count();
     let fetched = drawn.iter().filter(|drawn| matches!(drawn, Drawn::Kept(KeptRow::Host(_)))).count();
     let [chosen, fetched] = [drawn.len() - kept, fetched].map(|count| count as u64);
     if on_device {

@@ -16,8 +16,7 @@ use super::shared::Shared;
 use super::step::{Finished, Parts, Step};
 use crate::cache::BlockPool;
 use crate::error::{DeviceFault, Error};
-use crate::models::Backend;
-use crate::models::vision::TorchTower;
+use crate::models::{Backend, Tower};
 
 /// The interval at which an idle thread checks for a requested stop.
 const IDLE_POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -64,14 +63,14 @@ impl EngineThread {
     /// Creates the state, for a model with room for the blocks of `pool`.
     pub(super) fn new(
         backend: Box<dyn Backend>,
-        tower: Option<TorchTower>,
+        tower: Option<Box<dyn Tower>>,
         pool: BlockPool,
         shared: Arc<Shared>,
         commands: Receiver<Command>,
         reader_patience: Duration,
     ) -> Self {
-        let scheduler = Scheduler::new(pool, shared.limits);
-        let overlaps = shared.limits.overlaps_steps;
+        let scheduler = Scheduler::new(pool, shared.limits, backend.max_drafted());
+        let overlaps = shared.limits.overlaps_steps && backend.is_pipelined();
         let thread = Self {
             backend,
             images: ImageEncoder::new(tower),

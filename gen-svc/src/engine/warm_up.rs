@@ -1,4 +1,4 @@
-//! An image and steps of the largest shapes, after which libtorch has taken the memory that they need.
+//! An image and steps of the largest shapes, after which the backend has taken the memory that they need.
 
 use std::iter::repeat_n;
 
@@ -8,8 +8,7 @@ use super::config::EngineLimits;
 use super::prompt_rows::MAX_PROMPT_ROWS;
 use crate::cache::BlockId;
 use crate::error::{DeviceFault, Error};
-use crate::models::vision::{TorchTower, TowerRun};
-use crate::models::{Backend, Drawn, Features, ImageRows, LogitsFor, ModelShape, SequenceChunk};
+use crate::models::{Backend, Drawn, Features, ImageRows, LogitsFor, ModelShape, SequenceChunk, Tower};
 use crate::sampling::{Draw, History, RowPlan, Sampling, Slot, TokenPlan};
 
 /// The likeliest tokens of each row, as many as a request may ask for.
@@ -26,26 +25,24 @@ pub struct LargestImage {
     /// The shape of its pixel values.
     shape: Vec<usize>,
     features: Features,
-    /// The image a second time, where it holds the most memory between two slices.
-    _held: TowerRun,
     /// True if its tokens attend to each other, so that a step has all of them.
     is_mutual: bool,
 }
 
 impl LargestImage {
-    /// Computes an image, then a part of its slices a second time. The result has the memory that the image
-    /// takes while a step is computed between two slices.
+    /// Computes an image, then a part of its slices a second time. Until it is stopped, the tower has the
+    /// memory that the image takes while a step is computed between two slices.
     ///
     /// # Errors
-    /// [`Error::ImageMemory`], or another error of libtorch.
-    pub fn compute(tower: &TorchTower, image: &PreparedImage, is_mutual: bool) -> Result<Self, Error> {
+    /// [`Error::ImageMemory`], or another error of the backend.
+    pub fn compute(tower: &mut dyn Tower, image: &PreparedImage, is_mutual: bool) -> Result<Self, Error> {
         let shape = image.plan.shape.clone();
         let computed = most_held(tower, image);
-        let (features, held) = computed.map_err(|error| match error.device_fault() {
+        let features = computed.map_err(|error| match error.device_fault() {
             Some(DeviceFault::OutOfMemory) => too_large(&shape, error),
             _ => error,
         })?;
-        Ok(Self { shape, features, _held: held, is_mutual })
+        Ok(Self { shape, features, is_mutual })
     }
 
     /// Returns the error for an image beside which too little memory is left.
@@ -75,25 +72,24 @@ fn too_large(shape: &[usize], error: Error) -> Error {
     Error::ImageMemory { shape: shape.to_vec(), source: Box::new(error) }
 }
 
-/// Computes the features of an image. Returns them, and the image after the slice with the most memory.
-fn most_held(tower: &TorchTower, image: &PreparedImage) -> Result<(Features, TowerRun), Error> {
-    let mut run = tower.start(image)?;
+/// Computes the features of an image, and then the slices up to the one with the most memory.
+fn most_held(tower: &mut dyn Tower, image: &PreparedImage) -> Result<Features, Error> {
+    tower.start(image)?;
     let (mut most, mut slice, mut slices) = (0, 0, 0);
     let features = loop {
-        if let Some(features) = run.advance(tower)? {
+        if let Some(features) = tower.advance()? {
             break features;
         }
         slices += 1;
-        if run.held_bytes() > most {
-            (most, slice) = (run.held_bytes(), slices);
+        if tower.held_bytes() > most {
+            (most, slice) = (tower.held_bytes(), slices);
         }
     };
-    drop(run);
-    let mut held = tower.start(image)?;
+    tower.start(image)?;
     for _ in 0..slice {
-        held.advance(tower)?;
+        tower.advance()?;
     }
-    Ok((features, held))
+    Ok(features)
 }
 
 /// Runs a step with the last chunk of the longest prompt, a token of every other sequence that may run, and the
@@ -201,6 +197,7 @@ fn chunk<'a>(tokens: &'a [u32], past: usize, blocks: &'a [BlockId]) -> SequenceC
     SequenceChunk {
         tokens,
         chosen: None,
+        drafted: 0,
         past,
         blocks,
         logits: LogitsFor::Last,

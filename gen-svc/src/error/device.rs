@@ -86,7 +86,7 @@ const LOST: [&str; 5] = ["cuda error", "cuda driver error", "cublas_status_", "c
 impl DeviceFault {
     /// Returns the fault that an error of libtorch reports. tch passes only the error's text. The
     /// first line has the message; the stack below it names CUDA's libraries in every error.
-    pub(super) fn of(text: &str) -> Option<Self> {
+    pub(crate) fn of(text: &str) -> Option<Self> {
         let line = text.lines().next().unwrap_or_default().to_ascii_lowercase();
         let has = |parts: &[&str]| parts.iter().any(|part| line.contains(part));
         if has(&OUT_OF_MEMORY) {

@@ -3,6 +3,9 @@
 use std::any::Any;
 use std::fmt;
 
+use tandem_images::PreparedImage;
+
+use super::features::Features;
 use super::interface::{DevicePart, ModelShape, SequenceChunk};
 use crate::error::Error;
 use crate::sampling::{Chosen, RowPlan, Sampling, Slot, TokenPlan};
@@ -37,6 +40,12 @@ pub trait Backend: fmt::Debug + Send {
     /// Returns true if a step can draw tokens with these parameters. Otherwise it fetches their rows.
     fn can_draw(&self, _sampling: &Sampling) -> bool {
         true
+    }
+
+    /// Returns the most tokens that a step can draft for a sequence. Tokens are drawn from their rows too, of
+    /// which the backend accepts a prefix.
+    fn max_drafted(&self) -> usize {
+        0
     }
 
     /// Returns a place for the counts of one output's tokens, if the parameters need it.
@@ -79,6 +88,33 @@ pub trait Backend: fmt::Debug + Send {
     fn draw_kept(&mut self, row: KeptRow, plan: &RowPlan<'_>) -> Result<Chosen, Error>;
 }
 
+/// Computes the features of images, one after another, each in slices.
+pub trait Tower: fmt::Debug + Send {
+    /// Starts an image, in place of an unfinished one.
+    ///
+    /// # Errors
+    /// The backend's.
+    fn start(&mut self, image: &PreparedImage) -> Result<(), Error>;
+
+    /// Returns the image tokens that the next slice counts. 0 if no image is started.
+    fn slice_tokens(&self) -> usize;
+
+    /// Computes the next slice, and waits for it. Returns the features after the last slice.
+    ///
+    /// # Errors
+    /// The backend's. The image is not started then.
+    fn advance(&mut self) -> Result<Option<Features>, Error>;
+
+    /// Returns the bytes that the started image has between two slices.
+    fn held_bytes(&self) -> usize;
+
+    /// Drops the unfinished image.
+    fn stop(&mut self);
+
+    /// Returns memory that the backend keeps for later calls to the devices.
+    fn free_cache(&mut self) {}
+}
+
 /// The result of a row's plan.
 #[derive(Debug)]
 pub enum Drawn {
@@ -86,6 +122,8 @@ pub enum Drawn {
     Chosen(Chosen),
     /// The row, whose token is drawn later.
     Kept(KeptRow),
+    /// The row follows a drafted token that was not accepted.
+    Rejected,
     /// The row must be drawn again. The inputs of a later step may have had another token.
     Undecided,
     /// The row has no token.

@@ -28,7 +28,7 @@ use workspace::{Branch, Tokens, Workspace};
 
 /// A loaded model.
 #[derive(Debug)]
-pub(super) struct CpuDecoder {
+pub(crate) struct CpuDecoder {
     description: Decoder,
     /// `[V, E]`
     embeddings: Matrix,
@@ -53,7 +53,7 @@ struct Layer {
 
 impl CpuDecoder {
     /// Returns true if the kernels support the size of the heads, and every part of the layers.
-    pub(super) fn can_compute(description: &Decoder) -> bool {
+    pub(crate) fn can_compute(description: &Decoder) -> bool {
         let shape = kv_shape(description, Precision::F32);
         let supports = |layer: &decoder::Layer| {
             let AttentionRule { kv_heads, head_size, pairs, value_epsilon, .. } = &layer.attention;
@@ -66,7 +66,7 @@ impl CpuDecoder {
     }
 
     /// Reads and packs the tensors.
-    pub(super) fn load(
+    pub(crate) fn load(
         description: Decoder,
         file: &ModelFile,
         kernels: Kernels,

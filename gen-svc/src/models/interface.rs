@@ -45,14 +45,42 @@ pub struct ModelShape {
 }
 
 /// The part of a model on a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct DevicePart {
-    /// The device.
-    pub device: tch::Device,
+    /// The GPU. `None`: the CPU.
+    pub gpu: Option<Gpu>,
     /// The number of layers there.
     pub layers: usize,
     /// The bytes of one block: keys and values of its positions in these layers.
     pub block_bytes: u64,
+}
+
+/// A GPU.
+#[derive(Debug, Clone)]
+pub struct Gpu {
+    /// The number of the GPU in this process.
+    pub index: usize,
+    /// The name. Empty if the driver does not report it.
+    pub name: String,
+    /// Returns the current memory of the GPU with this index, if it is known.
+    pub memory: fn(usize) -> Option<DeviceMemory>,
+}
+
+impl Gpu {
+    /// Returns the current memory. None if it is unknown.
+    #[must_use]
+    pub fn memory(&self) -> Option<DeviceMemory> {
+        (self.memory)(self.index)
+    }
+}
+
+/// The memory of a GPU, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DeviceMemory {
+    /// The bytes that no process has.
+    pub free: u64,
+    /// All bytes.
+    pub total: u64,
 }
 
 /// The next tokens of one sequence.
@@ -63,6 +91,9 @@ pub struct SequenceChunk<'a> {
     /// The index of the plan that draws the last token in the step before, if only the backend has the
     /// token.
     pub chosen: Option<usize>,
+    /// The number of tokens after these that the backend drafts. The blocks have room for them, and the row
+    /// of each follows those of the chunk.
+    pub drafted: usize,
     /// Positions before the tokens, whose keys and values are computed.
     pub past: usize,
     /// The sequence's blocks in the KV cache.
@@ -124,14 +155,14 @@ impl SequenceChunk<'_> {
     }
 
     /// Returns the positions of each token on the axes time, height and width.
-    pub(super) fn axes(&self) -> impl Iterator<Item = [usize; 3]> {
+    pub(crate) fn axes(&self) -> impl Iterator<Item = [usize; 3]> {
         let given = |i: usize| self.positions.map(|positions| positions[i].map(|position| position as usize));
         (0..self.tokens.len()).map(move |i| given(i).unwrap_or([self.past + i; 3]))
     }
 
     /// Returns for each token the end of the positions that it attends to, if the tokens of an image
     /// attend to each other.
-    pub(super) fn ends(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn ends(&self) -> impl Iterator<Item = usize> {
         let sequence = self.past..self.past + self.tokens.len();
         debug_assert!(
             self.images.iter().all(|image| sequence.start <= image.block.start && image.block.end <= sequence.end),
@@ -146,7 +177,7 @@ impl SequenceChunk<'_> {
 
 impl ImageRows<'_> {
     /// Returns the indexes of the tokens, for rows of `width` numbers.
-    pub(super) fn tokens(&self, width: usize) -> Range<usize> {
+    pub(crate) fn tokens(&self, width: usize) -> Range<usize> {
         self.start..self.start + self.rows.len() / width
     }
 }

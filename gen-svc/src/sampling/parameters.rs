@@ -127,7 +127,7 @@ impl Sampling {
 
 impl Sampling {
     /// Returns true if logits depend on the tokens before.
-    pub(super) fn has_penalties(&self) -> bool {
+    pub(crate) fn has_penalties(&self) -> bool {
         self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
     }
 }

@@ -5,14 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use gen_svc::cache::BLOCK;
-use gen_svc::device::upload::Upload;
 use gen_svc::error::Error;
 use gen_svc::grammar::Grammars;
-use gen_svc::models::{
-    Backend, DeviceRows, HostBackend, Logits, Model, ModelShape, SequenceChunk, TorchBackend, TorchModel,
-};
+use gen_svc::models::{Backend, HostBackend, Logits, Model, ModelShape, SequenceChunk};
 use gen_svc::request::ServedModel;
-use gen_svc::sampling::device::{DeviceSampler, SamplerCall};
+use gen_svc::torch::device::upload::Upload;
+use gen_svc::torch::{DeviceRows, DeviceSampler, SamplerCall, TorchBackend, TorchModel};
 use tandem_tests::scramble;
 use tch::{Device, TchError, Tensor};
 
@@ -121,7 +119,7 @@ impl FaultyModel {
         logits: &mut Logits,
     ) -> Result<(), Error> {
         if let Some(text) = (self.fault)(chunks) {
-            return Err(Error::Torch(TchError::Torch(text.to_owned())));
+            return Err(Error::from(TchError::Torch(text.to_owned())));
         }
         let rows: usize = chunks.iter().map(|chunk| chunk.logit_rows().len()).sum();
         logits.resize(rows, self.vocabulary);
@@ -186,7 +184,7 @@ impl TorchModel for FaultyModel {
         let fault = Arc::clone(&self.sampler_fault);
         let sampler = DeviceSampler::new(self.vocabulary, Device::Cpu);
         sampler.failing(move |call, rows| match fault.lock().expect("no panic")(call, rows) {
-            Some(text) => Err(Error::Torch(TchError::Torch(text.to_owned()))),
+            Some(text) => Err(Error::from(TchError::Torch(text.to_owned()))),
             None => Ok(()),
         })
     }

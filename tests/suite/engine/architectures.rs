@@ -8,11 +8,10 @@ use std::sync::LazyLock;
 use gen_svc::cache::{BLOCK, BlockId};
 use gen_svc::engine::{Config, DeviceList, DtypeChoice, Engine, Event, RuntimeChoice};
 use gen_svc::error::Error;
-use gen_svc::models::{
-    self, Backend, BackendChoice, Costs, FlashOperation, LogitsFor, Placement, Precision, SequenceChunk, architectures,
-};
+use gen_svc::load::{self, BackendChoice};
+use gen_svc::models::{self, Backend, LogitsFor, Precision, SequenceChunk, architectures};
 use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
-use gen_svc::weights::TorchTarget;
+use gen_svc::torch::{Costs, FlashOperation, Placement, TorchTarget};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tandem_model_files::artifacts::Artifacts;
@@ -219,7 +218,7 @@ fn try_load(path: &Path, Setup { backend, flash, devices }: Setup) -> Result<Box
     let decoder = models::describe(&file)?;
     let costs = Costs::of(&decoder, TorchTarget::REFERENCE);
     let placement = Placement::divide(&costs, &vec![(Device::Cpu, 1 << 40); devices])?;
-    Ok(models::load_with(&file, decoder, backend, &placement, flash)?.backend)
+    Ok(load::load_with(&file, decoder, backend, &placement, flash)?.backend)
 }
 
 /// Returns the logits after every position.
@@ -228,6 +227,7 @@ fn logits(model: &mut dyn Backend, tokens: &[u32]) -> Vec<Vec<f32>> {
     model.allocate(blocks.len() as u32).expect("memory");
     let chunk = SequenceChunk {
         chosen: None,
+        drafted: 0,
         tokens,
         past: 0,
         blocks: &blocks,
@@ -389,7 +389,7 @@ fn weights_larger_than_memory_are_rejected_before_reading() {
     if file.set_len(8 + header.len() as u64 + end).is_err() {
         return; // The file system does not support files of this size.
     }
-    let error = Engine::start(Config::new(folder.path().to_owned())).expect_err("too large");
+    let error = load::start(Config::new(folder.path().to_owned())).expect_err("too large");
     assert_eq!(error.reason().name(), "MEMORY_TOO_SMALL", "{}", error.chain());
 }
 
@@ -398,7 +398,7 @@ fn weights_larger_than_memory_are_rejected_before_reading() {
 fn start(path: PathBuf, change: impl FnOnce(&mut Config)) -> Engine {
     let mut config = Config { threads: 1, kv_memory: Some(8 << 20), ..Config::new(path) };
     change(&mut config);
-    Engine::start(config).expect("the model loads").0
+    load::start(config).expect("the model loads").0
 }
 
 fn submit(engine: &Engine, prompt: &[u32]) -> Receiver<Event> {

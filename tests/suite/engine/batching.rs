@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use gen_svc::cache::{BLOCK, BlockCopy, BlockId};
 use gen_svc::engine::{Config, Engine, Event, FinishReason, Summary};
 use gen_svc::error::Error;
-use gen_svc::models::{FLASH_BLOCK, Logits, Model, ModelShape, SequenceChunk};
+use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
 use gen_svc::output::reasoning::{MarkerSet, Markers};
 use gen_svc::request::{
     GenerateRequest, Input, OutputSpec, Returns, SamplingOptions, ServedModel, SpecialTokenClass, StopOptions,
 };
+use gen_svc::torch::FLASH_BLOCK;
 use tandem_common::status::Reason;
 use tandem_tests::{default_model, error_texts, scramble};
 use tandem_tests_full::served_model::{CONTEXT, VOCABULARY, served_model};

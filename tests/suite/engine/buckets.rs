@@ -2,8 +2,7 @@
 
 use std::cmp::Reverse;
 
-use gen_svc::models::{AttentionCase, Workspace};
-use gen_svc::weights::TorchTarget;
+use gen_svc::torch::{AttentionCase, TorchTarget, Workspace};
 use tandem_tests::Random;
 
 /// More batches than a step can have shapes that differ in kind.

@@ -169,7 +169,7 @@ fn faults_of_the_device_are_recognized_in_the_first_line() {
         ("", None),
     ];
     for (text, fault) in rows {
-        assert_eq!(Error::Torch(TchError::Torch(text.to_owned())).device_fault(), fault, "{text}");
+        assert_eq!(Error::from(TchError::Torch(text.to_owned())).device_fault(), fault, "{text}");
     }
     assert_eq!(Error::NotFinite.device_fault(), None);
 }
@@ -177,15 +177,15 @@ fn faults_of_the_device_are_recognized_in_the_first_line() {
 #[test]
 fn libtorchs_own_error_for_too_little_memory_is_recognized() {
     let impossible = Tensor::f_empty([1 << 50], (Kind::Float, Device::Cpu)).expect_err("no machine has 4 PiB");
-    assert_eq!(Error::Torch(impossible).device_fault(), Some(DeviceFault::OutOfMemory));
+    assert_eq!(Error::from(impossible).device_fault(), Some(DeviceFault::OutOfMemory));
     let misshapen = Tensor::from_slice(&[1.0_f32]).f_view([2]).expect_err("one number");
-    assert_eq!(Error::Torch(misshapen).device_fault(), None);
+    assert_eq!(Error::from(misshapen).device_fault(), None);
 }
 
 #[test]
 fn the_memory_of_a_gpu_is_unknown_where_there_is_none() {
-    assert_eq!(gen_svc::device::memory(Device::Cpu), None);
+    assert_eq!(gen_svc::torch::device::memory(Device::Cpu), None);
     if !tch::Cuda::is_available() {
-        assert_eq!(gen_svc::device::memory(Device::Cuda(0)), None);
+        assert_eq!(gen_svc::torch::device::memory(Device::Cuda(0)), None);
     }
 }

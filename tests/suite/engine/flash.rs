@@ -1,7 +1,6 @@
 //! Flash attention over blocks, emulated, compared with attention in buckets.
 
-use gen_svc::models::{AttentionCase, FLASH_BLOCK, FlashOperation};
-use gen_svc::weights::TorchTarget;
+use gen_svc::torch::{AttentionCase, FLASH_BLOCK, FlashOperation, TorchTarget};
 use tandem_tests::Random;
 use tandem_tests_full::flash::{self, EXACT, STRICT};
 use tch::Kind;

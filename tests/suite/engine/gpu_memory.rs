@@ -7,14 +7,13 @@ use std::time::Duration;
 use clap::{CommandFactory as _, Parser as _};
 use gen_svc::args::{Args, Command};
 use gen_svc::cache::{BLOCK, Usage};
-use gen_svc::device::DeviceMemory;
 use gen_svc::engine::{Config, EngineLimits, GpuMemory, GpuState, LargestImage, divide_memory, warm_up};
 use gen_svc::error::Error;
+use gen_svc::load::{self, BackendChoice};
 use gen_svc::media::{ImageAttention, ImageHosts, MediaLimits, Vision, read_processor};
-use gen_svc::models::vision::TorchTower;
-use gen_svc::models::{self, Backend, BackendChoice, DevicePart, Drawn, KeptRow, ModelShape, SequenceChunk};
+use gen_svc::models::{self, Backend, DeviceMemory, DevicePart, Drawn, KeptRow, ModelShape, SequenceChunk, Tower};
 use gen_svc::sampling::{Chosen, RowPlan, Sampling, Slot};
-use gen_svc::weights::TorchTarget;
+use gen_svc::torch::TorchTarget;
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::status::Reason;
 use tandem_images::Limits;
@@ -23,7 +22,6 @@ use tandem_tests::{default_model, error_texts};
 use tandem_tests_full::faulty_model::{FaultyModel, OUT_OF_MEMORY};
 use tandem_tests_full::image_model::ImageModel;
 use tandem_tests_full::served_model::served_model;
-use tch::Device;
 
 const GIB: u64 = 1 << 30;
 
@@ -160,8 +158,7 @@ fn a_model_computes_the_largest_step() {
     let artifacts = Artifacts::load(&config.model).expect("artifacts");
     let file = models::open(&artifacts).expect("weights");
     let backend = BackendChoice::Torch(TorchTarget::REFERENCE);
-    let mut model =
-        models::load(&file, models::describe(&file).expect("supported"), backend).expect("it loads").backend;
+    let mut model = load::load(&file, models::describe(&file).expect("supported"), backend).expect("it loads").backend;
     warm_up(model.as_mut(), None, LIMITS, 30).expect("it computes");
 }
 
@@ -179,7 +176,7 @@ fn a_largest_step_without_memory_is_refused_with_the_settings() {
 
 /// A model of the suite with images, loaded on the CPU.
 struct WithImages {
-    tower: TorchTower,
+    tower: Box<dyn Tower>,
     vision: Vision,
     model: Box<dyn Backend>,
 }
@@ -195,13 +192,13 @@ impl WithImages {
         let limits =
             MediaLimits { image: Limits { max_pixels: 40_000, ..Limits::default() }, ..MediaLimits::default() };
         let vision = Vision::load(&artifacts, processor, attention, limits, ImageHosts::default()).expect("it loads");
-        let loaded = models::load(&file, decoder, BackendChoice::Torch(TorchTarget::REFERENCE)).expect("it loads");
+        let loaded = load::load(&file, decoder, BackendChoice::Torch(TorchTarget::REFERENCE)).expect("it loads");
         Self { tower: loaded.tower.expect("a tower"), vision, model: loaded.backend }
     }
 
-    fn largest(&self) -> LargestImage {
+    fn largest(&mut self) -> LargestImage {
         let image = self.vision.largest_image(1 << 20).expect("an image");
-        LargestImage::compute(&self.tower, &image, self.vision.has_mutual_images()).expect("it computes")
+        LargestImage::compute(self.tower.as_mut(), &image, self.vision.has_mutual_images()).expect("it computes")
     }
 }
 
@@ -220,7 +217,7 @@ fn the_largest_step_has_the_largest_image() {
 fn a_chunk_has_all_tokens_of_an_image_if_they_attend_to_each_other() {
     let sizes = Arc::new(Mutex::new(Vec::new()));
     for model in ImageModel::all().values() {
-        let loaded = WithImages::load(model);
+        let mut loaded = WithImages::load(model);
         let (largest, rows) = (loaded.largest(), loaded.vision.largest_image(1 << 20).expect("an image"));
         let (image, is_mutual) = (rows.plan.expansion.tokens, loaded.vision.has_mutual_images());
         let log = Arc::clone(&sizes);
@@ -242,7 +239,7 @@ fn a_chunk_has_all_tokens_of_an_image_if_they_attend_to_each_other() {
 #[test]
 fn an_image_beside_which_no_memory_is_left_is_refused_with_its_settings() {
     let model = ImageModel::all().into_values().next().expect("a model");
-    let WithImages { tower, vision, .. } = WithImages::load(&model);
+    let WithImages { mut tower, vision, .. } = WithImages::load(&model);
     let calls = AtomicUsize::new(0);
     let measure = || {
         // The image is computed after the first call.
@@ -251,8 +248,8 @@ fn an_image_beside_which_no_memory_is_left_is_refused_with_its_settings() {
     };
     let (model, steps) = logged(usize::MAX);
     let config = Config::new(default_model());
-    let error =
-        divide_memory(&config, &mut OnGpu(model), Some((&tower, &vision)), &measure).expect_err("it does not fit");
+    let error = divide_memory(&config, &mut OnGpu(model), Some((tower.as_mut(), &vision)), &measure)
+        .expect_err("it does not fit");
     assert_eq!((error.reason(), steps.lock().expect("no panic").len()), (Reason::MemoryTooSmall, 0));
     assert!(matches!(error, Error::ImageMemory { .. }), "{error:?}");
     error_texts::check("load/image-memory", error);
@@ -274,7 +271,7 @@ impl Backend for OnGpu {
     }
 
     fn device_parts(&self) -> Vec<DevicePart> {
-        vec![DevicePart { device: Device::Cuda(0), layers: 1, block_bytes: self.shape().block_bytes }]
+        vec![DevicePart { gpu: None, layers: 1, block_bytes: self.shape().block_bytes }]
     }
 
     fn slot(&mut self, sampling: &Sampling) -> Option<Slot> {

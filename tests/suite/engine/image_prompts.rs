@@ -75,6 +75,7 @@ impl ImagePrompt {
         }
         then(SequenceChunk {
             chosen: None,
+            drafted: 0,
             tokens: &self.tokens[range.clone()],
             past: range.start,
             blocks,

@@ -1,9 +1,10 @@
 //! The division of a model's layers among devices. The numbers of GPUs are made up here.
 
-use gen_svc::device::DeviceMemory;
-use gen_svc::engine::{Config, DeviceList, Engine, GpuMemory, KvDemand, RuntimeChoice};
+use gen_svc::engine::{Config, DeviceList, GpuMemory, RuntimeChoice};
 use gen_svc::error::Error;
-use gen_svc::models::{Costs, LayerCosts, Placement};
+use gen_svc::load::{self, KvDemand, require_all};
+use gen_svc::models::DeviceMemory;
+use gen_svc::torch::{Costs, LayerCosts, Placement};
 use tandem_common::status::Reason;
 use tandem_tests::{Random, default_model, error_texts};
 use tch::Device;
@@ -156,7 +157,7 @@ fn gpus(free: &[u64]) -> Vec<GpuMemory> {
 fn check_memory(costs: &Costs, free: &[u64], kv: KvDemand) -> Result<(), Error> {
     let gpus = gpus(free);
     let devices: Vec<_> = gpus.iter().enumerate().map(|(index, gpu)| (Device::Cuda(index), gpu.left())).collect();
-    GpuMemory::require_all(&gpus, costs, &Placement::divide(costs, &devices).expect("enough layers"), kv)
+    require_all(&gpus, costs, &Placement::divide(costs, &devices).expect("enough layers"), kv)
 }
 
 /// Returns eight layers of 100 MiB, whose positions have a byte each.
@@ -254,7 +255,7 @@ fn several_devices_need_libtorch_and_enough_layers() {
             kv_memory: Some(64 << 20),
             ..Config::new(default_model())
         };
-        Engine::start(config).map(|(engine, _)| engine.model().device.clone())
+        load::start(config).map(|(engine, _)| engine.model().device.clone())
     };
     let error = start("cpu,cpu", RuntimeChoice::Auto).expect_err("the kernels have one device");
     assert_eq!(error.reason(), Reason::SettingsConflict);

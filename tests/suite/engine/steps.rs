@@ -9,12 +9,14 @@ use std::time::{Duration, Instant};
 use gen_svc::cache::{BLOCK, BlockId};
 use gen_svc::engine::{Config, DtypeChoice, Engine, Event, FinishReason, Quantize, RuntimeChoice, Summary};
 use gen_svc::error::Error;
-use gen_svc::models::{self, Backend, BackendChoice, LogitsFor, SequenceChunk, architectures};
+use gen_svc::load::{self, BackendChoice};
+use gen_svc::models::{self, Backend, LogitsFor, SequenceChunk, architectures};
 use gen_svc::output::TextSegment;
 use gen_svc::output::reasoning::{MarkerSet, Markers};
 use gen_svc::request::{GenerateRequest, Input, OutputSpec, PreparedRequest, Returns, SamplingOptions, StopOptions};
 use gen_svc::serve::Server;
-use gen_svc::weights::{TorchTarget, quant};
+use gen_svc::torch::TorchTarget;
+use gen_svc::weights::quant;
 use tandem_common::status::Reason;
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::digest::hex_sha256;
@@ -215,7 +217,7 @@ fn load(path: &Path, dtype: Kind) -> Result<Box<dyn Backend>, Error> {
     let artifacts = Artifacts::load(path)?;
     let file = models::open(&artifacts)?;
     let target = TorchTarget { dtype, ..TorchTarget::REFERENCE };
-    Ok(models::load(&file, models::describe(&file)?, BackendChoice::Torch(target))?.backend)
+    Ok(load::load(&file, models::describe(&file)?, BackendChoice::Torch(target))?.backend)
 }
 
 fn load_tiny(tiny: &TinyModel) -> Result<Box<dyn Backend>, Error> {
@@ -231,6 +233,7 @@ fn logits(model: &mut dyn Backend, ids: &[u32], piece: usize) -> Vec<Vec<f32>> {
     for tokens in ids.chunks(piece) {
         let run = SequenceChunk {
             chosen: None,
+            drafted: 0,
             tokens,
             past,
             blocks: &blocks,
@@ -324,13 +327,13 @@ fn conflicting_quantize_and_dtype_settings_are_rejected() {
     let mut errors = Vec::new();
     for quantize in [Quantize::Int8, Quantize::Int4, Quantize::Keep] {
         let config = Config { quantize: Some(quantize), dtype: DtypeChoice::Bf16, ..Config::new(default_model()) };
-        let error = Engine::start(config).expect_err("the settings exclude each other");
+        let error = load::start(config).expect_err("the settings exclude each other");
         assert_eq!(error.reason(), Reason::SettingsConflict, "{error}");
         errors.push(error);
     }
     error_texts::check_rows("load/quantize-dtype", errors);
     let config = Config { quantize: Some(Quantize::None), dtype: DtypeChoice::Bf16, ..Config::new(default_model()) };
-    Engine::start(config).expect("both agree");
+    load::start(config).expect("both agree");
 }
 
 #[test]
@@ -429,7 +432,7 @@ fn finish_all(events: &mut Receiver<Event>, count: usize) -> Vec<Answer> {
 fn real(change: impl FnOnce(&mut Config)) -> Engine {
     let mut config = Config { threads: 1, dtype: DtypeChoice::F32, ..Config::new(default_model()) };
     change(&mut config);
-    Engine::start(config).expect("the model loads").0
+    load::start(config).expect("the model loads").0
 }
 
 #[test]
@@ -501,7 +504,7 @@ fn tiny(change: impl FnOnce(&mut Config)) -> Engine {
     });
     let mut config = Config { threads: 1, ..Config::new(FOLDER.1.clone()) };
     change(&mut config);
-    Engine::start(config).expect("the tiny model loads").0
+    load::start(config).expect("the tiny model loads").0
 }
 
 fn submit(engine: &Engine, tokens: u32, deadline: Option<Instant>) -> Result<Receiver<Event>, Error> {
@@ -612,7 +615,7 @@ fn draining_finishes_accepted_requests_and_stopping_cancels_them() {
 fn engine_thread_ends_after_the_last_handle_is_dropped() {
     let folder = TempDir::new().expect("a temporary folder");
     let config = Config { threads: 1, ..Config::new(TinyModel::new().write(folder.path())) };
-    let (engine, thread) = Engine::start(config).expect("loads");
+    let (engine, thread) = load::start(config).expect("loads");
     let mut events = submit(&engine, 20, None).expect("room");
     drop(engine);
     assert_eq!(finish(&mut events).ids.len(), 20, "the running request finishes");

@@ -3,9 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use gen_svc::media::read_processor;
-use gen_svc::models::vision::{TorchTower, TowerRun};
-use gen_svc::models::{self, BackendChoice, Features};
-use gen_svc::weights::TorchTarget;
+use gen_svc::models::{self, Features};
+use gen_svc::torch::{TorchTarget, TorchTower, TowerRun};
 use tandem_images::{Limits, PreparedCache, PreparedImage};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests_full::image_model::{ImageModel, bitmap};
@@ -16,10 +15,8 @@ const TOLERANCE: f32 = 1e-4;
 
 fn tower(folder: &Path) -> TorchTower {
     let artifacts = Artifacts::load(folder).expect("artifacts");
-    let backend = BackendChoice::Torch(TorchTarget::REFERENCE);
     let file = models::open(&artifacts).expect("weights");
-    let loaded = models::load(&file, models::describe(&file).expect("supported"), backend).expect("it loads");
-    loaded.tower.expect("a tower")
+    TorchTower::open(&file, TorchTarget::REFERENCE).expect("it loads").expect("a tower")
 }
 
 /// Returns the features, and the number of slices.

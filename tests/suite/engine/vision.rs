@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use gen_svc::cache::BlockId;
-use gen_svc::models::{self, Backend, BackendChoice, LogitsFor, Precision, SequenceChunk};
-use gen_svc::weights::TorchTarget;
+use gen_svc::load::{self, BackendChoice};
+use gen_svc::models::{self, Backend, LogitsFor, Precision, SequenceChunk};
+use gen_svc::torch::TorchTarget;
 use serde::Deserialize;
 use serde_json::Value;
 use tandem_model_files::artifacts::Artifacts;
@@ -70,7 +71,7 @@ impl Loaded {
         let config = json(&path.join("config.json"));
         let image_token = ["image_token_id", "image_token_index"].iter().find_map(|name| config[name].as_u64());
         let artifacts = Artifacts::load(&path).expect("artifacts");
-        let model = models::open(&artifacts).and_then(|file| models::load(&file, models::describe(&file)?, backend));
+        let model = models::open(&artifacts).and_then(|file| load::load(&file, models::describe(&file)?, backend));
         let mut model = model.unwrap_or_else(|error| panic!("{folder}: {}", error.chain())).backend;
         model.allocate(256).expect("memory");
         let width = config["text_config"]["hidden_size"].as_u64().expect("a size") as usize;
@@ -117,6 +118,7 @@ impl Loaded {
             let position = case.mrope_delta.map(|delta| [(past as i64 + delta) as u32; 3]);
             let chunk = SequenceChunk {
                 chosen: None,
+                drafted: 0,
                 tokens: &ids[ids.len() - 1..],
                 past,
                 blocks,

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use gen_svc::error::Error;
-use gen_svc::sampling::device::{DeviceSampler, SamplerCall};
 use gen_svc::sampling::{Chosen, Draw, History, Logprobs, RowPlan, Sampling, TokenPlan, distribution, uniform};
+use gen_svc::torch::{DeviceSampler, SamplerCall};
 use tandem_tests::Random;
 use tch::{Device, Tensor};
 

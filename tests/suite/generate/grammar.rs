@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use gen_svc::engine::{Config, Engine, Event, FinishReason};
 use gen_svc::error::Error;
 use gen_svc::grammar::{Constraint, Grammar, Mask, MaskError};
+use gen_svc::load;
 use gen_svc::request::{GenerateRequest, Input, SamplingOptions, StopOptions};
 use serde_json::{Value, json};
 use tandem_common::pb::generate::v1 as pb;
@@ -27,7 +28,7 @@ use tonic::transport::Channel;
 fn engine(change: impl FnOnce(&mut Config)) -> Engine {
     let mut config = Config { threads: 1, ..Config::new(default_model()) };
     change(&mut config);
-    Engine::start(config).expect("the model loads").0
+    load::start(config).expect("the model loads").0
 }
 
 /// Returns a request with a high temperature: without the grammar, forbidden tokens would be drawn.

@@ -16,10 +16,11 @@ use base64::prelude::BASE64_STANDARD;
 use gen_svc::cache::{BLOCK, ImageSpan};
 use gen_svc::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice, Summary, Token};
 use gen_svc::error::Error;
+use gen_svc::load;
 use gen_svc::media::HfMessages;
 use gen_svc::models;
 use gen_svc::request::{GenerateRequest, Input, PreparedRequest, Returns, SamplingOptions, StopOptions};
-use gen_svc::weights::TorchTarget;
+use gen_svc::torch::TorchTarget;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tandem_model_files::artifacts::Artifacts;
@@ -97,7 +98,7 @@ fn start(folder: &Path, change: impl FnOnce(&mut Config)) -> Engine {
     let mut config =
         Config { threads: 1, dtype: DtypeChoice::F32, kv_memory: Some(16 << 20), ..Config::new(folder.to_owned()) };
     change(&mut config);
-    Engine::start(config).unwrap_or_else(|error| panic!("{}: {}", folder.display(), error.chain())).0
+    load::start(config).unwrap_or_else(|error| panic!("{}: {}", folder.display(), error.chain())).0
 }
 
 /// The largest difference of a log-probability between steps of different sizes.
@@ -403,9 +404,9 @@ fn a_prefix_that_ends_within_an_image_is_found_as_far_as_its_model_can_continue(
 /// Returns the bytes of a block of the KV cache.
 fn block_bytes(folder: &Path) -> u64 {
     let file = models::open(&Artifacts::load(folder).expect("artifacts")).expect("a model");
-    let backend = models::BackendChoice::Torch(TorchTarget::REFERENCE);
+    let backend = load::BackendChoice::Torch(TorchTarget::REFERENCE);
     let decoder = models::describe(&file).expect("a model");
-    models::load(&file, decoder, backend).expect("a model").backend.shape().block_bytes
+    load::load(&file, decoder, backend).expect("a model").backend.shape().block_bytes
 }
 
 #[test]

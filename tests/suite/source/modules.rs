@@ -118,3 +118,36 @@ fn a_cycle_is_found_between_top_level_modules() {
     assert_eq!(cycles(&edges).len(), 0, "files");
     assert_eq!(cycles(&joined(&edges, folder.path())).len(), 1, "modules");
 }
+
+/// Returns the source files below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let below = paths.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] });
+    below.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
+}
+
+/// The core can be built without libtorch: it uses backends through their port.
+#[test]
+fn in_gen_svc_only_torch_and_load_name_libtorch() {
+    let folder = repository().join("gen-svc/src");
+    let is_of = |file: &Path, module: &str| {
+        let path = file.strip_prefix(&folder).expect("a file of the folder").with_extension("");
+        path.starts_with(module)
+    };
+    let is_core = |file: &Path| !["torch", "load"].iter().any(|module| is_of(file, module));
+    let names_libtorch = |file: &PathBuf| {
+        let text = fs::read_to_string(file).expect("a text");
+        let starts_word = |(at, _): (usize, &str)| !text[..at].ends_with(|before: char| before.is_alphanumeric());
+        is_core(file) && text.match_indices("tch::").any(starts_word)
+    };
+    let sources = sources(&folder);
+    let naming: Vec<_> = sources.iter().filter(|file| names_libtorch(file)).collect();
+    assert!(sources.len() > 100 && naming.is_empty(), "of {} files, these name libtorch: {naming:?}", sources.len());
+    for (file, targets) in edges(&folder.join("lib.rs")) {
+        for target in targets.keys().filter(|target| is_of(target, "torch")) {
+            assert!(!is_core(&file), "{} imports {}", shown(&file), shown(target));
+        }
+        let is_free = !is_of(&file, "torch") || !targets.keys().any(|target| is_of(target, "engine"));
+        assert!(is_free, "{} imports the engine", shown(&file));
+    }
+}

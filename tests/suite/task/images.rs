@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use gen_svc::engine::{Config, DtypeChoice, Engine, Event};
+use gen_svc::load;
 use gen_svc::media::HfMessages;
 use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use serde_json::json;
@@ -104,7 +105,7 @@ async fn tasks_of_gemma_4_with_attachments_have_the_answers_of_its_messages() {
         kv_memory: Some(16 << 20),
         ..Config::new(folder.path().to_owned())
     };
-    let engine = Engine::start(config).expect("a model").0;
+    let engine = load::start(config).expect("a model").0;
     let replicas = [generation_of(folder.path())];
     let (_service, mut client) = serve_with_replicas(folder.path(), &replicas).await;
     for numbers in [vec![1], vec![2], vec![1, 2], vec![3, 3]] {

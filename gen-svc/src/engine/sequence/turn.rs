@@ -18,7 +18,9 @@ pub(in crate::engine) struct Turn {
     past: usize,
     /// The tokens that the step computes.
     count: usize,
-    /// The sequence's rows among those of the step.
+    /// The tokens after these that the backend drafts.
+    drafted: usize,
+    /// The sequence's rows among those of the step. The last ones are of drafted tokens.
     rows: Range<usize>,
     next: Next,
     /// True if the next step does not depend on the token: it has no grammar, and the rows predict no
@@ -26,7 +28,7 @@ pub(in crate::engine) struct Turn {
     is_open: bool,
 }
 
-/// The use of the last row.
+/// The use of the last rows: that of the last token, and those of drafted ones.
 #[derive(Debug)]
 enum Next {
     /// More of the prompt follows.
@@ -35,7 +37,7 @@ enum Next {
     Fetched,
     /// The tokens that the grammar allows are not known yet.
     Late,
-    /// A token is drawn.
+    /// A token is drawn from each.
     Drawn,
     /// The output ends without a token.
     Ended(Ending),
@@ -49,7 +51,7 @@ impl Turn {
 
     /// Returns true if the next step can be launched before the token of this one is known.
     pub(in crate::engine) fn is_open(&self) -> bool {
-        self.is_open && matches!(self.next, Next::Nothing | Next::Drawn)
+        self.is_open && self.drafted == 0 && matches!(self.next, Next::Nothing | Next::Drawn)
     }
 
     /// Returns the index after the last row.
@@ -57,9 +59,15 @@ impl Turn {
         self.rows.end
     }
 
-    /// Returns the position of the token that the last row predicts.
-    fn position(&self) -> usize {
-        self.past + self.count
+    /// Returns the last rows, with the positions of the tokens that they predict.
+    fn last_rows(&self) -> impl Iterator<Item = (usize, usize)> + use<> {
+        let (last, position) = (self.rows.end.saturating_sub(1 + self.drafted), self.past + self.count);
+        (last..self.rows.end).zip(position..)
+    }
+
+    /// Returns the number of drawn tokens.
+    fn drawn(&self) -> usize {
+        if matches!(self.next, Next::Drawn) { 1 + self.drafted } else { 0 }
     }
 }
 
@@ -73,12 +81,12 @@ impl Sequence {
         first_row: usize,
         backend: &mut dyn Backend,
     ) -> Turn {
-        let rows = first_row..first_row + self.logits_for(state, count).of(count).len();
-        let past = self.computed;
+        let (past, drafted) = (self.computed, self.drafted);
+        let rows = first_row..first_row + self.logits_for(state, count).of(count).len() + drafted;
         let is_last = past + count == self.length() && !rows.is_empty();
         let next = if is_last { self.next(state, Instant::now(), backend) } else { Next::Nothing };
         let is_open = state.request.grammar.is_none() && !self.reports_prompt(state);
-        Turn { past, count, rows, next, is_open }
+        Turn { past, count, drafted, rows, next, is_open }
     }
 
     /// Decides the use of rows that was not known, and waits until `masks_by` for the tokens that a
@@ -105,7 +113,8 @@ impl Sequence {
         self.prepare_draw(state, backend).map_or_else(Next::Ended, |()| Next::Drawn)
     }
 
-    /// Sets what the plan of the next token needs. Precondition: the tokens that its grammar allows are known.
+    /// Sets the slot and the mask for the plan of the next token. Precondition: the tokens that its grammar
+    /// allows are known.
     fn prepare_draw(&mut self, state: &RequestState, backend: &mut dyn Backend) -> Result<(), Ending> {
         if self.slot.is_none() {
             self.slot = backend.slot(&state.request.sampling);
@@ -120,18 +129,19 @@ impl Sequence {
             let token = TokenPlan::Given(self.ids[at]);
             RowPlan { row, token, logprobs }
         });
-        given.chain(self.last_plan(state, turn)).collect()
+        given.chain(self.last_plans(state, turn)).collect()
     }
 
-    /// Returns the plan of the last row. `None`: it has no use.
-    pub(in crate::engine) fn last_plan<'a>(&'a self, state: &'a RequestState, turn: &Turn) -> Option<RowPlan<'a>> {
-        let row = turn.end().checked_sub(1)?;
-        match turn.next {
+    /// Returns the plans of the last rows.
+    pub(in crate::engine) fn last_plans<'a>(&'a self, state: &'a RequestState, turn: &Turn) -> Vec<RowPlan<'a>> {
+        let plan = |(row, position)| match turn.next {
             Next::Nothing | Next::Ended(_) => None,
             Next::Fetched => Some(RowPlan { row, token: TokenPlan::Fetched, logprobs: None }),
             Next::Late => Some(RowPlan { row, token: TokenPlan::Kept, logprobs: None }),
-            Next::Drawn => Some(self.draw(state, row, turn.position())),
-        }
+            Next::Drawn => Some(self.draw(state, row, position)),
+        };
+        let most = turn.drawn().max(1);
+        turn.last_rows().take(most).filter_map(plan).collect()
     }
 
     /// Returns the prompt tokens whose log-probabilities are reported, and the rows that predict them.
@@ -170,11 +180,9 @@ impl Sequence {
         result: usize,
         pool: &mut BlockPool,
     ) {
-        self.record_computed(state, turn.count, pool);
-        if matches!(turn.next, Next::Drawn) {
-            self.awaited.push(Awaited { step, result });
-            state.awaited += 1;
-        }
+        self.record_computed(state, turn.count + turn.drawn().saturating_sub(1), pool);
+        self.awaited.extend((0..turn.drawn()).map(|_| Awaited { step, result }));
+        state.awaited += turn.drawn();
     }
 
     /// Returns true if the sequence still awaits the token of a turn in this step.
@@ -186,9 +194,45 @@ impl Sequence {
     pub(in crate::engine) fn discard_later(&mut self, state: &mut RequestState, backend: &mut dyn Backend) {
         let later = self.awaited.len().saturating_sub(1);
         self.awaited.truncate(1);
-        self.computed = self.computed.saturating_sub(later);
         state.awaited -= later;
+        self.cut(state, later, backend);
+    }
+
+    /// Removes the last `count` computed tokens. Their counts are wrong.
+    fn cut(&mut self, state: &RequestState, count: usize, backend: &mut dyn Backend) {
+        self.computed = self.computed.saturating_sub(count);
         self.slot = backend.slot(&state.request.sampling);
+    }
+
+    /// Receives `count` drawn tokens, of which a prefix is accepted. Blocks of the others are released. Returns true if
+    /// a token ends the output.
+    ///
+    /// # Errors
+    /// The first row failed.
+    fn receive(
+        &mut self,
+        state: &mut RequestState,
+        count: usize,
+        drawn: Vec<Drawn>,
+        (backend, pool): (&mut dyn Backend, &mut BlockPool),
+    ) -> Result<bool, Error> {
+        self.awaited.drain(..count);
+        state.awaited -= count;
+        let accepted = drawn.iter().take_while(|drawn| matches!(drawn, Drawn::Chosen(_))).count().max(1);
+        if accepted < count {
+            self.cut(state, count - accepted, backend);
+            pool.cut(&mut self.table, self.computed);
+        }
+        let mut ended = false;
+        for drawn in drawn.into_iter().take(accepted) {
+            let Chosen { id, logprobs } = chosen(Some(drawn))?;
+            ended = self.push(state, id, logprobs);
+            if ended {
+                break;
+            }
+        }
+        self.commit(state, pool);
+        Ok(ended)
     }
 
     /// Receives the results of a turn, one for each plan. Returns true if that ends the output.
@@ -210,22 +254,19 @@ impl Sequence {
             }
         }
         self.send_prompt(state, tokens);
-        match (turn.next, results.next()) {
-            (Next::Nothing, _) => Ok(false),
-            (Next::Ended(ending), _) => Ok(self.conclude(state, ending)),
-            (Next::Drawn, drawn) => {
-                self.awaited.remove(0);
-                state.awaited -= 1;
-                let Chosen { id, logprobs } = chosen(drawn)?;
-                let ended = self.push(state, id, logprobs);
-                self.commit(state, pool);
-                Ok(ended)
-            }
-            (Next::Fetched | Next::Late, Some(Drawn::Kept(row))) => {
-                self.unsampled = Some(row);
-                self.sample_late(state, backend)
-            }
-            (Next::Fetched | Next::Late, drawn) => chosen(drawn).map(|_| false),
+        let mut last: Vec<Drawn> = results.collect();
+        let count = turn.drawn();
+        match turn.next {
+            Next::Nothing => Ok(false),
+            Next::Ended(ending) => Ok(self.conclude(state, ending)),
+            Next::Drawn => self.receive(state, count, last, (backend, pool)),
+            Next::Fetched | Next::Late => match last.pop() {
+                Some(Drawn::Kept(row)) => {
+                    self.unsampled = Some(row);
+                    self.sample_late(state, backend)
+                }
+                failed => chosen(failed).map(|_| false),
+            },
         }
     }
 
@@ -270,6 +311,6 @@ fn chosen(drawn: Option<Drawn>) -> Result<Chosen, Error> {
     match drawn {
         Some(Drawn::Chosen(chosen)) => Ok(chosen),
         Some(Drawn::Failed(error)) => Err(error),
-        None | Some(Drawn::Kept(_) | Drawn::Undecided) => Err(Error::NotFinite),
+        None | Some(Drawn::Kept(_) | Drawn::Undecided | Drawn::Rejected) => Err(Error::NotFinite),
     }
 }

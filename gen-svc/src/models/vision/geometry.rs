@@ -4,32 +4,32 @@ use tandem_images::Layout;
 
 /// The patches of a tile or a picture.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Geometry {
+pub(crate) struct Geometry {
     /// Patches in a column, and in a row.
-    pub(super) rows: usize,
-    pub(super) columns: usize,
+    pub(crate) rows: usize,
+    pub(crate) columns: usize,
     /// The row and the column of each patch, in the order of the sequence.
-    pub(super) places: Vec<[usize; 2]>,
+    pub(crate) places: Vec<[usize; 2]>,
 }
 
 /// Groups of patches that attend to each other only.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Windows {
+pub(crate) struct Windows {
     /// The index of each merged cell before the windows were formed, in the order of the windows.
-    pub(super) order: Vec<usize>,
+    pub(crate) order: Vec<usize>,
     /// Consecutive windows of one size: how many there are, and their patches.
-    pub(super) groups: Vec<[usize; 2]>,
+    pub(crate) groups: Vec<[usize; 2]>,
 }
 
 impl Geometry {
     /// Returns patches row by row.
-    pub(super) fn raster(rows: usize, columns: usize) -> Self {
+    pub(crate) fn raster(rows: usize, columns: usize) -> Self {
         let places = (0..rows * columns).map(|i| [i / columns, i % columns]).collect();
         Self { rows, columns, places }
     }
 
     /// Returns patches block by block, each block of `side` x `side` patches.
-    pub(super) fn blocks(rows: usize, columns: usize, side: usize) -> Self {
+    pub(crate) fn blocks(rows: usize, columns: usize, side: usize) -> Self {
         let cells = Self::raster(rows / side, columns / side).places;
         let inside = Self::raster(side, side).places;
         let place = |[row, column]: [usize; 2], [y, x]: [usize; 2]| [row * side + y, column * side + x];
@@ -38,7 +38,7 @@ impl Geometry {
     }
 
     /// Returns the patches of an image, where a tile has `tile` patches in a row.
-    pub(super) fn of(layout: &Layout, shape: &[usize], side: usize, merge: usize) -> Self {
+    pub(crate) fn of(layout: &Layout, shape: &[usize], side: usize, merge: usize) -> Self {
         match *layout {
             Layout::Tiles { .. } => {
                 let [rows, columns] = whole_patches(shape, side);
@@ -58,7 +58,7 @@ impl Geometry {
 
     /// Divides the merged cells of `merge` x `merge` patches into windows of `side` x `side` cells.
     /// Windows at the right and lower edge are smaller. Windows of one size are adjacent.
-    pub(super) fn windows(&self, side: usize, merge: usize) -> Windows {
+    pub(crate) fn windows(&self, side: usize, merge: usize) -> Windows {
         let (rows, columns) = (self.rows / merge, self.columns / merge);
         let starts = |end: usize| (0..end).step_by(side);
         let window = |top: usize, left: usize| -> Vec<usize> {
@@ -75,13 +75,13 @@ impl Geometry {
 }
 
 /// Returns the whole patches in a column and in a row of pixels of this shape.
-pub(super) fn whole_patches(shape: &[usize], side: usize) -> [usize; 2] {
+pub(crate) fn whole_patches(shape: &[usize], side: usize) -> [usize; 2] {
     [shape[shape.len() - 2] / side, shape[shape.len() - 1] / side]
 }
 
 /// Returns the four neighbours of each patch in a table for `side` x `side` patches, with their
 /// weights. The corners of both grids coincide.
-pub(super) fn neighbours(geometry: &Geometry, side: usize) -> [(Vec<i64>, Vec<f32>); 4] {
+pub(crate) fn neighbours(geometry: &Geometry, side: usize) -> [(Vec<i64>, Vec<f32>); 4] {
     let at = |place: usize, count: usize| {
         let last = (side - 1) as f32;
         let exact = if count > 1 { place as f32 * (last / (count - 1) as f32) } else { 0.0 };

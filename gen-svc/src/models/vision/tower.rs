@@ -15,51 +15,51 @@ use crate::models::decoder::RequiredTensor;
 
 /// A whole tower.
 #[derive(Debug, Clone)]
-pub(super) struct Tower {
+pub(crate) struct Tower {
     /// C.
-    pub(super) hidden: usize,
+    pub(crate) hidden: usize,
     /// The embedding of patches.
-    pub(super) patches: Patches,
+    pub(crate) patches: Patches,
     /// The vector before the patches, `[1, 1, C]`. It has no row in the output.
-    pub(super) class_token: Option<String>,
+    pub(crate) class_token: Option<String>,
     /// The addition to the embedded patches.
-    pub(super) positions: Positions,
+    pub(crate) positions: Positions,
     /// The norm of the first block's input.
-    pub(super) input_norm: Option<Norm>,
+    pub(crate) input_norm: Option<Norm>,
     /// The rotation of queries and keys.
-    pub(super) rotary: Option<Rotary>,
+    pub(crate) rotary: Option<Rotary>,
     /// The blocks, in the order of computation.
-    pub(super) blocks: Vec<Block>,
+    pub(crate) blocks: Vec<Block>,
     /// The side of an attention window in merged cells. `None`: no block has windows.
-    pub(super) window: Option<usize>,
+    pub(crate) window: Option<usize>,
     /// The norm after the last block.
-    pub(super) final_norm: Option<Norm>,
+    pub(crate) final_norm: Option<Norm>,
     /// From the last block to the text model.
-    pub(super) head: Head,
+    pub(crate) head: Head,
     /// Further heads, each after the block of this index.
-    pub(super) deep: Vec<(usize, Head)>,
+    pub(crate) deep: Vec<(usize, Head)>,
 }
 
 /// The embedding of patches.
 #[derive(Debug, Clone)]
-pub(super) struct Patches {
+pub(crate) struct Patches {
     /// The side of a patch in pixels.
-    pub(super) side: usize,
+    pub(crate) side: usize,
     /// The matrix `[C, P]`, in the shape in which it is stored.
-    pub(super) matrix: Linear,
+    pub(crate) matrix: Linear,
     /// The stored shape of the matrix.
-    pub(super) shape: Vec<usize>,
+    pub(crate) shape: Vec<usize>,
     /// The tensors of the second and later frames, if each frame has its own: `[C, 3, side, side]`, as
     /// the first. Empty: one tensor has all frames.
-    pub(super) frames: Vec<String>,
+    pub(crate) frames: Vec<String>,
     /// Pixel values are multiplied with this, then increased by the next.
-    pub(super) scale: f64,
-    pub(super) offset: f64,
+    pub(crate) scale: f64,
+    pub(crate) offset: f64,
 }
 
 /// The addition to the embedded patches.
 #[derive(Debug, Clone)]
-pub(super) enum Positions {
+pub(crate) enum Positions {
     /// Nothing.
     None,
     /// A vector for each row of a table in `shape`, in the order of the sequence.
@@ -72,7 +72,7 @@ pub(super) enum Positions {
 
 /// Which vector of a table a patch takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TableOrder {
+pub(crate) enum TableOrder {
     /// The vector of its index.
     Index,
     /// The vector of its fractional coordinates, computed in 32-bit floats (Idefics 3). For some
@@ -82,57 +82,57 @@ pub(super) enum TableOrder {
 
 /// The rotation of queries and keys by a patch's row and column.
 #[derive(Debug, Clone)]
-pub(super) struct Rotary {
+pub(crate) struct Rotary {
     /// The parts of a head that are rotated separately: in each, number i with number i + n.
-    pub(super) parts: usize,
+    pub(crate) parts: usize,
     /// The axis and the radians per position of each pair, part by part.
-    pub(super) pairs: Vec<(Axis, f32)>,
+    pub(crate) pairs: Vec<(Axis, f32)>,
 }
 
 /// A coordinate of a patch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Axis {
+pub(crate) enum Axis {
     Row,
     Column,
 }
 
 /// A block: attention, then the MLP.
 #[derive(Debug, Clone)]
-pub(super) struct Block {
-    pub(super) before_attention: Norm,
-    pub(super) attention: Attention,
-    pub(super) after_attention: Option<Norm>,
-    pub(super) before_mlp: Norm,
-    pub(super) mlp: Mlp,
-    pub(super) after_mlp: Option<Norm>,
+pub(crate) struct Block {
+    pub(crate) before_attention: Norm,
+    pub(crate) attention: Attention,
+    pub(crate) after_attention: Option<Norm>,
+    pub(crate) before_mlp: Norm,
+    pub(crate) mlp: Mlp,
+    pub(crate) after_mlp: Option<Norm>,
     /// The names of the vectors that scale both branches, `[C]`.
-    pub(super) scales: Option<[String; 2]>,
+    pub(crate) scales: Option<[String; 2]>,
 }
 
 /// Attention of all patches of a tile, a picture or a window to each other.
 #[derive(Debug, Clone)]
-pub(super) struct Attention {
+pub(crate) struct Attention {
     /// H.
-    pub(super) heads: usize,
+    pub(crate) heads: usize,
     /// K, the heads of keys and values.
-    pub(super) kv_heads: usize,
+    pub(crate) kv_heads: usize,
     /// D.
-    pub(super) head_size: usize,
+    pub(crate) head_size: usize,
     /// The factor of a product of query and key.
-    pub(super) scale: f64,
+    pub(crate) scale: f64,
     /// Queries, keys and values: one matrix each, or all stacked in one.
-    pub(super) qkv: Vec<Linear>,
+    pub(crate) qkv: Vec<Linear>,
     /// The norms of queries, keys and values.
-    pub(super) norms: HeadNorms,
+    pub(crate) norms: HeadNorms,
     /// `[C, H * D]`
-    pub(super) output: Linear,
+    pub(crate) output: Linear,
     /// True if a patch attends to its window only.
-    pub(super) in_window: bool,
+    pub(crate) in_window: bool,
 }
 
 /// The norms of queries, keys and values.
 #[derive(Debug, Clone)]
-pub(super) enum HeadNorms {
+pub(crate) enum HeadNorms {
     None,
     /// Of queries and keys over all heads.
     Whole([Norm; 2]),
@@ -142,19 +142,19 @@ pub(super) enum HeadNorms {
 
 /// The second branch of a block.
 #[derive(Debug, Clone)]
-pub(super) struct Mlp {
+pub(crate) struct Mlp {
     /// `activation(first(x))`, times `gate's` partner if there is one.
-    pub(super) first: Linear,
+    pub(crate) first: Linear,
     /// Its product with the activated first matrix. `None`: not gated.
-    pub(super) up: Option<Linear>,
-    pub(super) activation: Activation,
+    pub(crate) up: Option<Linear>,
+    pub(crate) activation: Activation,
     /// `[C, F]`
-    pub(super) last: Linear,
+    pub(crate) last: Linear,
 }
 
 /// An activation function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Activation {
+pub(crate) enum Activation {
     Silu,
     Gelu,
     GeluTanh,
@@ -164,14 +164,14 @@ pub(super) enum Activation {
 
 /// From patches to rows of the text model.
 #[derive(Debug, Clone)]
-pub(super) struct Head {
-    pub(super) pool: Pool,
-    pub(super) steps: Vec<Step>,
+pub(crate) struct Head {
+    pub(crate) pool: Pool,
+    pub(crate) steps: Vec<Step>,
 }
 
 /// How several patches become one row.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Pool {
+pub(crate) enum Pool {
     /// The mean of side x side patches, times a factor.
     Mean { side: usize, scale: f64 },
     /// The numbers of side x side patches, by row in the block, column in the block, number.
@@ -186,7 +186,7 @@ pub(super) enum Pool {
 
 impl Pool {
     /// Returns the side of the square of patches that become one row.
-    pub(super) fn merge(self) -> usize {
+    pub(crate) fn merge(self) -> usize {
         match self {
             Self::Mean { side, .. } | Self::Shuffle { side } | Self::Unfold { side } => side,
             Self::Join { count, .. } => count.isqrt(),
@@ -196,7 +196,7 @@ impl Pool {
 
 /// A step of a projector.
 #[derive(Debug, Clone)]
-pub(super) enum Step {
+pub(crate) enum Step {
     Norm(Norm),
     Linear(Linear),
     Activation(Activation),
@@ -210,16 +210,16 @@ pub(super) enum Step {
 
 /// A norm over `size` numbers.
 #[derive(Debug, Clone)]
-pub(super) struct Norm {
-    pub(super) kind: NormKind,
+pub(crate) struct Norm {
+    pub(crate) kind: NormKind,
     /// The module's name. `None`: no weight.
-    pub(super) name: Option<String>,
-    pub(super) size: usize,
-    pub(super) epsilon: f64,
+    pub(crate) name: Option<String>,
+    pub(crate) size: usize,
+    pub(crate) epsilon: f64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum NormKind {
+pub(crate) enum NormKind {
     /// Mean and variance, with weight and bias.
     Layer,
     /// The root mean square, with weight + offset.
@@ -228,30 +228,30 @@ pub(super) enum NormKind {
 
 /// A matrix.
 #[derive(Debug, Clone)]
-pub(super) struct Linear {
+pub(crate) struct Linear {
     /// The tensor's name without `.weight`, or its whole name if it is stored `[in, out]`.
-    pub(super) name: String,
+    pub(crate) name: String,
     /// The number of outputs.
-    pub(super) rows: usize,
+    pub(crate) rows: usize,
     /// The number of inputs.
-    pub(super) columns: usize,
+    pub(crate) columns: usize,
     /// True if there is a `name.bias`.
-    pub(super) bias: bool,
+    pub(crate) bias: bool,
     /// True if it is stored `[in, out]`.
-    pub(super) is_transposed: bool,
+    pub(crate) is_transposed: bool,
     /// The module that has the limits of inputs and outputs: `input_min` and so on.
-    pub(super) limits: Option<String>,
+    pub(crate) limits: Option<String>,
 }
 
 /// The tensors of the limits of a matrix.
-pub(super) const LIMITS: [&str; 4] = ["input_min", "input_max", "output_min", "output_max"];
+pub(crate) const LIMITS: [&str; 4] = ["input_min", "input_max", "output_min", "output_max"];
 
 impl Norm {
-    pub(super) fn layer(name: String, size: usize, epsilon: f64) -> Self {
+    pub(crate) fn layer(name: String, size: usize, epsilon: f64) -> Self {
         Self { kind: NormKind::Layer, name: Some(name), size, epsilon }
     }
 
-    pub(super) fn rms(name: String, size: usize, epsilon: f64) -> Self {
+    pub(crate) fn rms(name: String, size: usize, epsilon: f64) -> Self {
         Self { kind: NormKind::Rms { offset: 0.0 }, name: Some(name), size, epsilon }
     }
 
@@ -265,11 +265,11 @@ impl Norm {
 
 impl Linear {
     /// Creates a matrix without bias.
-    pub(super) fn new(name: impl Into<String>, rows: usize, columns: usize) -> Self {
+    pub(crate) fn new(name: impl Into<String>, rows: usize, columns: usize) -> Self {
         Self { name: name.into(), rows, columns, bias: false, is_transposed: false, limits: None }
     }
 
-    pub(super) fn with_bias(self, bias: bool) -> Self {
+    pub(crate) fn with_bias(self, bias: bool) -> Self {
         Self { bias, ..self }
     }
 
@@ -327,7 +327,7 @@ impl Block {
 
 impl Tower {
     /// Returns the required tensors, without vectors of the hidden size.
-    pub(super) fn tensors(&self) -> Vec<RequiredTensor> {
+    pub(crate) fn tensors(&self) -> Vec<RequiredTensor> {
         let Patches { matrix, shape, frames, .. } = &self.patches;
         let weights = [format!("{}.weight", matrix.name)].into_iter().chain(frames.iter().cloned());
         let patches = weights.map(|name| (name, shape.clone())).chain(matrix.others());

@@ -31,7 +31,17 @@ struct Turn<'a> {
 impl<'a> Turn<'a> {
     fn chunk(&self) -> SequenceChunk<'a> {
         let Self { tokens, past, blocks, copy } = *self;
-        SequenceChunk { tokens, chosen: None, past, blocks, copy, logits: LogitsFor::All, images: &[], positions: None }
+        SequenceChunk {
+            tokens,
+            chosen: None,
+            drafted: 0,
+            past,
+            blocks,
+            copy,
+            logits: LogitsFor::All,
+            images: &[],
+            positions: None,
+        }
     }
 }
 

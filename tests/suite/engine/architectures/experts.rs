@@ -1,7 +1,7 @@
 //! Models whose experts have separate products, as on GPUs for which libtorch has no kernel for all experts.
 
-use gen_svc::models::BackendChoice;
-use gen_svc::weights::{TorchTarget, WeightBits};
+use gen_svc::load::BackendChoice;
+use gen_svc::torch::{TorchTarget, WeightBits};
 use tch::Kind;
 
 use super::{CASES, Case, Setup, TORCH, load, logits};

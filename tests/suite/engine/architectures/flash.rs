@@ -4,9 +4,10 @@ use std::thread;
 
 use gen_svc::cache::BLOCK;
 use gen_svc::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice};
-use gen_svc::models::{BackendChoice, FLASH_BLOCK, FlashCall, FlashOperation, ModelShape};
+use gen_svc::load::BackendChoice;
+use gen_svc::models::ModelShape;
 use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, ServedModel, StopOptions};
-use gen_svc::weights::TorchTarget;
+use gen_svc::torch::{FLASH_BLOCK, FlashCall, FlashOperation, TorchTarget};
 use tandem_tests_full::flash::{EXACT, STRICT};
 use tandem_tests_full::served_model::served_model;
 use tch::{Kind, TchError, Tensor};

@@ -2,8 +2,9 @@
 
 use gen_svc::cache::BlockId;
 use gen_svc::error::Error;
+use gen_svc::load::BackendChoice;
 use gen_svc::models::decoder::Decoder;
-use gen_svc::models::{self, Backend, BackendChoice, LogitsFor};
+use gen_svc::models::{self, Backend, LogitsFor};
 use serde_json::{Value, json};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::Random;

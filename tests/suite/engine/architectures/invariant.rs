@@ -44,6 +44,7 @@ fn chunk<'a>(prompt: &'a [u32], step: usize, decoded: &'a [u32], blocks: &'a [Bl
     SequenceChunk {
         tokens,
         chosen: None,
+        drafted: 0,
         past,
         blocks,
         copy: None,

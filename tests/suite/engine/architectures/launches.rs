@@ -7,9 +7,10 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use gen_svc::cache::BlockId;
+use gen_svc::load::BackendChoice;
 use gen_svc::media::read_processor;
-use gen_svc::models::{self, Backend, BackendChoice, FLASH_BLOCK, FlashCall, FlashOperation, LogitsFor, SequenceChunk};
-use gen_svc::weights::{TorchTarget, WeightBits};
+use gen_svc::models::{self, Backend, LogitsFor, SequenceChunk};
+use gen_svc::torch::{FLASH_BLOCK, FlashCall, FlashOperation, TorchTarget, TorchTower, WeightBits};
 use tandem_images::{Limits, PreparedCache};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_operations::Operations;
@@ -108,6 +109,7 @@ fn step(model: &mut dyn Backend, blocks: &[Vec<BlockId>], past: usize) {
     let chunk = |blocks| SequenceChunk {
         tokens: &[1],
         chosen: None,
+        drafted: 0,
         past,
         blocks,
         copy: None,
@@ -244,8 +246,7 @@ fn compute_images(count: usize) {
         let image = image.expect("prepared").0;
         let artifacts = Artifacts::load(folder.path()).expect("artifacts");
         let file = models::open(&artifacts).expect("weights");
-        let loaded = models::load(&file, models::describe(&file).expect("supported"), TORCH.backend);
-        let tower = loaded.expect("it loads").tower.expect("a tower");
+        let tower = TorchTower::open(&file, TorchTarget::REFERENCE).expect("it loads").expect("a tower");
         for _ in 0..count {
             let mut run = tower.start(&image).expect("it starts");
             while run.advance(&tower).expect("it computes").is_none() {}

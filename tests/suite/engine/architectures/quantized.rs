@@ -3,8 +3,9 @@
 //! The weights of these models are numbers that 8 or 4 bits express exactly. Their logits are those of
 //! the same weights in f32.
 
-use gen_svc::models::{Backend, BackendChoice};
-use gen_svc::weights::{TorchTarget, WeightBits};
+use gen_svc::load::BackendChoice;
+use gen_svc::models::Backend;
+use gen_svc::torch::{TorchTarget, WeightBits};
 use tempfile::TempDir;
 
 use super::{CASES, Case, KERNELS, Setup, TORCH, load, logits, write};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use gen_svc::engine::SampledRows;
 use gen_svc::lifecycle::ServerState;
-use gen_svc::sampling::device::SamplerCall;
+use gen_svc::torch::SamplerCall;
 
 use super::*;
 

@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use gen_svc::engine::Engine;
-use gen_svc::models::vision::TorchTower;
-use gen_svc::models::{self, BackendChoice, Features};
-use gen_svc::weights::TorchTarget;
+use gen_svc::models::{self, Features};
+use gen_svc::torch::{TorchTarget, TorchTower};
 use serde::Deserialize;
 use serde_json::Value;
 use tandem_model_files::artifacts::Artifacts;
@@ -157,8 +156,7 @@ struct Projected {
 fn tower(folder: &Path) -> TorchTower {
     let artifacts = Artifacts::load(folder).expect("artifacts");
     let file = models::open(&artifacts).expect("a model");
-    let decoder = models::describe(&file).expect("a model");
-    models::load(&file, decoder, BackendChoice::Torch(TorchTarget::REFERENCE)).expect("a model").tower.expect("a tower")
+    TorchTower::open(&file, TorchTarget::REFERENCE).expect("it loads").expect("a tower")
 }
 
 /// Computes the rows of a conversation's images.

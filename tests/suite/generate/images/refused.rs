@@ -4,6 +4,7 @@ use std::cell::Cell;
 
 use gen_svc::engine::{Config, Engine};
 use gen_svc::error::Error;
+use gen_svc::load;
 use gen_svc::media::{Marked, MediaFile, MediaLimits, MediaSource, Room};
 use gen_svc::request::{GenerateRequest, Input};
 use serde_json::{Value, json};
@@ -212,7 +213,7 @@ fn processors_that_do_not_fit_the_tower_are_refused_at_load() {
         let mut model = ImageModel::all().remove(name).expect("a model");
         model.set(file, pointer, value);
         let folder = model.folder();
-        let Err(error) = Engine::start(Config::new(folder.path().to_owned())) else { panic!("{pointer} is accepted") };
+        let Err(error) = load::start(Config::new(folder.path().to_owned())) else { panic!("{pointer} is accepted") };
         format!("{}: {}", error.reason().name(), error.chain())
     });
     error_texts::check_rows("images/processor", texts);
@@ -224,7 +225,7 @@ fn processor_settings_that_are_no_regular_file_are_refused_at_load() {
     let file = folder.path().join("preprocessor_config.json");
     std::fs::remove_file(&file).expect("the model has the file");
     std::os::unix::fs::symlink("/dev/zero", &file).expect("a link");
-    let Err(error) = Engine::start(Config::new(folder.path().to_owned())) else { panic!("it is accepted") };
+    let Err(error) = load::start(Config::new(folder.path().to_owned())) else { panic!("it is accepted") };
     let text = error.chain().to_string().replace(&folder.path().display().to_string(), "FOLDER");
     error_texts::check("images/irregular-file", format!("{}: {text}", error.reason().name()));
 }

@@ -1,0 +1,168 @@
+//! Loads the configured model, and starts its engine.
+
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use tandem_images::Processor;
+use tandem_kernels::IsaLevel;
+use tandem_model_files::artifacts::Artifacts;
+use tokio_util::sync::CancellationToken;
+
+use super::backend::{self, BackendNames};
+use super::memory::place;
+use super::model::{BackendChoice, load_placed};
+use crate::engine::{Config, Engine, memory, metrics};
+use crate::error::Error;
+use crate::grammar::Grammars;
+use crate::lifecycle::Lifecycle;
+use crate::media::{self, ImageAttention, Vision};
+use crate::models::decoder::Decoder;
+use crate::models::vision::TowerFit;
+use crate::models::{self, Backend, LoadedModel};
+use crate::request::{SamplingOptions, ServedModel};
+use crate::weights::ModelFile;
+
+/// Starts the engine's thread, which loads the model. Returns once requests are accepted. The
+/// result includes the thread, which the caller joins at shutdown.
+///
+/// # Errors
+/// The model cannot be loaded as configured.
+pub fn start(config: Config) -> Result<(Engine, JoinHandle<()>), Error> {
+    let lifecycle = Lifecycle::default();
+    let started = start_loading(config, lifecycle.clone())?;
+    lifecycle.serve();
+    Ok(started)
+}
+
+/// Starts the engine's thread under a server's lifecycle, which decides when requests are
+/// accepted.
+///
+/// # Errors
+/// Fails as [`start`] does, and with [`Error::LoadCancelled`] if the server drains during the load.
+pub fn start_loading(config: Config, lifecycle: Lifecycle) -> Result<(Engine, JoinHandle<()>), Error> {
+    let cancelled = lifecycle.cancellation();
+    Engine::start_loading_with(config, lifecycle, |config| load(config, cancelled))
+}
+
+/// Loads the configured model. Runs on the engine's thread, because libtorch's settings are per
+/// thread.
+///
+/// # Errors
+/// The model cannot be loaded as configured; [`Error::LoadCancelled`] once `cancelled` is
+/// cancelled.
+pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(ServedModel, LoadedModel), Error> {
+    let start = Instant::now();
+    let choice = backend::resolve(config)?;
+    let threads = backend::threads(config.threads);
+    tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
+    let artifacts = Artifacts::load(&config.model)?;
+    let defaults = artifacts.sampling_defaults(config.generation_config.as_deref())?;
+    let sampling = SamplingOptions::recommended(&defaults)?;
+    let file = models::open_with(&artifacts, config.mmproj.as_deref())?.cancelled_by(cancelled);
+    let decoder = models::describe(&file)?;
+    let placement = place(config, choice, &file, &decoder)?;
+    let has_tower = models::vision::has_tower(&file);
+    let vision = if has_tower { vision(&artifacts, &file, &decoder, config)? } else { None };
+    let loaded = load_placed(&file.with_progress(), decoder, choice, &placement)?;
+    let backend = loaded.backend.as_ref();
+    memory::require_context(config, backend)?;
+    let served = ServedModel { vision, ..served_model(&artifacts, config, sampling, backend, choice)? };
+    let took = start.elapsed();
+    metrics::loaded(took);
+    log_loaded(&served, config, backend, threads, took)?;
+    Ok((served, loaded))
+}
+
+/// Reads the processor of images. Returns None for a model without a chat template, which would place
+/// them: it is served for text.
+fn vision(
+    artifacts: &Artifacts,
+    file: &ModelFile,
+    decoder: &Decoder,
+    config: &Config,
+) -> Result<Option<Vision>, Error> {
+    if artifacts.templates.get("default").is_none() {
+        tracing::warn!("model has a tower and no chat template, so that it takes text only");
+        return Ok(None);
+    }
+    let attention = ImageAttention { has_axes: decoder.has_axes(), is_mutual: decoder.has_image_blocks() };
+    let processor = match file.processor() {
+        Some(files) => Processor::new(files)?,
+        None => media::read_processor(&artifacts.path)?,
+    };
+    let fit = TowerFit::of(file)?;
+    fit.check(&processor)?;
+    let processor = processor.fitted(move |plan| fit.problem_of(plan));
+    Vision::load(artifacts, processor, attention, config.media, config.image_hosts.clone()).map(Some)
+}
+
+/// Logs every setting in force, defaults included.
+fn log_loaded(
+    served: &ServedModel,
+    config: &Config,
+    backend: &dyn Backend,
+    threads: usize,
+    took: Duration,
+) -> Result<(), Error> {
+    let (shape, limits) = (backend.shape(), config.limits());
+    let blocks = u64::from(memory::blocks(config, backend)?);
+    let kv_tokens = blocks * shape.block as u64;
+    let context = shape.context.min(usize::try_from(kv_tokens).unwrap_or(usize::MAX));
+    tracing::info!(
+        model = served.id,
+        architecture = served.architecture,
+        device = served.device,
+        dtype = served.dtype,
+        quantization = served.quantization,
+        batch_invariant = config.batch_invariant,
+        threads,
+        kernels = IsaLevel::detect().name(),
+        context,
+        kv_tokens,
+        kv_mib = (blocks * shape.block_bytes) >> 20,
+        max_running = limits.max_running,
+        max_queue = limits.max_queue,
+        max_prompt_tokens = served.max_prompt_tokens.min(context),
+        max_output_tokens = served.max_output_tokens.min(context),
+        default_output_tokens = served.default_output_tokens.min(served.max_output_tokens).min(context),
+        prefill_chunk = limits.prefill_chunk,
+        sampling_defaults = served.defaults.in_force().described(),
+        seconds = took.as_secs_f64(),
+        "model loaded"
+    );
+    Ok(())
+}
+
+fn served_model(
+    artifacts: &Artifacts,
+    config: &Config,
+    defaults: SamplingOptions,
+    backend: &dyn Backend,
+    choice: BackendChoice,
+) -> Result<ServedModel, Error> {
+    let BackendNames { dtype, quantization } = backend::names(choice);
+    let shape = backend.shape();
+    let (tokenizer, eos_token_ids) = (artifacts.tokenizer()?, artifacts.eos_token_ids()?);
+    Ok(ServedModel {
+        id: config.model_id.clone().unwrap_or_else(|| artifacts.name.clone()),
+        architecture: artifacts.architecture.clone().unwrap_or_default(),
+        context_length: shape.context,
+        max_prompt_tokens: config.max_prompt_tokens.unwrap_or(usize::MAX),
+        max_output_tokens: config.max_output_tokens.unwrap_or(usize::MAX),
+        default_output_tokens: config.default_output_tokens.unwrap_or(usize::MAX),
+        vocabulary_size: shape.vocabulary,
+        dtype: dtype.to_owned(),
+        quantization: quantization.to_owned(),
+        device: config.devices.to_string(),
+        vision: None,
+        grammars: Grammars::new(
+            tokenizer.clone(),
+            shape.vocabulary,
+            eos_token_ids.clone(),
+            config.grammar_trials.clone(),
+        ),
+        tokenizer,
+        eos_token_ids,
+        defaults,
+    })
+}
