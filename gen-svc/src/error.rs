@@ -536,6 +536,18 @@ impl Error {
         }
     }
 
+    /// Returns true if the device has too little memory for a call.
+    #[must_use]
+    pub fn is_out_of_memory(&self) -> bool {
+        self.device_fault() == Some(DeviceFault::OutOfMemory)
+    }
+
+    /// Returns true if the device has failed for good.
+    #[must_use]
+    pub fn is_device_lost(&self) -> bool {
+        self.device_fault() == Some(DeviceFault::Lost)
+    }
+
     /// Returns the stable reason.
     #[must_use]
     pub fn reason(&self) -> Reason {

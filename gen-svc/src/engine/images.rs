@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::pace::Pace;
 use super::schedule::{Scheduler, Wanted};
 use crate::cache::Digest;
-use crate::error::{DeviceFault, Error};
+use crate::error::Error;
 use crate::models::{Features, Tower};
 
 /// The bytes of features that are kept for later requests.
@@ -51,7 +51,7 @@ impl ImageEncoder {
                     last = pace.tokens(start.elapsed()).unwrap_or(budget).max(tokens).max(1);
                     spent += last;
                 }
-                Err(error) if error.device_fault() == Some(DeviceFault::Lost) => return Err(error),
+                Err(error) if error.is_device_lost() => return Err(error),
                 Err(error) => {
                     self.current = None;
                     scheduler.fail(wanted.request, &error);
@@ -65,7 +65,7 @@ impl ImageEncoder {
     /// starts the image a second time.
     fn attempt(&mut self, wanted: &Wanted) -> Result<usize, Error> {
         match self.slice(wanted) {
-            Err(error) if error.device_fault() == Some(DeviceFault::OutOfMemory) => {
+            Err(error) if error.is_out_of_memory() => {
                 tracing::warn!(error = error.chain(), "image exceeds the device's memory, computing it again");
                 self.tower.iter_mut().for_each(|tower| tower.free_cache());
                 self.slice(wanted)

@@ -139,22 +139,38 @@ impl Scheduler {
 
     /// Removes the sequences for which `ended` returns true, and releases their blocks.
     pub(super) fn remove(&mut self, mut ended: impl FnMut(&mut Sequence, &mut RequestState) -> bool) {
-        self.settle(|sequence, state, _| ended(sequence, state));
+        let settled = self.settle(|sequence, state, _| Ok(ended(sequence, state)));
+        debug_assert!(settled.is_ok(), "no call fails");
     }
 
-    /// As [`remove`](Self::remove), with the pool of blocks.
-    pub(super) fn settle(&mut self, mut ended: impl FnMut(&mut Sequence, &mut RequestState, &mut BlockPool) -> bool) {
+    /// As [`remove`](Self::remove), with the pool of blocks. After an error, no further sequence is asked.
+    ///
+    /// # Errors
+    /// The first of `ended`.
+    pub(super) fn settle(
+        &mut self,
+        mut ended: impl FnMut(&mut Sequence, &mut RequestState, &mut BlockPool) -> Result<bool, Error>,
+    ) -> Result<(), Error> {
         let Self { running, waiting, pool, requests, .. } = self;
+        let mut settled = Ok(());
         for list in [running, waiting] {
             list.retain_mut(|sequence| {
+                if settled.is_err() {
+                    return true;
+                }
                 let ended = ended(sequence, requests.get_mut(sequence.request), pool);
-                if ended {
+                let is_ended = ended.unwrap_or_else(|error| {
+                    settled = Err(error);
+                    false
+                });
+                if is_ended {
                     sequence.release(pool);
                     requests.release_sequence(sequence.request);
                 }
-                !ended
+                !is_ended
             });
         }
+        settled
     }
 
     /// Returns a sequence that waits or runs, and its request.

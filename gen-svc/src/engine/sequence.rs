@@ -18,7 +18,7 @@ use crate::grammar::{Constraint, Mask, MaskError};
 use crate::models::{ImageRows, KeptRow, LogitsFor, SequenceChunk};
 use crate::output::{Matched, OutputPipeline, TextSegment, TokenOutput, push_segment};
 use crate::request::PreparedRequest;
-use crate::sampling::{Logprobs, Slot};
+use crate::sampling::{Chosen, Logprobs, Slot};
 
 /// The identity of a sequence: its request, and the output.
 pub(super) type SequenceId = (RequestId, u32);
@@ -430,36 +430,41 @@ impl Sequence {
         }
     }
 
-    /// Appends a drawn token. Returns true if it ends the output.
-    fn push(&mut self, state: &mut RequestState, id: u32, logprobs: Option<Logprobs>) -> bool {
-        Arc::make_mut(&mut self.ids).push(id);
-        self.mask = None;
-        state.record_token();
-        if !std::mem::replace(&mut self.is_decoding, true) {
-            let output = i64::from(self.output);
-            self.phase = state.span.part("decode", || [KeyValue::new("tandem.output", output)]);
+    /// Appends drawn tokens, up to one that ends the output. Sends one event. Returns true if the output ends.
+    fn push(&mut self, state: &mut RequestState, drawn: impl IntoIterator<Item = Chosen>) -> bool {
+        let (mut segments, mut tokens) = (Vec::new(), Delta::default());
+        for Chosen { id, logprobs } in drawn {
+            Arc::make_mut(&mut self.ids).push(id);
+            self.mask = None;
+            state.record_token();
+            if !std::mem::replace(&mut self.is_decoding, true) {
+                let output = i64::from(self.output);
+                self.phase = state.span.part("decode", || [KeyValue::new("tandem.output", output)]);
+            }
+            let request = &state.request;
+            let TokenOutput { segments: text, stopped } = self.writer(request).pipeline.push(id);
+            if segments.is_empty() {
+                segments = text;
+            } else {
+                text.into_iter().for_each(|segment| push_segment(&mut segments, segment));
+            }
+            tokens.token_ids.extend(request.returns.token_ids.then_some(id));
+            tokens.tokens.extend(logprobs.iter().map(|logprobs| token(request, id, logprobs)));
+            if stopped.is_some() {
+                self.end(state, FinishReason::Stop, stopped, segments, tokens);
+                return true;
+            }
+            if self.generated(request) >= request.limits.max_new_tokens {
+                self.flush().into_iter().for_each(|segment| push_segment(&mut segments, segment));
+                let constraint = self.writer(request).constraint.as_mut();
+                let is_whole = constraint.is_some_and(|constraint| constraint.completes_with(id));
+                let reason = if is_whole { FinishReason::Stop } else { FinishReason::Length };
+                self.end(state, reason, None, segments, tokens);
+                return true;
+            }
+            self.writer(request).constraint.iter_mut().for_each(|constraint| constraint.advance(id));
         }
-        let request = &state.request;
-        let TokenOutput { mut segments, stopped } = self.writer(request).pipeline.push(id);
-        let tokens = Delta {
-            token_ids: if request.returns.token_ids { vec![id] } else { Vec::new() },
-            tokens: logprobs.iter().map(|logprobs| token(request, id, logprobs)).collect(),
-            ..Delta::default()
-        };
-        if stopped.is_some() {
-            self.end(state, FinishReason::Stop, stopped, segments, tokens);
-            return true;
-        }
-        if self.generated(request) >= request.limits.max_new_tokens {
-            self.flush().into_iter().for_each(|segment| push_segment(&mut segments, segment));
-            let constraint = self.writer(request).constraint.as_mut();
-            let is_whole = constraint.is_some_and(|constraint| constraint.completes_with(id));
-            let reason = if is_whole { FinishReason::Stop } else { FinishReason::Length };
-            self.end(state, reason, None, segments, tokens);
-            return true;
-        }
-        self.writer(request).constraint.iter_mut().for_each(|constraint| constraint.advance(id));
-        let delta = self.delta(request, segments, tokens);
+        let delta = self.delta(&state.request, segments, tokens);
         if !delta.is_empty() {
             state.sink.send(Event::Delta(delta));
         }

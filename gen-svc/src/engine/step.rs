@@ -8,7 +8,7 @@ use super::requests::RequestState;
 use super::schedule::Scheduler;
 use super::sequence::turn::Turn;
 use super::sequence::{Sequence, SequenceId};
-use crate::error::{DeviceFault, Error};
+use crate::error::Error;
 use crate::models::{Backend, Drawn, KeptRow, SequenceChunk};
 use crate::sampling::RowPlan;
 
@@ -27,16 +27,7 @@ pub(super) struct Step {
     /// The tokens that it computes.
     pub(super) tokens: usize,
     number: u64,
-    shares: Vec<Share>,
-}
-
-/// The share of one sequence.
-#[derive(Debug)]
-struct Share {
-    id: SequenceId,
-    turn: Turn,
-    /// The number of plans.
-    plans: usize,
+    turns: Vec<Turn>,
 }
 
 /// The work of a finished step.
@@ -56,8 +47,8 @@ impl Step {
     /// The backend's. Nothing is recorded then.
     pub(super) fn launch(parts: &mut Parts<'_>, counts: &[usize], number: u64) -> Result<Self, Error> {
         let (start, tokens) = (Instant::now(), counts.iter().sum());
-        let mut step = Self { start, tokens, number, shares: shares(parts, counts) };
-        let is_late = step.shares.iter().any(|share| share.turn.is_late());
+        let mut step = Self { start, tokens, number, turns: turns(parts, counts) };
+        let is_late = step.turns.iter().any(Turn::is_late);
         let Parts { backend, scheduler, .. } = parts;
         let plans = (!is_late).then(|| step.plan(scheduler, counts));
         with_chunks(scheduler, counts, |chunks| backend.launch(chunks, plans.as_deref()))?;
@@ -72,15 +63,15 @@ impl Step {
 
     /// Returns true if the next step can be launched before the tokens of this one are known.
     pub(super) fn is_open(&self) -> bool {
-        self.shares.iter().all(|share| share.turn.is_open())
+        self.turns.iter().all(Turn::is_open)
     }
 
     /// Plans the use of the rows.
     fn plan<'a>(&mut self, scheduler: &'a Scheduler, counts: &'a [usize]) -> Vec<RowPlan<'a>> {
         let mut plans = Vec::new();
-        for ((sequence, state, _), share) in taking_part(scheduler, counts).zip(&mut self.shares) {
-            let own = sequence.plans(state, &share.turn);
-            share.plans = own.len();
+        for ((sequence, state, _), turn) in taking_part(scheduler, counts).zip(&mut self.turns) {
+            let own = sequence.plans(state, turn);
+            turn.plans = own.len();
             plans.extend(own);
         }
         plans
@@ -90,8 +81,8 @@ impl Step {
     fn decide(&mut self, parts: &mut Parts<'_>, counts: &[usize]) {
         let Parts { backend, scheduler, mask_patience } = parts;
         let masks_by = Instant::now() + *mask_patience;
-        for ((sequence, state), share) in scheduler.taking_part(counts).zip(&mut self.shares) {
-            sequence.decide(state, &mut share.turn, masks_by, &mut **backend);
+        for ((sequence, state), turn) in scheduler.taking_part(counts).zip(&mut self.turns) {
+            sequence.decide(state, turn, masks_by, &mut **backend);
         }
     }
 
@@ -100,8 +91,8 @@ impl Step {
         let Scheduler { running, requests, pool, .. } = scheduler;
         let taking_part = running.iter_mut().zip(counts).filter(|(_, count)| **count > 0);
         let mut plans = 0;
-        for ((sequence, _), Share { turn, plans: own, .. }) in taking_part.zip(&self.shares) {
-            plans += own;
+        for ((sequence, _), turn) in taking_part.zip(&self.turns) {
+            plans += turn.plans;
             let state = requests.get_mut(sequence.request);
             sequence.record_launched(state, turn, self.number, plans.saturating_sub(1), pool);
         }
@@ -114,9 +105,9 @@ impl Step {
     pub(super) fn finish(self, parts: &mut Parts<'_>) -> Result<Finished, Error> {
         match self.drawn(parts) {
             Ok(drawn) => self.distribute(drawn, parts),
-            Err(error) if error.device_fault() == Some(DeviceFault::Lost) => Err(error),
+            Err(error) if error.is_device_lost() => Err(error),
             Err(error) => {
-                parts.scheduler.fail_sequences(&self.shares.iter().map(|share| share.id).collect::<Vec<_>>(), &error);
+                parts.scheduler.fail_sequences(&self.turns.iter().map(|turn| turn.id).collect::<Vec<_>>(), &error);
                 Ok(Finished::default())
             }
         }
@@ -128,9 +119,9 @@ impl Step {
         let undecided = self.undecided(&drawn, parts);
         if !undecided.is_empty() {
             let Parts { backend, scheduler, .. } = parts;
-            let plans = |(_, share): &(usize, &Share)| {
-                let found = scheduler.find(share.id);
-                found.map_or(Vec::new(), |(sequence, state)| sequence.last_plans(state, &share.turn))
+            let plans = |(_, turn): &(usize, &Turn)| {
+                let found = scheduler.find(turn.id);
+                found.map_or(Vec::new(), |(sequence, state)| sequence.last_plans(state, turn))
             };
             let decided = backend.draw_again(&undecided.iter().flat_map(plans).collect::<Vec<_>>())?;
             undecided.iter().zip(decided).for_each(|((at, _), result)| drawn[*at] = result);
@@ -138,21 +129,20 @@ impl Step {
         Ok(drawn)
     }
 
-    /// Returns the shares of sequences whose last row is undecided, with the index of its result. Later
+    /// Returns the turns of sequences whose last row is undecided, with the index of its result. Later
     /// tokens are discarded.
-    fn undecided(&self, drawn: &[Drawn], parts: &mut Parts<'_>) -> Vec<(usize, &Share)> {
+    fn undecided(&self, drawn: &[Drawn], parts: &mut Parts<'_>) -> Vec<(usize, &Turn)> {
         let Parts { backend, scheduler, .. } = parts;
         let (mut end, mut undecided) = (0, Vec::new());
-        for share in &self.shares {
-            end += share.plans;
-            if share.plans == 0 || !matches!(drawn.get(end - 1), Some(Drawn::Undecided)) {
-                continue;
-            }
-            if let Some((sequence, state)) = scheduler.find_mut(share.id)
-                && sequence.awaits(&share.turn, self.number)
+        for turn in &self.turns {
+            end += turn.plans;
+            if turn.plans > 0
+                && matches!(drawn.get(end - 1), Some(Drawn::Undecided))
+                && let Some((sequence, state)) = scheduler.find_mut(turn.id)
+                && sequence.awaits(turn, self.number)
             {
                 sequence.discard_later(state, &mut **backend);
-                undecided.push((end - 1, share));
+                undecided.push((end - 1, turn));
             }
         }
         undecided
@@ -162,32 +152,23 @@ impl Step {
     /// Once the device is lost, it is not called again.
     fn distribute(self, drawn: Vec<Drawn>, parts: &mut Parts<'_>) -> Result<Finished, Error> {
         let Parts { backend, scheduler, .. } = parts;
-        let Self { number, shares, .. } = self;
-        let mut drawn = drawn.into_iter();
-        let share = |Share { id, turn, plans }: Share| (id, (turn, drawn.by_ref().take(plans).collect()));
-        let mut shares: HashMap<SequenceId, (Turn, Vec<Drawn>)> = shares.into_iter().map(share).collect();
-        let (mut finished, mut lost) = (Finished::default(), Ok(()));
+        let Self { number, turns, .. } = self;
+        let (mut drawn, mut finished) = (drawn.into_iter(), Finished::default());
+        let own = |turn: Turn| (turn.id, (drawn.by_ref().take(turn.plans).collect(), turn));
+        let mut turns: HashMap<SequenceId, (Vec<Drawn>, Turn)> = turns.into_iter().map(own).collect();
         scheduler.settle(|sequence, state, pool| {
-            if lost.is_err() {
-                return false;
-            }
-            let Some((turn, drawn)) = shares.remove(&sequence.id()).filter(|(turn, _)| sequence.awaits(turn, number))
-            else {
-                return false;
-            };
+            let own = turns.remove(&sequence.id()).filter(|(_, turn)| sequence.awaits(turn, number));
+            let Some((drawn, turn)) = own else { return Ok(false) };
             finished.rows += rows(&drawn, backend.is_pipelined());
             let before = sequence.known();
-            let ended = sequence.finish_turn(state, turn, drawn, (&mut **backend, pool)).unwrap_or_else(|error| {
-                if error.device_fault() == Some(DeviceFault::Lost) {
-                    lost = Err(error);
-                    return false;
-                }
-                sequence.fail(state, &error)
-            });
+            let ended = match sequence.finish_turn(state, turn, drawn, (&mut **backend, pool)) {
+                Err(error) if !error.is_device_lost() => sequence.fail(state, &error),
+                ended => ended?,
+            };
             finished.tokens += sequence.known() - before;
-            ended
-        });
-        lost.map(|()| finished)
+            Ok(ended)
+        })?;
+        Ok(finished)
     }
 }
 
@@ -204,16 +185,15 @@ fn rows(drawn: &[Drawn], on_device: bool) -> SampledRows {
 }
 
 /// Decides the use of the rows of a step, as far as it is known.
-fn shares(parts: &mut Parts<'_>, counts: &[usize]) -> Vec<Share> {
+fn turns(parts: &mut Parts<'_>, counts: &[usize]) -> Vec<Turn> {
     let Parts { backend, scheduler, .. } = parts;
-    let counts_above_zero = counts.iter().filter(|count| **count > 0);
     let mut end = 0;
-    let share = |((sequence, state), &count): ((&mut Sequence, &RequestState), &usize)| {
+    let turn = |((sequence, state), &count): ((&mut Sequence, &RequestState), &usize)| {
         let turn = sequence.turn(state, count, end, &mut **backend);
         end = turn.end();
-        Share { id: sequence.id(), turn, plans: 0 }
+        turn
     };
-    scheduler.taking_part(counts).zip(counts_above_zero).map(share).collect()
+    scheduler.taking_part(counts).zip(counts.iter().filter(|count| **count > 0)).map(turn).collect()
 }
 
 /// Returns the sequences with a count above zero, with their requests and counts.

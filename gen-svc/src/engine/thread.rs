@@ -15,7 +15,7 @@ use super::sequence::SequenceId;
 use super::shared::Shared;
 use super::step::{Finished, Parts, Step};
 use crate::cache::BlockPool;
-use crate::error::{DeviceFault, Error};
+use crate::error::Error;
 use crate::models::{Backend, Tower};
 
 /// The interval at which an idle thread checks for a requested stop.
@@ -198,23 +198,15 @@ impl EngineThread {
     /// The device has failed for good.
     fn sample_late(&mut self) -> Result<(), Error> {
         let Self { backend, scheduler, sampled, rows, .. } = self;
-        let mut lost = Ok(());
-        scheduler.remove(|sequence, state| {
-            if lost.is_err() {
-                return false;
-            }
+        scheduler.settle(|sequence, state, _| {
             let (before, was_on_device) = (sequence.known(), sequence.is_late_on_device());
-            let ended = sequence.sample_late(state, backend.as_mut()).unwrap_or_else(|error| {
-                lost = Err(error);
-                false
-            });
+            let ended = sequence.sample_late(state, backend.as_mut())?;
             let tokens = (sequence.known() - before) as u64;
             *sampled += tokens;
             // Rows of the host are counted with their step.
             rows.device += if was_on_device { tokens } else { 0 };
-            ended
-        });
-        lost
+            Ok(ended)
+        })
     }
 
     /// Launches the next step of all sequences that are ready, then finishes the last one. If the next step
@@ -231,7 +223,7 @@ impl EngineThread {
         }
         let step = if last.is_none() { self.launch_alone(&mut counts) } else { self.launch(&counts) };
         match step {
-            Err(error) if error.device_fault() == Some(DeviceFault::Lost) => return Err(error),
+            Err(error) if error.is_device_lost() => return Err(error),
             Err(error) if last.is_none() => {
                 let ids: Vec<SequenceId> = self.scheduler.taking_part(&counts).map(|(it, _)| it.id()).collect();
                 self.scheduler.fail_sequences(&ids, &error);
@@ -255,7 +247,7 @@ impl EngineThread {
         let mut is_last = false;
         loop {
             let error = match self.launch(counts) {
-                Err(error) if error.device_fault() == Some(DeviceFault::OutOfMemory) && !is_last => error,
+                Err(error) if error.is_out_of_memory() && !is_last => error,
                 done => return done,
             };
             is_last = !self.scheduler.halve(counts);

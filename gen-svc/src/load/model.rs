@@ -96,8 +96,8 @@ pub(super) fn load_placed(
     load_with(file, decoder, backend, placement, flash)
 }
 
-/// As [`load_placed`], with an implementation of flash attention for a model that libtorch computes. It is
-/// used where it serves.
+/// As [`load`], with the layers placed on one or more devices, and with an implementation of flash attention
+/// for a model that libtorch computes. It is used where it serves.
 ///
 /// # Errors
 /// As [`load`].

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use tch::Tensor;
 
 use super::model::{DeviceRows, TorchModel};
-use crate::error::{DeviceFault, Error};
+use crate::error::Error;
 use crate::models::{Backend, DevicePart, Drawn, KeptRow, ModelShape, SequenceChunk};
 use crate::sampling::{Chosen, HostSampler, RowPlan, Sampling, Slot, TokenPlan};
 use crate::torch::device::event::Event;
@@ -86,7 +86,7 @@ impl TorchBackend {
         if let Some(rows) = &step.rows {
             step.launched = match first(&mut self.sampler, rows) {
                 // Beside another step, this one is computed again.
-                Err(error) if is_out_of_memory(&error) && self.launched.is_empty() => {
+                Err(error) if error.is_out_of_memory() && self.launched.is_empty() => {
                     self.model.free_cache();
                     choose_now(&mut self.sampler, rows, plans)?
                 }
@@ -119,7 +119,7 @@ impl TorchBackend {
 
     fn with_second_try<T>(&mut self, mut call: impl FnMut(&mut DeviceSampler) -> Result<T, Error>) -> Result<T, Error> {
         match call(&mut self.sampler) {
-            Err(error) if is_out_of_memory(&error) => {
+            Err(error) if error.is_out_of_memory() => {
                 self.free(&error);
                 call(&mut self.sampler)
             }
@@ -135,7 +135,7 @@ impl TorchBackend {
     /// Decides an undecided row alone. If the device has too little memory, the row fails.
     fn decide_alone(&mut self, rows: &Tensor, plan: &RowPlan<'_>) -> Result<Drawn, Error> {
         match self.sampler.decide(rows, &[plan]) {
-            Err(error) if is_out_of_memory(&error) => {
+            Err(error) if error.is_out_of_memory() => {
                 self.free(&error);
                 Ok(Drawn::Failed(error))
             }
@@ -214,7 +214,7 @@ impl Backend for TorchBackend {
                     outcome => outcome.map_or(Err(Error::NotFinite), RowOutcome::chosen).into(),
                 },
                 copied => match self.copied(rows.as_ref(), copied) {
-                    Err(error) if error.device_fault() == Some(DeviceFault::Lost) => return Err(error),
+                    Err(error) if error.is_device_lost() => return Err(error),
                     row => row.map_or_else(Drawn::Failed, Drawn::Kept),
                 },
             });
@@ -227,7 +227,7 @@ impl Backend for TorchBackend {
         let _no_grad = tch::no_grad_guard();
         let rows = self.undecided.take().ok_or(Error::EngineFailed)?;
         match self.sampler.decide(&rows, &plans.iter().collect::<Vec<_>>()) {
-            Err(error) if is_out_of_memory(&error) => {
+            Err(error) if error.is_out_of_memory() => {
                 self.free(&error);
                 plans.iter().map(|plan| self.decide_alone(&rows, plan)).collect()
             }
@@ -264,8 +264,4 @@ fn choose_now(sampler: &mut DeviceSampler, rows: &Tensor, plans: &[RowPlan<'_>])
     let Some(planned) = planned(sampler, count, plans, &mut upload) else { return Ok(None) };
     let sent = upload.send(rows.device())?;
     sampler.launch(planned, rows, &sent).map(Some)
-}
-
-fn is_out_of_memory(error: &Error) -> bool {
-    error.device_fault() == Some(DeviceFault::OutOfMemory)
 }

@@ -3,10 +3,10 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use super::{Awaited, Ending, Sequence, forbidden, token};
+use super::{Awaited, Ending, Sequence, SequenceId, forbidden, token};
 use crate::cache::BlockPool;
 use crate::engine::requests::RequestState;
-use crate::error::{DeviceFault, Error};
+use crate::error::Error;
 use crate::grammar::Mask;
 use crate::models::{Backend, Drawn, KeptRow};
 use crate::sampling::{Chosen, Draw, History, RowPlan, TokenPlan, uniform};
@@ -14,6 +14,9 @@ use crate::sampling::{Chosen, Draw, History, RowPlan, TokenPlan, uniform};
 /// The rows of a sequence in one step.
 #[derive(Debug)]
 pub(in crate::engine) struct Turn {
+    pub(in crate::engine) id: SequenceId,
+    /// The number of plans.
+    pub(in crate::engine) plans: usize,
     /// The tokens before those of the step.
     past: usize,
     /// The tokens that the step computes.
@@ -86,7 +89,7 @@ impl Sequence {
         let is_last = past + count == self.length() && !rows.is_empty();
         let next = if is_last { self.next(state, Instant::now(), backend) } else { Next::Nothing };
         let is_open = state.request.grammar.is_none() && !self.reports_prompt(state);
-        Turn { past, count, drafted, rows, next, is_open }
+        Turn { id: self.id(), plans: 0, past, count, drafted, rows, next, is_open }
     }
 
     /// Decides the use of rows that was not known, and waits until `masks_by` for the tokens that a
@@ -218,19 +221,18 @@ impl Sequence {
     ) -> Result<bool, Error> {
         self.awaited.drain(..count);
         state.awaited -= count;
-        let accepted = drawn.iter().take_while(|drawn| matches!(drawn, Drawn::Chosen(_))).count().max(1);
-        if accepted < count {
-            self.cut(state, count - accepted, backend);
+        let mut drawn = drawn.into_iter();
+        let first = chosen(drawn.next())?;
+        let more = drawn.map_while(|drawn| match drawn {
+            Drawn::Chosen(chosen) => Some(chosen),
+            _ => None,
+        });
+        let accepted: Vec<Chosen> = std::iter::once(first).chain(more).collect();
+        if accepted.len() < count {
+            self.cut(state, count - accepted.len(), backend);
             pool.cut(&mut self.table, self.computed);
         }
-        let mut ended = false;
-        for drawn in drawn.into_iter().take(accepted) {
-            let Chosen { id, logprobs } = chosen(Some(drawn))?;
-            ended = self.push(state, id, logprobs);
-            if ended {
-                break;
-            }
-        }
+        let ended = self.push(state, accepted);
         self.commit(state, pool);
         Ok(ended)
     }
@@ -291,8 +293,8 @@ impl Sequence {
         let ended = match self.prepare_draw(state, backend) {
             Err(ending) => self.conclude(state, ending),
             Ok(()) => match backend.draw_kept(row, &self.draw(state, 0, self.ids.len())) {
-                Ok(Chosen { id, logprobs }) => self.push(state, id, logprobs),
-                Err(error) if error.device_fault() == Some(DeviceFault::Lost) => return Err(error),
+                Ok(chosen) => self.push(state, [chosen]),
+                Err(error) if error.is_device_lost() => return Err(error),
                 Err(error) => self.fail(state, &error),
             },
         };
