@@ -12,6 +12,7 @@ use tandem_model_files::artifacts::ArtifactsError;
 use tandem_model_files::artifacts::safetensors::SafetensorsError;
 use tandem_model_files::gguf::GgufError;
 use tandem_model_files::tokenizer::TokenizerError;
+use tandem_template::literal::Unclear;
 use tandem_template::{CompileError, RenderError};
 use tch::TchError;
 use tonic::{Code, Status};
@@ -507,6 +508,12 @@ pub enum Error {
     /// The engine's thread, or the thread that compiles a grammar, could not be started.
     #[error("a thread cannot be started")]
     Thread(#[source] std::io::Error),
+}
+
+impl From<Unclear> for Error {
+    fn from(_: Unclear) -> Self {
+        Self::ControlTokensUnclear
+    }
 }
 
 impl Error {

@@ -12,7 +12,6 @@ mod axes;
 mod fetch;
 mod hosts;
 mod limits;
-mod literal;
 mod marked;
 mod messages;
 mod prompt;

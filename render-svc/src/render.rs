@@ -10,7 +10,8 @@ use opentelemetry::KeyValue;
 use serde_json::Value;
 use tandem_common::telemetry::Span;
 use tandem_model_files::digest::hex_sha256;
-use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions, Encoding};
+use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions, Encoding, TokenizerError};
+use tandem_template::literal::{self, Parts, TaintedParts};
 use tandem_template::taint::TaintScope;
 use tandem_template::{LocalTime, RenderError};
 
@@ -293,14 +294,22 @@ fn users_control_tokens(
     prompt: &str,
 ) -> Result<Vec<Range<usize>>, Error> {
     let adapter = resolved.adapter();
-    let again = |conversation: &Conversation, taint| {
+    let Conversation { messages, tools, documents, template_args } = input.conversation;
+    let parts = Parts { messages, tools: tools.as_ref(), documents: documents.as_ref(), template_args };
+    let again = |tainted| {
+        let TaintedParts { taint, messages, tools, documents, template_args } = tainted;
+        let conversation = &Conversation { messages, tools, documents, template_args };
         CancelScope::check()?;
         let _scope = TaintScope::start(Some(taint));
         let output = (adapter.render)(resolved.model, &Input { conversation, taint: Some(taint), ..*input })?;
         Ok(output.prompt)
     };
+    let is_final = |error: &Error| match error {
+        Error::Template(error) => literal::is_final(error),
+        error => matches!(error, Error::Tokenizer(TokenizerError::Cancelled)),
+    };
     let finder = resolved.adapter.format.control_tokens()?;
-    finder.users(prompt, input.conversation, &adapter.known_names, again)
+    finder.of_caller(prompt, parts, &adapter.known_names, again, is_final)
 }
 
 fn tokenize(

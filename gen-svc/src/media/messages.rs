@@ -67,6 +67,12 @@ impl HfMessages {
         }
     }
 
+    /// Returns the same options without messages and other content.
+    pub(super) fn without_content(&self) -> Self {
+        let Self { add_generation_prompt, continue_final_message, now, literal_control_tokens, .. } = *self;
+        Self { add_generation_prompt, continue_final_message, literal_control_tokens, ..Self::new(Vec::new(), now) }
+    }
+
     /// Returns about the bytes of the texts and of the images' data.
     #[must_use]
     pub fn size(&self) -> usize {

@@ -1,5 +1,7 @@
 //! A model's processor: from messages to a prompt with images.
 
+use std::iter;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,13 +12,13 @@ use tandem_common::permits::{Exhausted, Permit, Permits};
 use tandem_images::{Files, ImageError, PreparedCache, PreparedImage, Processor, expand_outside};
 use tandem_model_files::artifacts::{Artifacts, read_object};
 use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions};
+use tandem_template::literal::{self, ControlTokenFinder, KnownNames, Parts, TaintedParts};
 use tandem_template::{ChatTemplate, Limits as TemplateLimits, Taint};
 
 use super::axes::AxisPositions;
 use super::fetch::Fetcher;
 use super::hosts::ImageHosts;
 use super::limits::MediaLimits;
-use super::literal::ControlTokens;
 use super::messages::{Encoded, FIELD, HfMessages};
 use super::prompt::{MediaPrompt, PromptMedia};
 use super::room::Room;
@@ -39,7 +41,7 @@ pub struct ImageAttention {
 pub struct Vision {
     pub(super) processor: Processor,
     template: ChatTemplate,
-    control_tokens: ControlTokens,
+    control_tokens: ControlTokenFinder,
     special_tokens: Map<String, Value>,
     /// The token of a row of an image's features.
     pub(super) image_token: u32,
@@ -76,9 +78,20 @@ impl Vision {
         let image_token = image_token.ok_or_else(|| Error::ImageToken { token: processor.image_token().to_owned() })?;
         let source = artifacts.templates.get("default").ok_or(Error::NoTemplate)?;
         let named = artifacts.special_tokens.named.iter();
+        let template = ChatTemplate::compile(source)?;
+        // Other templates never render here, and one that does not compile writes nothing.
+        let others = artifacts.templates.names().filter(|name| *name != "default");
+        let others = others.filter_map(|name| ChatTemplate::compile(artifacts.templates.get(name)?).ok());
+        let others: Vec<ChatTemplate> = others.collect();
+        let is_written = |text: &str| {
+            let mut templates = iter::once(&template).chain(&others);
+            templates.any(|template| template.literal_text().contains(text))
+        };
+        let control_tokens = tokenizer.control_tokens(is_written).chain([processor.placeholder()]);
+        let control_tokens = ControlTokenFinder::new(control_tokens).map_err(|_| Error::ControlTokensUnclear)?;
         Ok(Self {
-            template: ChatTemplate::compile(source)?,
-            control_tokens: ControlTokens::new(&tokenizer, source, processor.placeholder())?,
+            template,
+            control_tokens,
             special_tokens: named.map(|(name, text)| (name.clone(), text.clone().into())).collect(),
             cache: PreparedCache::new(limits.cache_bytes),
             memory: Permits::new(limits.memory_bytes),
@@ -173,10 +186,7 @@ impl Vision {
         let text = self.render(&messages, None)?;
         let literal = match messages.literal_control_tokens {
             false => Vec::new(),
-            true => {
-                let render = |messages: &HfMessages, taint| self.render(messages, Some(taint));
-                self.control_tokens.of_messages(&text, &messages, render)?
-            }
+            true => self.callers_control_tokens(&text, &messages)?,
         };
         let expansions: Vec<&str> = images.iter().map(|(image, _)| image.plan.expansion.text.as_str()).collect();
         let expanded = expand_outside(&text, self.processor.placeholder(), &expansions, &literal);
@@ -194,6 +204,24 @@ impl Vision {
         let positions = self.attention.has_axes.then(|| AxisPositions::new(ids.len(), &spans, &images));
         let is_mutual = self.attention.is_mutual;
         Ok(MediaPrompt { ids, media: PromptMedia { images, spans, positions, is_mutual } })
+    }
+
+    /// Returns the bytes of the prompt that spell a control token because the messages do.
+    fn callers_control_tokens(&self, prompt: &str, messages: &HfMessages) -> Result<Vec<Range<usize>>, Error> {
+        let parts = Parts {
+            messages: &messages.messages,
+            tools: messages.tools.as_ref(),
+            documents: messages.documents.as_ref(),
+            template_args: &messages.template_args,
+        };
+        let again = |tainted| {
+            let TaintedParts { taint, messages: tainted, tools, documents, template_args } = tainted;
+            let options = messages.without_content();
+            let tainted = HfMessages { messages: tainted, tools, documents, template_args, ..options };
+            self.render(&tainted, Some(taint))
+        };
+        let is_final = |error: &Error| matches!(error, Error::Template { source, .. } if literal::is_final(source));
+        self.control_tokens.of_caller(prompt, parts, &KnownNames::TEMPLATE, again, is_final)
     }
 
     fn render(&self, messages: &HfMessages, taint: Option<Taint>) -> Result<String, Error> {

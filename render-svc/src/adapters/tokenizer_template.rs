@@ -7,9 +7,10 @@ mod warnings;
 pub(crate) use reserved::is_reserved;
 
 use tandem_model_files::tokenizer::CancelScope;
+use tandem_template::literal::KnownNames;
 
-use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames, Match};
-use crate::conversation::{self, CONTENT, Conversation};
+use crate::adapter::{Adapter, AdapterOutput, Input, Kind, Match};
+use crate::conversation::{CONTENT, Conversation};
 use crate::error::Error;
 use crate::lost;
 use crate::model::Model;
@@ -18,7 +19,7 @@ use crate::warning::Warning;
 pub(super) const TOKENIZER_TEMPLATE: Adapter = Adapter {
     kind: Kind::Template,
     continued_fields: None,
-    known_names: KnownNames { nested_fields: &[], roles: &[conversation::ROLES, ROLES], ..FIELDS },
+    known_names: KnownNames::TEMPLATE,
     ..Adapter::new(
         "tokenizer-template",
         "the chat template that ships with the model, rendered as transformers renders it",
@@ -26,12 +27,6 @@ pub(super) const TOKENIZER_TEMPLATE: Adapter = Adapter {
         render,
     )
 };
-
-/// The fields that are looked up around a template. The template itself finds tainted names too.
-const FIELDS: KnownNames = KnownNames::with(&[conversation::FIELDS]);
-
-/// Roles that templates of some models write, beside those of every format.
-const ROLES: &[&str] = &["model", "ipython", "latest_reminder", "direct_search_results"];
 
 /// The subject of warnings about parts that are left out.
 const TEMPLATE: &str = "the model's chat template";
