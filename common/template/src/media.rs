@@ -1,4 +1,5 @@
-//! Media blocks: images, audio and video. They are read from every common JSON shape into one type.
+//! Media blocks of messages: images, audio and video. They are read from every common JSON shape into
+//! one type.
 //!
 //! A block has its kind in `type`. Its data is under `base64`, under `url` or `path`, or under a
 //! key with the name of its type, as in OpenAI's `{"type": "image_url", "image_url": {"url":
@@ -82,9 +83,9 @@ pub struct Media<'a> {
     /// The media type, such as `image/png`. It is read from the block's `mime_type`, else from its
     /// data URL or `format`.
     pub mime_type: Option<Cow<'a, str>>,
+    /// The key with the data or its location, of the block itself. None if the block has neither.
+    pub key: Option<&'static str>,
     kind: MediaKind,
-    /// The key with the data or its location.
-    key: Option<&'static str>,
 }
 
 /// The location of a media block's data.
@@ -107,12 +108,12 @@ impl<'a> Media<'a> {
     /// Fails with the key whose value is not a string.
     pub fn read(block: &'a Value, kind: MediaKind) -> Result<Self, &'static str> {
         let declared = block.get("mime_type").and_then(Value::as_str).map(Cow::Borrowed);
-        let mut given = kind.keys().filter_map(|key| Some((key, block.get(key).filter(|value| !value.is_null())?)));
-        let Some((key, value)) = given.next() else {
+        let Some(key) = key(block, kind) else {
             return Ok(Self { source: Source::Unknown, mime_type: declared, kind, key: None });
         };
+        let value = &block[key];
         let (source, mime_type) = match key {
-            "base64" => (Source::Base64(value.as_str().ok_or(key)?), None),
+            "base64" => base64(value.as_str().ok_or(key)?),
             _ => place(value, kind).ok_or(key)?,
         };
         let source = match source {
@@ -133,6 +134,31 @@ impl<'a> Media<'a> {
         let inner = around.filter(|(key, _)| !(consumed(key) || has_data && matches!(key.as_str(), "data" | "format")));
         outer.chain(inner).map(|(key, value)| (key.clone(), value.clone())).collect()
     }
+}
+
+/// Reads base64 text, or a data URL in its place.
+fn base64(text: &str) -> (Source<'_>, Option<Cow<'_, str>>) {
+    let (mime_type, data) = data_url(text).unwrap_or((None, text));
+    (Source::Base64(data), mime_type.map(Cow::Borrowed))
+}
+
+/// Returns the text with the data of a block of this kind, or with its location. None if it is not a
+/// string.
+#[must_use]
+pub fn text_mut(block: &mut Value, kind: MediaKind) -> Option<&mut String> {
+    let key = key(block, kind)?;
+    let value = block.get_mut(key)?;
+    let inner = if value.get("data").is_some_and(Value::is_string) { "data" } else { "url" };
+    let text = if value.is_object() { value.get_mut(inner)? } else { value };
+    match text {
+        Value::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Returns the first key of a block that has data or its location.
+fn key(block: &Value, kind: MediaKind) -> Option<&'static str> {
+    kind.keys().find(|key| block.get(key).is_some_and(|value| !value.is_null()))
 }
 
 /// Reads a URL, a path, `{"url": …}` or `{"data": …, "format": …}`.
@@ -162,4 +188,57 @@ fn data_url(text: &str) -> Option<(Option<&str>, &str)> {
     let (head, encoding) = head.rsplit_once(';')?;
     let mime_type = head.split(';').next().filter(|mime_type| !mime_type.is_empty());
     encoding.trim().eq_ignore_ascii_case("base64").then_some((mime_type, data))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// Image blocks, their source, and the text that contains it.
+    fn blocks() -> Vec<(Value, Source<'static>, &'static str)> {
+        let (url, data_url) = ("https://example.com/a.png", "data:image/png;base64,QQ==");
+        let (at, data) = (Source::Url(url), Source::Base64("QQ=="));
+        vec![
+            (json!({"type": "image", "base64": "QQ=="}), data, "QQ=="),
+            (json!({"type": "image", "base64": data_url}), data, data_url),
+            (json!({"type": "image", "url": url}), at, url),
+            (json!({"type": "image", "url": null, "path": "a.png"}), Source::Path("a.png"), "a.png"),
+            (json!({"type": "image", "image": data_url, "url": url}), data, data_url),
+            (json!({"type": "image", "image": {"data": "QQ==", "format": "png"}}), data, "QQ=="),
+            (json!({"type": "image_url", "image_url": url}), at, url),
+            (json!({"type": "image_url", "image_url": {"url": data_url}}), data, data_url),
+            (json!({"type": "input_image", "image_url": url}), at, url),
+        ]
+    }
+
+    #[test]
+    fn every_shape_of_a_block_is_read() {
+        for (mut block, source, text) in blocks() {
+            assert_eq!(kind(&block), Some(MediaKind::Image), "{block}");
+            assert_eq!(Media::read(&block, MediaKind::Image).expect("a source").source, source, "{block}");
+            let shown = block.to_string();
+            let found = text_mut(&mut block, MediaKind::Image).expect(&shown);
+            assert_eq!(found, text, "{shown}");
+            *found = "http://b".to_owned();
+            let replaced = Media::read(&block, MediaKind::Image).expect("a source");
+            assert!(block.to_string().contains("http://b") && replaced.source != Source::Unknown, "{block}");
+        }
+    }
+
+    #[test]
+    fn data_that_is_not_text_is_named_by_its_key() {
+        for (mut block, key) in [
+            (json!({"type": "image", "base64": 7}), "base64"),
+            (json!({"type": "image", "url": []}), "url"),
+            (json!({"type": "image_url", "image_url": {"uri": "a"}}), "image_url"),
+        ] {
+            assert_eq!(Media::read(&block, MediaKind::Image), Err(key), "{block}");
+            assert!(text_mut(&mut block, MediaKind::Image).is_none(), "{block}");
+        }
+        let mut none = json!({"type": "image"});
+        assert_eq!(Media::read(&none, MediaKind::Image).expect("no data").key, None);
+        assert!(text_mut(&mut none, MediaKind::Image).is_none());
+    }
 }

@@ -5,6 +5,7 @@ use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
 use tandem_template::LocalTime;
+use tandem_template::media::{self, Media, MediaKind, Source};
 
 use super::source::ImageUrl;
 use crate::error::{Error, FetchError};
@@ -17,9 +18,6 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     &base64::alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
-
-/// The keys of an image's data. The first one in a block counts.
-const SOURCES: [&str; 4] = ["base64", "url", "image", "path"];
 
 /// Messages, and the other inputs of the model's chat template.
 #[derive(Debug, Clone, PartialEq)]
@@ -86,10 +84,10 @@ impl HfMessages {
             blocks.into_iter().flatten().enumerate().map(move |(j, block)| (i, j, block))
         });
         let urls = blocks.filter_map(|(i, j, block)| {
-            let is_image = block.get("type").and_then(Value::as_str).is_some_and(is_image);
-            let (key, Value::String(text)) = source(block).filter(|_| is_image)? else { return None };
-            let field = format!("{FIELD}[{i}].content[{j}].{key}");
-            is_url(text).then(|| ImageUrl::of_block(field, text))
+            let image = media::kind(block).filter(|kind| *kind == MediaKind::Image)?;
+            let key = Media::read(block, image).ok()?.key?;
+            let text = media::text_mut(block, image).filter(|text| is_url(text))?;
+            Some(ImageUrl::of_block(format!("{FIELD}[{i}].content[{j}].{}", shown(key)), text))
         });
         urls.collect()
     }
@@ -127,70 +125,63 @@ fn size_of(value: &Value) -> usize {
     }
 }
 
-/// Returns the data of an image block, and its key. OpenAI's `image_url` has the key `url`.
-fn source(block: &mut Value) -> Option<(&'static str, &mut Value)> {
-    if block.get("type")?.as_str()? == "image_url" {
-        let data = block.get_mut("image_url")?;
-        let has_url = data.get("url").is_some();
-        return Some(("url", if has_url { data.get_mut("url")? } else { data }));
-    }
-    let key = SOURCES.into_iter().find(|key| block.get(key).is_some())?;
-    Some((key, block.get_mut(key)?))
-}
-
 /// Takes the data of a block, if it is an image.
 fn take_image(block: &mut Value, path: &str, images: &mut Vec<Encoded>) -> Result<(), Error> {
-    let kind = block.get("type").and_then(Value::as_str).unwrap_or_default();
-    let is_url = kind == "image_url";
-    if !is_image(kind) {
-        return match kind {
-            "audio" | "video" => Err(Error::invalid(path, format!("must be text or an image, is {kind}"))),
-            "text" => Ok(()),
-            // The template would ignore the image.
-            _ if SOURCES.iter().any(|key| block.get(key).is_some()) => {
-                Err(Error::invalid(format!("{path}.type"), "must be image: the block has an image's data"))
-            }
-            _ => Ok(()),
-        };
-    }
-    let Some((key, value)) = source(block) else {
+    let kind = match media::kind(block) {
+        Some(MediaKind::Image) => MediaKind::Image,
+        Some(other) => return Err(Error::invalid(path, format!("must be text or an image, is {}", other.name()))),
+        None if is_untyped_image(block) => {
+            return Err(Error::invalid(format!("{path}.type"), "must be image: the block has an image's data"));
+        }
+        None => return Ok(()),
+    };
+    let media = Media::read(block, kind);
+    let media = media.map_err(|key| Error::invalid(format!("{path}.{}", shown(key)), "must be a string"))?;
+    let Some(key) = media.key else {
         return Err(Error::invalid(format!("{path}.base64"), "must be set: the image, base64-encoded"));
     };
-    let field = format!("{path}.{key}");
-    let Value::String(text) = value.take() else {
-        return Err(Error::invalid(field, "must be a string"));
-    };
-    images.push(Encoded { bytes: decode(&text, key, &field)?, field });
+    let field = format!("{path}.{}", shown(key));
+    images.push(Encoded { bytes: decode(media.source, key, &field)?, field });
     // The template sees an image without its data.
-    if is_url {
-        *block = serde_json::json!({"type": "image", key: ""});
+    if is_openai(key) || block["type"] != kind.name() {
+        *block = serde_json::json!({"type": kind.name(), shown(key): ""});
     } else {
         block[key] = Value::String(String::new());
     }
     Ok(())
 }
 
+/// Returns true if a block that is neither text nor media has an image's data. The template would
+/// ignore the image.
+fn is_untyped_image(block: &Value) -> bool {
+    let is_text = block.get("type").and_then(Value::as_str) == Some("text");
+    !is_text && !matches!(Media::read(block, MediaKind::Image), Ok(Media { key: None, .. }))
+}
+
+/// Returns true for the keys of OpenAI's blocks, whose data is a URL.
+fn is_openai(key: &str) -> bool {
+    matches!(key, "image_url" | "input_image")
+}
+
+/// Returns the name of a block's key in paths of fields.
+fn shown(key: &'static str) -> &'static str {
+    if is_openai(key) { "url" } else { key }
+}
+
 fn is_url(text: &str) -> bool {
     text.starts_with("http://") || text.starts_with("https://")
 }
 
-fn is_image(kind: &str) -> bool {
-    kind == "image" || kind == "image_url"
-}
-
-/// Decodes base64, alone or in a data URL.
-fn decode(text: &str, key: &str, field: &str) -> Result<Vec<u8>, Error> {
-    let data = match text.strip_prefix("data:") {
-        Some(url) => url.split_once(";base64,").map(|(_, data)| data),
-        None => (key == "base64" || key == "image" && !is_url(text)).then_some(text),
-    };
-    let Some(data) = data else {
-        return Err(match is_url(text) {
-            true => Error::Fetch { field: field.to_owned(), source: FetchError::NoHosts },
-            false => Error::invalid(field, "must be base64 data, a data URL, or a URL of http or https"),
-        });
-    };
-    decode_base64(data, field)
+/// Decodes base64. Text under the key `image` that is no URL is base64, as in transformers.
+fn decode(source: Source<'_>, key: &str, field: &str) -> Result<Vec<u8>, Error> {
+    match source {
+        Source::Base64(data) => decode_base64(data, field),
+        Source::Url(url) | Source::Path(url) if is_url(url) => {
+            Err(Error::Fetch { field: field.to_owned(), source: FetchError::NoHosts })
+        }
+        Source::Url(data) if key == "image" && !data.starts_with("data:") => decode_base64(data, field),
+        _ => Err(Error::invalid(field, "must be base64 data, a data URL, or a URL of http or https")),
+    }
 }
 
 /// Decodes base64, with or without padding, in one line or in several.

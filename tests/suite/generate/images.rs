@@ -476,6 +476,31 @@ fn output_matrix_that_differs_from_the_embeddings_is_used() {
     assert!(head(&model));
 }
 
+#[test]
+fn every_shape_of_an_image_block_makes_the_same_prompt() {
+    let data = BASE64_STANDARD.encode(bitmap(40, 28, 1));
+    let url = format!("data:image/bmp;base64,{data}");
+    let shapes = [
+        json!({"type": "image", "base64": url}),
+        json!({"type": "image", "url": url}),
+        json!({"type": "image", "url": null, "path": url}),
+        json!({"type": "image", "image": data}),
+        json!({"type": "image", "image": {"url": url}}),
+        json!({"type": "image_url", "image_url": url}),
+        json!({"type": "image_url", "image_url": {"url": url, "detail": "low"}}),
+        json!({"type": "input_image", "image_url": url}),
+        json!({"type": "input_image", "url": url}),
+    ];
+    for_each(|name, folder| {
+        let engine = start(folder, |_| {});
+        let ids = |block: Value| prepare(&engine, request(user([block, text("What?")]))).prompt().to_vec();
+        let expected = ids(image(1));
+        for block in &shapes {
+            assert_eq!(ids(block.clone()), expected, "{name}: {block}");
+        }
+    });
+}
+
 /// Returns the ids of a prompt whose text spells control tokens and an image's placeholder.
 fn ids_with_spelled(engine: &Engine, spelled: &str, literal_control_tokens: bool) -> Result<Vec<u32>, Error> {
     let messages = user([image(1), text(spelled)]);
