@@ -12,11 +12,10 @@ use tandem_common::check::CheckArgs;
 use tandem_common::program::{CompletionsArgs, DryRunArgs, ManArgs};
 use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::{LogArgs, TelemetryArgs};
+use tandem_core::engine::{Config, DeviceList, DtypeChoice, Quantize, RuntimeChoice};
+use tandem_core::media::{ImageHosts, MediaLimits, Origin};
+use tandem_core::sampling::PARAMETER_NAMES;
 use tandem_images::Limits as ImageLimits;
-
-use crate::engine::{Config, DeviceList, DtypeChoice, Quantize, RuntimeChoice};
-use crate::media::{ImageHosts, MediaLimits, Origin};
-use crate::sampling::PARAMETER_NAMES;
 
 /// Runs one language model and streams its tokens.
 #[derive(Debug, Parser)]
@@ -203,15 +202,15 @@ pub struct EngineArgs {
     #[arg(long, env = "TANDEM_DEVICE", default_value_t = Config::default().devices, value_name = "DEVICE,...")]
     pub device: DeviceList,
     /// What computes on the CPU.
-    #[arg(long, env = "TANDEM_RUNTIME", default_value_t = Config::default().runtime, value_name = "RUNTIME", value_enum)]
-    pub runtime: RuntimeChoice,
+    #[arg(long, env = "TANDEM_RUNTIME", default_value_t = Choice(Config::default().runtime), value_name = "RUNTIME", value_enum)]
+    pub runtime: Choice<RuntimeChoice>,
     /// Dtype of weights and activations.
-    #[arg(long, env = "TANDEM_DTYPE", default_value_t = Config::default().dtype, value_name = "DTYPE", value_enum)]
-    pub dtype: DtypeChoice,
+    #[arg(long, env = "TANDEM_DTYPE", default_value_t = Choice(Config::default().dtype), value_name = "DTYPE", value_enum)]
+    pub dtype: Choice<DtypeChoice>,
     /// Quantization of the weights [default: on the CPU, keep for a GGUF unless --dtype is set; else
     /// none]
     #[arg(long, env = "TANDEM_QUANTIZE", value_name = "HOW", value_enum)]
-    pub quantize: Option<Quantize>,
+    pub quantize: Option<Choice<Quantize>>,
     /// Compute threads. 0: one per core.
     #[arg(long, env = "TANDEM_THREADS", default_value_t = Config::default().threads, value_name = "COUNT")]
     pub threads: usize,
@@ -347,9 +346,9 @@ impl From<EngineArgs> for Config {
             model_id: args.model_id,
             mmproj: args.mmproj,
             generation_config: args.generation_config,
-            runtime: args.runtime,
-            dtype: args.dtype,
-            quantize: args.quantize,
+            runtime: args.runtime.0,
+            dtype: args.dtype.0,
+            quantize: args.quantize.map(|choice| choice.0),
             threads: args.threads,
             max_queue: args.max_queue,
             max_running: args.max_running.unwrap_or(args.device.default_max_running()),
@@ -387,48 +386,66 @@ fn own_program() -> Option<PathBuf> {
     if cfg!(target_os = "linux") { Some("/proc/self/exe".into()) } else { std::env::current_exe().ok() }
 }
 
-impl ValueEnum for DtypeChoice {
+/// A value of an option that has a few values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Choice<T>(pub T);
+
+/// The values of an option, with their names and help.
+trait Values: Copy + Send + Sync + 'static {
+    const ALL: &'static [Choice<Self>];
+
+    fn name_and_help(self) -> (&'static str, &'static str);
+}
+
+impl<T: Values> ValueEnum for Choice<T> {
     fn value_variants<'a>() -> &'a [Self] {
-        &[Self::Auto, Self::F32, Self::Bf16, Self::F16]
+        T::ALL
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
+        let (name, help) = self.0.name_and_help();
+        Some(PossibleValue::new(name).help(help))
+    }
+}
+
+impl Values for DtypeChoice {
+    const ALL: &'static [Choice<Self>] =
+        &[Choice(Self::Auto), Choice(Self::F32), Choice(Self::Bf16), Choice(Self::F16)];
+
+    fn name_and_help(self) -> (&'static str, &'static str) {
         let help = match self {
             Self::Auto => "f32 on the CPU, with quantized blocks as stored; bf16 on a GPU",
             Self::F32 => "32-bit floats, the reference",
             Self::Bf16 => "bfloat16: half the memory, coarser rounding",
             Self::F16 => "16-bit floats: finer rounding than bf16, up to 65504; libtorch computes",
         };
-        Some(PossibleValue::new(self.name()).help(help))
+        (self.name(), help)
     }
 }
 
-impl ValueEnum for RuntimeChoice {
-    fn value_variants<'a>() -> &'a [Self] {
-        &Self::ALL
-    }
+impl Values for RuntimeChoice {
+    const ALL: &'static [Choice<Self>] = &[Choice(Self::Auto), Choice(Self::Torch)];
 
-    fn to_possible_value(&self) -> Option<PossibleValue> {
+    fn name_and_help(self) -> (&'static str, &'static str) {
         let help = match self {
             Self::Auto => "the kernels of gen-svc, and libtorch for models that they do not support",
             Self::Torch => "libtorch, as on a GPU",
         };
-        Some(PossibleValue::new(self.name()).help(help))
+        (self.name(), help)
     }
 }
 
-impl ValueEnum for Quantize {
-    fn value_variants<'a>() -> &'a [Self] {
-        &[Self::None, Self::Int8, Self::Int4, Self::Keep]
-    }
+impl Values for Quantize {
+    const ALL: &'static [Choice<Self>] =
+        &[Choice(Self::None), Choice(Self::Int8), Choice(Self::Int4), Choice(Self::Keep)];
 
-    fn to_possible_value(&self) -> Option<PossibleValue> {
+    fn name_and_help(self) -> (&'static str, &'static str) {
         let help = match self {
             Self::None => "no quantization: all weights have the dtype",
             Self::Int8 => "8 bits",
             Self::Int4 => "4 bits; 8 bits for the first and the last matrix",
             Self::Keep => "the blocks of a GGUF as stored, on the CPU",
         };
-        Some(PossibleValue::new(self.name()).help(help))
+        (self.name(), help)
     }
 }

@@ -8,13 +8,14 @@ use std::thread::{self, ScopedJoinHandle};
 
 use serde_json::{Value, json};
 use tandem_common::input;
+use tandem_core::engine::{Config, Engine, Event, FinishReason, Summary};
+use tandem_core::error::RequestError;
+use tandem_core::request::{GenerateRequest, Returns};
 use tokio::sync::mpsc::Receiver;
 
 use crate::args::{Generate, TimeSteps};
 use crate::command::CommandError;
-use crate::engine::{Config, Engine, Event, FinishReason, StepTimes, Summary, measure_steps};
-use crate::error::Error;
-use crate::request::{GenerateRequest, Returns};
+use crate::load::{self, StepTimes, measure_steps};
 use json::{Defaults, Line};
 
 mod fields;
@@ -33,7 +34,7 @@ pub fn run(args: Generate) -> Result<ExitCode, CommandError> {
     let content = if args.jsonl { "requests, one per line," } else { "a request" };
     let input =
         input::open(&args.input, content).map_err(|source| CommandError::Input { path: args.input.clone(), source })?;
-    let (engine, _) = Engine::start(config)?;
+    let (engine, _) = load::start(config)?;
     let runner = Runner { engine: &engine, defaults: &defaults };
     if args.jsonl {
         run_lines(runner, in_flight, input, &mut io::stdout().lock())?
@@ -120,7 +121,7 @@ fn write_next(running: &mut VecDeque<Answer<'_>>, output: &mut impl Write) -> io
     let (answer, is_good) = match first.join() {
         Ok(Ok(output)) => (output.to_json(), true),
         Ok(Err(Interrupted::Failed(answer))) => (answer, false),
-        Err(_) => (json::failure(&Error::EngineFailed), false),
+        Err(_) => (json::failure(&RequestError::EngineFailed), false),
     };
     writeln!(output, "{answer}")?;
     output.flush()?;
@@ -134,8 +135,8 @@ enum Interrupted<E> {
     Output(E),
 }
 
-impl<E> From<Error> for Interrupted<E> {
-    fn from(error: Error) -> Self {
+impl<E> From<RequestError> for Interrupted<E> {
+    fn from(error: RequestError) -> Self {
         Self::Failed(json::failure(&error))
     }
 }
@@ -177,7 +178,7 @@ fn collect<E>(
     let (mut token_ids, mut text, mut reason) = (Vec::new(), String::new(), FinishReason::Error);
     loop {
         let delta = match events.blocking_recv() {
-            None => return Err(Error::EngineFailed.into()),
+            None => return Err(RequestError::EngineFailed.into()),
             Some(Event::Refused(error)) => return Err(error.into()),
             Some(Event::Accepted(_) | Event::PromptLogprobs(_)) => continue,
             Some(Event::Delta(delta)) => delta,
@@ -185,7 +186,7 @@ fn collect<E>(
                 reason = end.reason;
                 end.last
             }
-            Some(Event::Summary(_)) if reason == FinishReason::Error => return Err(Error::EngineFailed.into()),
+            Some(Event::Summary(_)) if reason == FinishReason::Error => return Err(RequestError::EngineFailed.into()),
             Some(Event::Summary(summary)) => return Ok(Output { token_ids, text, reason, summary }),
         };
         let more = delta.text();

@@ -4,18 +4,23 @@ use std::io;
 use std::path::PathBuf;
 
 use tandem_common::serve::ServeError;
+use tandem_core::error::{LoadError, StepError};
 use tokio::task::JoinError;
-
-use crate::error::Error;
 
 /// The reason why a command ended.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// The model or the engine cannot be used.
+    /// The model cannot be loaded.
     #[error("{}: {}", error.reason().name(), error.chain())]
-    Service {
+    Load {
         /// The cause, which the message contains.
-        error: Error,
+        error: LoadError,
+    },
+    /// The model cannot compute.
+    #[error("{}: {}", error.reason().name(), error.chain())]
+    Step {
+        /// The cause, which the message contains.
+        error: StepError,
     },
     /// The request failed. The message starts with the reason.
     #[error("{message}")]
@@ -56,8 +61,14 @@ pub enum CommandError {
     EngineFailed,
 }
 
-impl From<Error> for CommandError {
-    fn from(error: Error) -> Self {
-        Self::Service { error }
+impl From<LoadError> for CommandError {
+    fn from(error: LoadError) -> Self {
+        Self::Load { error }
+    }
+}
+
+impl From<StepError> for CommandError {
+    fn from(error: StepError) -> Self {
+        Self::Step { error }
     }
 }

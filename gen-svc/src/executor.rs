@@ -12,14 +12,13 @@ use tandem_common::fair_queue::{FairQueue, Place};
 use tandem_common::permits::{Exhausted, Permit, Permits};
 use tandem_common::telemetry::Span;
 use tandem_common::thread_priority;
+use tandem_core::engine::{Engine, Event, RequestProgress};
+use tandem_core::error::RequestError;
+use tandem_core::grammar;
+use tandem_core::request::{GenerateRequest, GrammarWork, Input, ServedModel, is_long};
 use tandem_model_files::tokenizer::CancelScope;
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
-
-use crate::engine::{Engine, Event, RequestProgress};
-use crate::error::Error;
-use crate::grammar;
-use crate::request::{GenerateRequest, GrammarWork, Input, ServedModel, is_long};
 
 /// The preparations at one time. Each caller has its turn.
 static PLACES: LazyLock<Places> = LazyLock::new(|| {
@@ -52,7 +51,11 @@ impl Places {
     }
 
     /// Waits for a place. Returns it with the permit of its grammar, if that takes work.
-    async fn take(&self, request: &GenerateRequest, model: &ServedModel) -> Result<(Place, Option<Permit>), Error> {
+    async fn take(
+        &self,
+        request: &GenerateRequest,
+        model: &ServedModel,
+    ) -> Result<(Place, Option<Permit>), RequestError> {
         let work = request.grammar_work(model);
         let queue = match work {
             Some(GrammarWork::Costly) => &self.costly,
@@ -63,11 +66,11 @@ impl Places {
         Ok((queue.place(&request.caller).await, permit))
     }
 
-    fn queue_grammar(&self, caller: &Arc<str>) -> Result<Permit, Error> {
+    fn queue_grammar(&self, caller: &Arc<str>) -> Result<Permit, RequestError> {
         let queued = &self.queued_grammars;
         queued.acquire(caller).map_err(|exhausted| match exhausted {
-            Exhausted::All => Error::GrammarQueueFull { limit: queued.limit() },
-            Exhausted::OfCaller => Error::GrammarShareFull { limit: queued.limit_per_caller() },
+            Exhausted::All => RequestError::GrammarQueueFull { limit: queued.limit() },
+            Exhausted::OfCaller => RequestError::GrammarShareFull { limit: queued.limit_per_caller() },
         })
     }
 }
@@ -85,11 +88,11 @@ pub(crate) struct UnreadInput {
     /// About its size.
     pub(crate) bytes: usize,
     /// Reads it. Blocks.
-    pub(crate) read: Box<dyn FnOnce() -> Result<Input, Error> + Send>,
+    pub(crate) read: Box<dyn FnOnce() -> Result<Input, RequestError> + Send>,
 }
 
 /// Reads the input of a request, in the caller's turn.
-async fn read_input(Draft { mut request, unread }: Draft) -> Result<GenerateRequest, Error> {
+async fn read_input(Draft { mut request, unread }: Draft) -> Result<GenerateRequest, RequestError> {
     let Some(UnreadInput { bytes, read }) = unread else { return Ok(request) };
     let is_long = is_long(bytes);
     let place = PLACES.by_size(is_long).place(&request.caller).await;
@@ -98,7 +101,7 @@ async fn read_input(Draft { mut request, unread }: Draft) -> Result<GenerateRequ
         let _place = place;
         span.part("read input", || []).in_scope(read)
     };
-    request.input = thread_priority::spawn_work(is_long, read).await.map_err(|_| Error::EngineFailed)??;
+    request.input = thread_priority::spawn_work(is_long, read).await.map_err(|_| RequestError::EngineFailed)??;
     Ok(request)
 }
 
@@ -111,7 +114,7 @@ static FETCH_PLACES: LazyLock<FairQueue> = LazyLock::new(|| FairQueue::new(FETCH
 async fn fetch_images(
     engine: &Engine,
     mut request: GenerateRequest,
-) -> Result<(GenerateRequest, Option<Place>), Error> {
+) -> Result<(GenerateRequest, Option<Place>), RequestError> {
     if !request.must_fetch(engine.model()) {
         return Ok((request, None));
     }
@@ -121,7 +124,7 @@ async fn fetch_images(
         span.part("fetch images", || []).in_scope(|| request.fetch_images(engine.model()))?;
         Ok((request, Some(place)))
     };
-    tokio::task::spawn_blocking(fetch).await.map_err(|_| Error::EngineFailed)?
+    tokio::task::spawn_blocking(fetch).await.map_err(|_| RequestError::EngineFailed)?
 }
 
 /// Prepares a request and submits it. Returns its events. The engine reports to `progress`.
@@ -134,7 +137,7 @@ pub(crate) async fn submit(
     draft: Draft,
     deadline: Option<Instant>,
     progress: Arc<RequestProgress>,
-) -> Result<Receiver<Event>, Error> {
+) -> Result<Receiver<Event>, RequestError> {
     let slot = engine.reserve(&draft.request.caller)?;
     let (request, fetched) = fetch_images(engine, read_input(draft).await?).await?;
     let (span, is_short, is_long) = (Span::current(), request.is_short(), request.has_long_prompt());
@@ -151,8 +154,8 @@ pub(crate) async fn submit(
         engine.submit_to(slot, prepared, deadline, progress)
     };
     if is_short {
-        catch_unwind(AssertUnwindSafe(submit)).map_err(|_| Error::EngineFailed)?
+        catch_unwind(AssertUnwindSafe(submit)).map_err(|_| RequestError::EngineFailed)?
     } else {
-        thread_priority::spawn_work(is_long, submit).await.map_err(|_| Error::EngineFailed)?
+        thread_priority::spawn_work(is_long, submit).await.map_err(|_| RequestError::EngineFailed)?
     }
 }

@@ -9,18 +9,19 @@ use std::time::Duration;
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
 use tandem_common::serve::{self, Caller};
+use tandem_core::engine::{Engine, Event, RequestProgress};
+use tandem_core::error::RequestError;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, Sleep, sleep, timeout, timeout_at};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use crate::engine::{Engine, Event, RequestProgress};
-use crate::error::Error;
 use crate::executor::{self, Draft};
 
 pub mod control;
 mod convert;
 
+pub use convert::gpu;
 pub use pb::generate_service_server::SERVICE_NAME;
 
 /// The longest time without an event. The contract promises an event per second, so the interval is
@@ -57,7 +58,7 @@ impl GenerateService for Service {
                 match deadline {
                     None => submitted.await,
                     Some(deadline) => {
-                        timeout_at(deadline.into(), submitted).await.unwrap_or(Err(Error::DeadlineInQueue))
+                        timeout_at(deadline.into(), submitted).await.unwrap_or(Err(RequestError::DeadlineInQueue))
                     }
                 }
             })
@@ -76,14 +77,14 @@ impl GenerateService for Service {
         let pb::GetLoadedModelRequest { model } = request.into_inner();
         let served = self.engine.model();
         served.check_id(&model)?;
-        let gpus: Vec<pb::Gpu> = self.engine.gpus().into_iter().map(pb::Gpu::from).collect();
-        let model = pb::LoadedModel { gpu: gpus.first().cloned(), gpus, ..served.into() };
+        let gpus: Vec<pb::Gpu> = self.engine.gpus().into_iter().map(convert::gpu).collect();
+        let model = pb::LoadedModel { gpu: gpus.first().cloned(), gpus, ..convert::loaded_model(served) };
         Ok(Response::new(pb::GetLoadedModelResponse { model: Some(model) }))
     }
 }
 
 /// A request that is prepared, and then submitted.
-type Preparation = Pin<Box<dyn Future<Output = Result<Receiver<Event>, Error>> + Send>>;
+type Preparation = Pin<Box<dyn Future<Output = Result<Receiver<Event>, RequestError>> + Send>>;
 
 /// Where a request's events come from.
 enum Source {
@@ -126,7 +127,7 @@ impl Responses {
     }
 
     /// Returns the next event, or a `progress` event after an interval of silence.
-    fn poll_responses(&mut self, context: &mut Context<'_>) -> Poll<Result<Vec<pb::GenerateResponse>, Error>> {
+    fn poll_responses(&mut self, context: &mut Context<'_>) -> Poll<Result<Vec<pb::GenerateResponse>, RequestError>> {
         if let Poll::Ready(event) = self.source.poll_event(context) {
             // A channel that closes before the last event means that the engine's thread has ended.
             let event = event.unwrap_or_else(|| Event::Refused(self.engine.lost()));

@@ -4,18 +4,19 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use gen_svc::args::{Args, Command, Generate, Serve, TimeSteps};
-use gen_svc::grammar::trial;
-use gen_svc::{cli, openmp, serve};
+use gen_svc::{cli, serve};
 use tandem_common::check::Check;
 use tandem_common::program::{Build, Invocation};
 use tandem_common::telemetry::{self, Telemetry};
+use tandem_core::grammar::trial;
 use tandem_kernels::IsaLevel;
 
 fn main() -> ExitCode {
     let build = build();
     let (Args { command }, invocation) = Invocation::parse(&build);
+    #[cfg(feature = "torch")]
     if matches!(command, Command::Serve(_) | Command::Generate(_)) {
-        openmp::shorten_spinning();
+        tandem_torch::openmp::shorten_spinning();
     }
     let ended = match command {
         Command::Serve(args) if args.dry_run.print_config => print_config(&invocation),
@@ -36,10 +37,12 @@ fn main() -> ExitCode {
 
 /// The commit is an environment variable of the build, so that a commit rebuilds nothing.
 fn build() -> Build {
-    let components = vec![
-        ("libtorch", env!("TANDEM_LIBTORCH_VERSION").to_owned()),
-        ("kernels on this machine", IsaLevel::detect().name().to_owned()),
-    ];
+    #[cfg(feature = "torch")]
+    let libtorch = tandem_torch::VERSION;
+    #[cfg(not(feature = "torch"))]
+    let libtorch = "none";
+    let components =
+        vec![("libtorch", libtorch.to_owned()), ("kernels on this machine", IsaLevel::detect().name().to_owned())];
     Build { name: "gen-svc", commit: option_env!("TANDEM_COMMIT"), components }
 }
 

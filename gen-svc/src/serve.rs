@@ -11,18 +11,19 @@ use tandem_common::serve::{
     self, DeferredRoutes, Endpoint, Health, SecureListener, Security, ServeArgs, ServeError, Shutdown,
 };
 use tandem_common::telemetry::Telemetry;
+use tandem_core::engine::{Config, Engine};
+use tandem_core::error::LoadError;
+use tandem_core::lifecycle::{Lifecycle, ServerState};
+use tandem_core::models::Model;
+use tandem_core::request::ServedModel;
 use tokio::net::TcpListener;
 use tokio::sync::SetOnce;
 use tonic::service::Routes;
 
 use crate::args::Serve;
 use crate::command::CommandError;
-use crate::engine::{Config, Engine};
-use crate::error::Error;
 use crate::grpc;
-use crate::lifecycle::{Lifecycle, ServerState};
-use crate::models::Model;
-use crate::request::ServedModel;
+use crate::load;
 
 /// The share of the drain time in which running requests may finish. After it, they are cancelled.
 const DRAIN_GRACE_SHARE: f64 = 0.9;
@@ -82,10 +83,10 @@ impl Server {
     /// thread, which the caller joins after the drain.
     ///
     /// # Errors
-    /// The model cannot be loaded as configured; [`Error::LoadCancelled`] if the server drains
+    /// The model cannot be loaded as configured; [`LoadError::Cancelled`] if the server drains
     /// during the load.
-    pub fn load(&self, config: Config, max_message_bytes: usize) -> Result<(Engine, JoinHandle<()>), Error> {
-        let (engine, thread) = Engine::start_loading(config, self.lifecycle.clone())?;
+    pub fn load(&self, config: Config, max_message_bytes: usize) -> Result<(Engine, JoinHandle<()>), LoadError> {
+        let (engine, thread) = load::start_loading(config, self.lifecycle.clone())?;
         self.install(engine.clone(), max_message_bytes);
         Ok((engine, thread))
     }
@@ -98,8 +99,8 @@ impl Server {
         &self,
         config: Config,
         max_message_bytes: usize,
-        load: impl FnOnce(&Config) -> Result<(ServedModel, Box<dyn Model>), Error> + Send + 'static,
-    ) -> Result<(Engine, JoinHandle<()>), Error> {
+        load: impl FnOnce(&Config) -> Result<(ServedModel, Box<dyn Model>), LoadError> + Send + 'static,
+    ) -> Result<(Engine, JoinHandle<()>), LoadError> {
         let (engine, thread) = Engine::start_loading_with(config, self.lifecycle.clone(), load)?;
         self.install(engine.clone(), max_message_bytes);
         Ok((engine, thread))
@@ -176,7 +177,7 @@ async fn load(
     tracing::info!(%address, "loading model; calls are rejected until it is loaded");
     let (lifecycle, ready) = (server.lifecycle.clone(), Arc::clone(&server.ready));
     let loaded = match tokio::task::spawn_blocking(move || server.load(config, max_message_bytes)).await? {
-        Err(Error::LoadCancelled) => return Ok(None),
+        Err(LoadError::Cancelled) => return Ok(None),
         loaded => loaded?,
     };
     tokio::select! {

@@ -1,6 +1,7 @@
 //! The type of an adapter: the rule that selects it for a model, the facts about its prompts, and
 //! the function that renders them.
 
+use tandem_template::literal::KnownNames;
 use tandem_template::{ArgumentsShape, LocalTime, Taint};
 
 use crate::conversation::media::{self, MediaKind};
@@ -59,6 +60,9 @@ pub struct Adapter {
     pub differs: fn(&Model) -> Option<String>,
 }
 
+/// The names that every conversation may contain, at any depth.
+const KNOWN_NAMES: KnownNames = KnownNames::with(&[conversation::FIELDS, conversation::TOOL_FIELDS, media::FIELDS]);
+
 impl Adapter {
     /// Creates an adapter from the fields that have no default. The defaults of the other fields
     /// fit a fixed text format.
@@ -81,7 +85,7 @@ impl Adapter {
             reasoning: None,
             arguments: ArgumentsShape::Either,
             leaves_bos_to_tokenizer: false,
-            known_names: KnownNames::CONVERSATION,
+            known_names: KNOWN_NAMES,
             continued_fields: Some(&[conversation::CONTENT]),
             drops_unknown_args: false,
             switches: &[],
@@ -136,42 +140,6 @@ pub enum Match {
     NotSelected(String),
     /// The adapter cannot render for the model.
     Incompatible(String),
-}
-
-/// Lists of names. An adapter adds its names as a list to the lists of the conversation's shape.
-pub type NameLists = &'static [&'static [&'static str]];
-
-/// The names in a conversation that an adapter's code compares with.
-///
-/// The search for the caller's control tokens taints all of the conversation except these names, so
-/// that comparisons with them still succeed. This hides no control token of the caller, because no
-/// name is a control token.
-#[derive(Debug, Clone, Copy)]
-pub struct KnownNames {
-    /// Fields of messages and of blocks in their content.
-    pub fields: NameLists,
-    /// Fields of all other objects: deeper ones, tools, documents and template_args.
-    pub nested_fields: NameLists,
-    /// Roles of messages.
-    pub roles: NameLists,
-    /// Types of blocks and of tools.
-    pub types: NameLists,
-}
-
-impl KnownNames {
-    /// The names that every conversation may contain, at any depth.
-    pub const CONVERSATION: Self = Self::with(&[conversation::FIELDS, conversation::TOOL_FIELDS, media::FIELDS]);
-
-    /// Returns known names with these fields at any depth, and with the contract's roles and types.
-    #[must_use]
-    pub const fn with(fields: NameLists) -> Self {
-        Self {
-            fields,
-            nested_fields: fields,
-            roles: &[conversation::ROLES],
-            types: &[conversation::TYPES, media::TYPE_NAMES],
-        }
-    }
 }
 
 /// The input of an adapter.

@@ -3,10 +3,10 @@
 //! Key order and number spelling are kept, because both reach the prompt. This module imports
 //! neither tonic nor protobuf.
 
-pub mod media;
-
 use serde_json::{Map, Value};
 use tandem_common::status::Reason;
+pub use tandem_template::literal::{FIELDS, ROLES};
+pub use tandem_template::media;
 
 use self::media::MediaKind;
 
@@ -18,9 +18,6 @@ pub const CONTENT: &str = "content";
 
 /// The field of a message's reasoning in requests.
 pub const REASONING_CONTENT: &str = "reasoning_content";
-
-/// Fields of messages and blocks.
-pub const FIELDS: &[&str] = &["role", "content", "type", "text", REASONING_CONTENT, "thinking", "reasoning"];
 
 /// Fields of tools, of their calls and of the results.
 pub const TOOL_FIELDS: &[&str] = &[
@@ -37,12 +34,6 @@ pub const TOOL_FIELDS: &[&str] = &[
     "tool_call_id",
     "tool_use_id",
 ];
-
-/// Roles of messages in every format.
-pub const ROLES: &[&str] = &["system", "developer", "user", "assistant", "tool", "function"];
-
-/// Types of blocks and of tools, without those of media.
-pub const TYPES: &[&str] = &["text", "tool_use", "tool_result", "function"];
 
 /// The input of a prompt.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tandem_common::status::{Failure, Reason, chain};
 use tandem_common::suggestion::nearest;
 use tandem_model_files::tokenizer::TokenizerError;
-use tandem_template::{Limit, RenderError};
+use tandem_template::{Limit, RenderError, literal};
 use tonic::Status;
 
 use crate::conversation::Invalid;
@@ -176,10 +176,16 @@ pub enum Error {
     Contract(Box<Failure>),
     /// The vocabulary has too many control tokens to search.
     #[error("the control tokens cannot be searched for")]
-    ControlTokens(#[from] aho_corasick::BuildError),
+    ControlTokens(#[from] literal::BuildError),
     /// A defect of this service.
     #[error("internal error")]
     Internal(#[from] tokio::task::JoinError),
+}
+
+impl From<literal::Unclear> for Error {
+    fn from(_: literal::Unclear) -> Self {
+        Self::ControlTokensUnclear
+    }
 }
 
 impl From<&Error> for Failure {

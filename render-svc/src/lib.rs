@@ -8,7 +8,6 @@ pub mod catalog;
 pub mod cli;
 pub mod clock;
 pub mod command;
-pub mod control_tokens;
 pub mod conversation;
 pub mod error;
 pub mod executor;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use tandem_common::status::chain;
 use tandem_model_files::artifacts::{Artifacts, locate, model_name};
 use tandem_model_files::tokenizer::{Tokenizer, TokenizerError};
+use tandem_template::literal::ControlTokenFinder;
 
 pub use error::LoadError;
 pub use templates::{BrokenTemplate, NamedTemplate, Templates};
@@ -165,6 +166,15 @@ impl Model {
             path: self.artifacts.path.clone(),
             problem: chain(problem),
         })
+    }
+
+    /// Returns the finder of control tokens in this model's prompts, for an adapter that writes `markup`.
+    ///
+    /// # Errors
+    /// The model has no usable tokenizer, or too many control tokens to search for.
+    pub fn control_tokens(&self, markup: &[&str]) -> Result<ControlTokenFinder, Error> {
+        let is_written = |text: &str| markup.contains(&text) || self.templates.write(text);
+        Ok(ControlTokenFinder::new(self.tokenizer()?.control_tokens(is_written))?)
     }
 
     /// Returns the problem of a tokenizer that exists and cannot be used.

@@ -10,7 +10,8 @@ use opentelemetry::KeyValue;
 use serde_json::Value;
 use tandem_common::telemetry::Span;
 use tandem_model_files::digest::hex_sha256;
-use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions, Encoding};
+use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions, Encoding, TokenizerError};
+use tandem_template::literal::{self, Parts, TaintedParts};
 use tandem_template::taint::TaintScope;
 use tandem_template::{LocalTime, RenderError};
 
@@ -26,11 +27,10 @@ use crate::output_spec::OutputSpec;
 use crate::prepare::origins::Origins;
 use crate::prepare::place::Place;
 use crate::prepare::refit::{self, Refitted};
-use crate::prepare::tools::SCHEMAS;
 use crate::prepare::{self, Prepared, hf_messages, hf_warnings};
 use crate::probes::TemplateFacts;
 use crate::resolve::{HF_REASON, OutputForm, ResolvedRender};
-use crate::warning::{self, Warning, WarningCode, option_ignored};
+use crate::warning::{self, Warning, option_ignored};
 
 /// A rendered conversation.
 #[derive(Debug, Clone)]
@@ -178,12 +178,6 @@ fn render_prompt(
     if text.len() as u64 > limits.max_prompt_bytes {
         return Err(Error::PromptTooLarge { limit: limits.max_prompt_bytes, found: text.len() });
     }
-    // A template that prints a whole tool shows every key of it.
-    let is_printed = |warning: &Warning| {
-        let key = warning.path.rsplit('.').next().filter(|_| warning.code == WarningCode::ToolParametersIgnored);
-        key.is_some_and(|key| SCHEMAS.contains(&key) && text.contains(key))
-    };
-    warnings.retain(|warning| !is_printed(warning));
     let known = more.clone();
     warnings.extend(more.into_iter().flat_map(|warning| origins.warnings(warning)));
     warnings.extend(unused);
@@ -342,14 +336,22 @@ fn users_control_tokens(
     prompt: &str,
 ) -> Result<Vec<Range<usize>>, Error> {
     let adapter = resolved.adapter();
-    let again = |conversation: &Conversation, taint| {
+    let Conversation { messages, tools, documents, template_args } = input.conversation;
+    let parts = Parts { messages, tools: tools.as_ref(), documents: documents.as_ref(), template_args };
+    let again = |tainted| {
+        let TaintedParts { taint, messages, tools, documents, template_args } = tainted;
+        let conversation = &Conversation { messages, tools, documents, template_args };
         CancelScope::check()?;
         let _scope = TaintScope::start(Some(taint));
         let output = (adapter.render)(resolved.model, &Input { conversation, taint: Some(taint), ..*input })?;
         Ok(output.prompt)
     };
+    let is_final = |error: &Error| match error {
+        Error::Template(error) => literal::is_final(error),
+        error => matches!(error, Error::Tokenizer(TokenizerError::Cancelled)),
+    };
     let finder = resolved.adapter.format.control_tokens()?;
-    finder.users(prompt, input.conversation, &adapter.known_names, again)
+    finder.of_caller(prompt, parts, &adapter.known_names, again, is_final)
 }
 
 fn tokenize(

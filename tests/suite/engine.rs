@@ -4,6 +4,7 @@ mod architectures;
 mod batching;
 mod buckets;
 mod config;
+mod drafts;
 mod errors;
 mod failures;
 mod flash;

@@ -5,6 +5,7 @@ mod defaults;
 mod device_rows;
 mod device_sampling;
 mod grammar;
+mod host_sampler;
 mod images;
 mod output;
 mod requests;

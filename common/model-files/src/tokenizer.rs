@@ -209,6 +209,14 @@ impl Tokenizer {
         &self.inner.added
     }
 
+    /// Returns the texts of the control tokens of prompts. They are the special tokens, added tokens
+    /// that a prompt's format writes, and every other added token in brackets. The rest of a
+    /// vocabulary is text: white space, words, and tags of HTML.
+    pub fn control_tokens(&self, is_written: impl Fn(&str) -> bool) -> impl Iterator<Item = &str> {
+        let control = self.added_tokens().iter().filter(move |token| token.is_control(&is_written));
+        control.map(|token| token.text.as_str())
+    }
+
     /// Decodes a whole sequence, as transformers does.
     pub fn decode(&self, ids: &[u32], skip_special_tokens: bool) -> Result<String, TokenizerError> {
         if let Some(&id) = ids.iter().find(|&&id| self.token_bytes(id).is_none()) {

@@ -15,7 +15,7 @@ use crate::call::service_uri;
 #[command(next_help_heading = "Logging")]
 pub struct LogArgs {
     /// Log filter: a level (error, warn, info, debug, trace) or directives such as
-    /// `info,gen_svc=debug`
+    /// `info,tandem_core=debug`
     #[arg(long, env = "TANDEM_LOG", default_value = "info", value_parser = log_filter, value_name = "FILTER")]
     pub log: String,
 

@@ -3,7 +3,8 @@
 //! [`ChatTemplate::compile`] compiles a template once; [`ChatTemplate::apply`] renders a
 //! conversation as `apply_chat_template(..., tokenize=False)` does. [`python`] prints JSON values
 //! as Python does, for prompt formats that are Python code. [`taint`] shows which text of a prompt
-//! came from the conversation.
+//! came from the conversation, and [`literal`] which of its control tokens. [`media`] reads the
+//! images, audio and video of messages.
 //!
 //! # Modules, bottom-up
 //!
@@ -22,6 +23,7 @@
 //! - [`machine`]: runs programs.
 //! - [`compiler`], [`analysis`]: syntax tree to program, and facts about a template.
 //! - [`apply`]: the steps of transformers before and after a template.
+//! - [`media`], [`literal`]: media blocks of messages, and control tokens of the caller's text.
 //!
 //! # minijinja
 //!
@@ -62,7 +64,9 @@ mod filters;
 mod interpreter;
 mod lexer;
 mod limits;
+pub mod literal;
 mod machine;
+pub mod media;
 mod parser;
 mod predicates;
 mod program;

@@ -106,6 +106,14 @@ key}. */}}
 {{- end }}
 {{- end -}}
 
+{{- /* The end of the tag of gen-svc's image: with CUDA, or without libtorch. */}}
+{{- define "tandem.genSuffix" -}}
+{{- if and .tier.textOnly .tier.gpu.enabled -}}
+{{- fail (printf "%s.textOnly is the image without libtorch, which computes on GPUs: leave out textOnly or gpu.enabled" .key) -}}
+{{- end -}}
+{{- if .tier.gpu.enabled -}}-cuda{{- else if .tier.textOnly -}}-text{{- end -}}
+{{- end -}}
+
 {{- /* The GPUs of a pod, as the value of --device. */}}
 {{- define "tandem.gpus" -}}
 {{- $devices := list -}}

@@ -20,12 +20,14 @@ use oci::{Archive, Image};
 /// image is an OCI archive, which `docker load`, `podman load` and `ctr images import` read, and a
 /// folder `root`, which the Dockerfiles in deploy/images can take. Equal inputs give equal images.
 /// The machine's architecture is the image's. If libtorch has CUDA (`cargo xtask setup --cuda`),
-/// gen-svc's image has it too, and a tag that ends with -cuda.
+/// gen-svc's image has it too, and a tag that ends with -cuda. With --text-only, gen-svc has no
+/// libtorch, and a tag that ends with -text.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   cargo xtask images                          both services, into target/images
   cargo xtask images render-svc --out /tmp    one service
+  cargo xtask images gen-svc --text-only      without libtorch, a tenth of the size
   docker load --input target/images/render-svc.tar")]
 pub(crate) struct Args {
     /// Services [default: both]
@@ -37,6 +39,9 @@ pub(crate) struct Args {
     /// Name of the images, without the service and the tag.
     #[arg(long, value_name = "REGISTRY", default_value = "localhost/tandem")]
     registry: String,
+    /// Build gen-svc without libtorch: no images, no GPU, and only models that the CPU's kernels compute.
+    #[arg(long, conflicts_with = "programs")]
+    text_only: bool,
     /// Use the programs of this folder, and build nothing. Used by tests.
     #[arg(long, value_name = "FOLDER", hide = true)]
     programs: Option<PathBuf>,
@@ -46,7 +51,7 @@ impl Args {
     /// Returns the arguments for both images, from programs that are built.
     pub(crate) fn of_programs(out: PathBuf, programs: PathBuf) -> Self {
         let registry = "localhost/tandem".to_owned();
-        Self { services: Vec::new(), out: Some(out), registry, programs: Some(programs) }
+        Self { services: Vec::new(), out: Some(out), registry, text_only: false, programs: Some(programs) }
     }
 }
 
@@ -54,7 +59,10 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
     let services = release::chosen(&args.services);
     let out = args.out.clone().unwrap_or_else(|| layout.root().join("target/images"));
     let commit = Commit::of(layout);
-    let programs = release::programs(layout, &services, &commit, args.programs.as_deref())?;
+    let programs = match args.text_only {
+        true => release::without_libtorch(layout, &services, &commit)?,
+        false => release::programs(layout, &services, &commit, args.programs.as_deref())?,
+    };
     for (service, program) in services.iter().zip(programs) {
         let folder = out.join(service);
         remove_folder(&folder)?;

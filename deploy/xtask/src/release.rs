@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use crate::cargo::{self, Profile};
+use crate::cargo::{self, Profile, Programs};
 use crate::layout::Layout;
 use crate::setup;
 
@@ -39,6 +39,19 @@ fn build(layout: &Layout, services: &[String], commit: &Commit) -> Result<Vec<Pa
     let variables = [("TANDEM_DIST", "1"), ("TANDEM_COMMIT", commit.name.as_str())];
     let built = cargo::build_with(layout, Profile::Release, &names, &variables)?;
     names.iter().map(|name| built.executable(name)).collect()
+}
+
+/// Builds the services' optimized programs without libtorch, which is not needed then. Their dependencies
+/// have only the features that one program needs, so that some are compiled again.
+pub(crate) fn without_libtorch(layout: &Layout, services: &[String], commit: &Commit) -> Result<Vec<PathBuf>> {
+    let programs = Programs::of(Profile::Release)?;
+    for service in services {
+        eprintln!("Building {service} of commit {} without libtorch, optimized.", commit.name);
+        let mut command = cargo::command(layout);
+        command.args(["build", "--release", "--package", service, "--bin", service, "--no-default-features"]);
+        cargo::run(command.env("TANDEM_DIST", "1").env("TANDEM_COMMIT", &commit.name))?;
+    }
+    services.iter().map(|service| programs.executable(service)).collect()
 }
 
 /// Returns the folder of libtorch's libraries.

@@ -23,13 +23,14 @@ impl RgbImage {
         (length > 0 && bytes.len() == length).then(|| Self { width, height, bytes: bytes.into() })
     }
 
-    /// Returns an image whose bytes `write` writes, all of them. Neither side may be zero.
+    /// Returns an image whose bytes `write` writes. Bytes that `write` leaves are zero. Neither side may be
+    /// zero.
     pub(crate) fn written<E>(
         width: usize,
         height: usize,
         write: impl FnOnce(&mut [u8]) -> Result<(), E>,
     ) -> Result<Self, E> {
-        let mut bytes = Buffer::of(width * height * CHANNELS);
+        let mut bytes = Buffer::zeroed(width * height * CHANNELS);
         write(&mut bytes)?;
         Ok(Self { width, height, bytes })
     }

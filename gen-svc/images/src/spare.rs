@@ -1,5 +1,8 @@
-//! Buffers of pixels that are kept for the next image. The pages of a new buffer are cleared by the
-//! system at their first use, which takes as long as a resize.
+//! Buffers of pixels that are kept for the next image. The system clears the pages of a new buffer at
+//! their first use, which takes as long as a resize.
+//!
+//! The next image may be another caller's. So [`Buffer::zeroed`] is the only way to a kept buffer, and
+//! it clears the buffer: a decoder that leaves a gap leaves zeros.
 
 use std::mem;
 use std::ops::{Deref, DerefMut};
@@ -18,9 +21,10 @@ static KEPT: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
 pub(crate) struct Buffer(Vec<u8>);
 
 impl Buffer {
-    /// Returns a buffer of this length. Its bytes are those of any earlier use, or zero.
-    pub(crate) fn of(length: usize) -> Self {
-        let mut bytes = find(length).unwrap_or_default();
+    /// Returns a buffer of this length, whose bytes are zero.
+    pub(crate) fn zeroed(length: usize) -> Self {
+        let Some(mut bytes) = find(length) else { return Self(vec![0; length]) };
+        bytes.clear();
         bytes.resize(length, 0);
         Self(bytes)
     }
@@ -89,18 +93,26 @@ mod tests {
 
     #[test]
     fn kept_bytes_are_bounded() {
-        let buffers = [MAX_BYTES / 4; 8].map(Buffer::of);
+        let buffers = [MAX_BYTES / 4; 8].map(Buffer::zeroed);
         drop(buffers);
-        drop(Buffer::of(MAX_BYTES + 1));
+        drop(Buffer::zeroed(MAX_BYTES + 1));
         let kept = KEPT.lock().expect("a list").iter().map(Vec::capacity).sum::<usize>();
         assert!(kept <= MAX_BYTES);
     }
 
     #[test]
+    fn a_kept_buffer_is_cleared() {
+        for length in [SMALL_BYTES, SMALL_BYTES + 1, 2 * SMALL_BYTES] {
+            drop([1, 2, 3].map(|part| Buffer(vec![0xEE; 3 * SMALL_BYTES / part])));
+            assert!(Buffer::zeroed(length).iter().all(|byte| *byte == 0), "{length} bytes");
+        }
+    }
+
+    #[test]
     fn a_buffer_has_the_length_that_is_asked_for() {
-        drop(Buffer::of(3 * SMALL_BYTES));
+        drop(Buffer::zeroed(3 * SMALL_BYTES));
         for length in [0, 1, SMALL_BYTES, 2 * SMALL_BYTES, 5 * SMALL_BYTES] {
-            assert_eq!(Buffer::of(length).len(), length);
+            assert_eq!(Buffer::zeroed(length).len(), length);
         }
     }
 }

@@ -3,73 +3,118 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use tandem_images::{Files, Format, ImageError, Limits, PreparedCache, Processor, RgbImage, decode, sniff};
+use mozjpeg::ColorSpaceExt as _;
+use tandem_images::{
+    Files, Filter, Format, ImageError, Limits, PreparedCache, Processor, RgbImage, decode, resize, sniff,
+};
 
 const WIDTH: u16 = 19;
 const HEIGHT: u16 = 13;
 
-fn pixels(channels: usize) -> Vec<u8> {
-    (0..usize::from(WIDTH) * usize::from(HEIGHT) * channels).map(|index| (index * 37 % 251) as u8).collect()
+/// The width and the height of an image.
+type Sides = (u16, u16);
+
+const SMALL: Sides = (WIDTH, HEIGHT);
+/// An image whose buffers are kept for the next one, and whose JPEG file is decoded in parts.
+const LARGE: Sides = (601, 439);
+
+fn pixels((width, height): Sides, channels: usize) -> Vec<u8> {
+    (0..usize::from(width) * usize::from(height) * channels).map(|index| (index * 37 % 251) as u8).collect()
 }
 
 fn jpeg(progressive: bool) -> Vec<u8> {
-    let mut encoder = mozjpeg::Compress::new(mozjpeg::ColorSpace::JCS_RGB);
-    encoder.set_size(WIDTH.into(), HEIGHT.into());
+    jpeg_of(SMALL, mozjpeg::ColorSpace::JCS_RGB, progressive)
+}
+
+fn jpeg_of(sides: Sides, color: mozjpeg::ColorSpace, progressive: bool) -> Vec<u8> {
+    let mut encoder = mozjpeg::Compress::new(color);
+    encoder.set_size(sides.0.into(), sides.1.into());
     if !progressive {
         encoder.set_fastest_defaults();
     }
     let mut started = encoder.start_compress(Vec::new()).unwrap();
-    started.write_scanlines(&pixels(3)).unwrap();
+    started.write_scanlines(&pixels(sides, color.num_components())).unwrap();
     started.finish().unwrap()
 }
 
 fn png(exif: Option<Vec<u8>>) -> Vec<u8> {
+    png_of(SMALL, exif)
+}
+
+fn png_of(sides: Sides, exif: Option<Vec<u8>>) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut info = png::Info::with_size(WIDTH.into(), HEIGHT.into());
+    let mut info = png::Info::with_size(sides.0.into(), sides.1.into());
     info.color_type = png::ColorType::Rgba;
     info.bit_depth = png::BitDepth::Eight;
     info.exif_metadata = exif.map(Into::into);
     let encoder = png::Encoder::with_info(&mut out, info).unwrap();
     let mut writer = encoder.write_header().unwrap();
-    writer.write_image_data(&pixels(4)).unwrap();
+    writer.write_image_data(&pixels(sides, 4)).unwrap();
     writer.finish().unwrap();
     out
 }
 
-fn webp() -> Vec<u8> {
+fn webp_of(sides: Sides) -> Vec<u8> {
     let mut out = Vec::new();
     let encoder = image_webp::WebPEncoder::new(&mut out);
-    encoder.encode(&pixels(3), WIDTH.into(), HEIGHT.into(), image_webp::ColorType::Rgb8).unwrap();
+    encoder.encode(&pixels(sides, 3), sides.0.into(), sides.1.into(), image_webp::ColorType::Rgb8).unwrap();
     out
 }
 
 fn gif(frames: usize) -> Vec<u8> {
+    gif_of(SMALL, frames)
+}
+
+fn gif_of((width, height): Sides, frames: usize) -> Vec<u8> {
     let mut out = Vec::new();
     let palette: Vec<u8> = (0..=255).flat_map(|value| [value, 255 - value, 7]).collect();
-    let mut encoder = gif::Encoder::new(&mut out, WIDTH, HEIGHT, &palette).unwrap();
+    let mut encoder = gif::Encoder::new(&mut out, width, height, &palette).unwrap();
     for _ in 0..frames {
-        let frame = gif::Frame { width: WIDTH, height: HEIGHT, buffer: pixels(1).into(), ..gif::Frame::default() };
-        encoder.write_frame(&frame).unwrap();
+        let buffer = pixels((width, height), 1).into();
+        encoder.write_frame(&gif::Frame { width, height, buffer, ..gif::Frame::default() }).unwrap();
     }
     drop(encoder);
     out
 }
 
 fn bmp() -> Vec<u8> {
+    bmp_of(SMALL)
+}
+
+fn bmp_of(sides: Sides) -> Vec<u8> {
     let mut out = b"BM".to_vec();
     out.extend([0, 0, 54].map(u32::to_le_bytes).concat());
-    out.extend([40, u32::from(WIDTH), u32::from(HEIGHT), 1 | 24 << 16].map(u32::to_le_bytes).concat());
+    out.extend([40, u32::from(sides.0), u32::from(sides.1), 1 | 24 << 16].map(u32::to_le_bytes).concat());
     out.extend([0; 24]);
-    let row = usize::from(WIDTH) * 3;
-    for _ in 0..HEIGHT {
-        out.extend(pixels(3).iter().take(row));
+    let row = usize::from(sides.0) * 3;
+    for _ in 0..sides.1 {
+        out.extend(pixels(sides, 3).iter().take(row));
         out.extend(vec![0; row.next_multiple_of(4) - row]);
     }
     out
 }
 
+/// Returns a BMP file of runs, of which each fills a part of a row.
+fn runs_of((width, height): Sides) -> Vec<u8> {
+    let mut out = b"BM".to_vec();
+    out.extend([0, 0, 54 + 8].map(u32::to_le_bytes).concat());
+    out.extend([40, u32::from(width), u32::from(height), 1 | 8 << 16, 1, 0, 0, 0, 2, 0].map(u32::to_le_bytes).concat());
+    out.extend([9, 8, 7, 0, 200, 100, 50, 0]);
+    for _ in 0..height {
+        out.extend([100, 1, 0, 0]);
+    }
+    out.extend([0, 1]);
+    out
+}
+
 fn all() -> Vec<Vec<u8>> {
-    vec![jpeg(false), jpeg(true), png(None), webp(), gif(1), bmp()]
+    all_of(SMALL)
+}
+
+fn all_of(sides: Sides) -> Vec<Vec<u8>> {
+    let rgb = mozjpeg::ColorSpace::JCS_RGB;
+    let jpegs = [false, true].map(|progressive| jpeg_of(sides, rgb, progressive));
+    jpegs.into_iter().chain([png_of(sides, None), webp_of(sides), gif_of(sides, 1), bmp_of(sides)]).collect()
 }
 
 /// Decodes within the default limits. Fails the test on a panic.
@@ -241,6 +286,46 @@ fn damaged_bytes_never_panic() {
                 damaged[index] = next(256) as u8;
             }
             drop(decode(&damaged, &Limits { max_pixels: 1 << 20, ..Limits::default() }));
+        }
+    }
+}
+
+/// Keeps buffers with the pixels of another caller's images: all of this byte.
+fn keep_others(byte: u8) {
+    let (width, height) = (usize::from(LARGE.0), usize::from(LARGE.1));
+    let parts = [1, 1, 2, 2, 3, 3, 4, 4, 4, 4];
+    drop(parts.map(|part| RgbImage::new(width, height / part, vec![byte; width * (height / part) * 3]).unwrap()));
+}
+
+/// Returns files with gaps: truncated ones, also with the format's end behind, and damaged ones.
+fn partial(file: &[u8]) -> Vec<Vec<u8>> {
+    const PLACES: usize = 8;
+    const GAP: usize = 64;
+    let end = &file[file.len() - 2..];
+    let places = (1..PLACES).map(|place| file.len() * place / PLACES);
+    places
+        .flat_map(|place| {
+            let gap = GAP.min(file.len() - place);
+            let damaged = [&file[..place], &vec![0; gap], &file[place + gap..]].concat();
+            [file[..place].to_vec(), [&file[..place], end].concat(), damaged]
+        })
+        .collect()
+}
+
+#[test]
+fn no_pixel_of_an_image_is_that_of_an_earlier_one() {
+    let inks = jpeg_of(LARGE, mozjpeg::ColorSpace::JCS_CMYK, false);
+    for file in all_of(LARGE).into_iter().chain([inks, runs_of(LARGE)]) {
+        let format = sniff(&file).unwrap();
+        for (index, partial) in partial(&file).into_iter().chain([file]).enumerate() {
+            let [first, second] = [0x11, 0xee].map(|byte| {
+                keep_others(byte);
+                let image = decoded(&partial)?;
+                keep_others(byte);
+                let resized = resize(&image, 333, 257, Filter::Bicubic).into_owned();
+                Ok::<_, ImageError>((image, resized))
+            });
+            assert!(first == second, "{format}, file {index}");
         }
     }
 }

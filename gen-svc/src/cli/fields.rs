@@ -1,8 +1,7 @@
 //! The typed values of a JSON object. Errors name the key, or the element of a list.
 
 use serde_json::{Map, Value};
-
-use crate::error::Error;
+use tandem_core::error::RequestError;
 
 /// The longest string that an error message quotes.
 const MAX_QUOTED_BYTES: usize = 40;
@@ -51,41 +50,41 @@ impl Fields {
         key: &str,
         kind: &str,
         read: impl Fn(&Value) -> Option<T>,
-    ) -> Result<Option<T>, Error> {
+    ) -> Result<Option<T>, RequestError> {
         let Some(value) = self.take(key) else { return Ok(None) };
         read(&value).ok_or_else(|| wrong(&self.path(key), kind, &value)).map(Some)
     }
 
-    pub(super) fn text(&mut self, key: &str) -> Result<Option<String>, Error> {
+    pub(super) fn text(&mut self, key: &str) -> Result<Option<String>, RequestError> {
         self.read(key, "a string", |value| value.as_str().map(str::to_owned))
     }
 
-    pub(super) fn float(&mut self, key: &str) -> Result<Option<f32>, Error> {
+    pub(super) fn float(&mut self, key: &str) -> Result<Option<f32>, RequestError> {
         self.read(key, "a number", |value| value.as_f64().map(|number| number as f32))
     }
 
-    pub(super) fn integer<T: TryFrom<u64>>(&mut self, key: &str) -> Result<Option<T>, Error> {
+    pub(super) fn integer<T: TryFrom<u64>>(&mut self, key: &str) -> Result<Option<T>, RequestError> {
         let largest = if size_of::<T>() == 4 { u64::from(u32::MAX) } else { u64::MAX };
         self.read(key, &format!("an integer from 0 to {largest}"), |value| T::try_from(value.as_u64()?).ok())
     }
 
-    pub(super) fn boolean(&mut self, key: &str) -> Result<Option<bool>, Error> {
+    pub(super) fn boolean(&mut self, key: &str) -> Result<Option<bool>, RequestError> {
         self.read(key, "true or false", Value::as_bool)
     }
 
     /// Takes a list of token ids.
-    pub(super) fn ids(&mut self, key: &str) -> Result<Option<Vec<u32>>, Error> {
+    pub(super) fn ids(&mut self, key: &str) -> Result<Option<Vec<u32>>, RequestError> {
         self.list(key, "a list of token ids", TOKEN_ID, |value| u32::try_from(value.as_u64()?).ok())
     }
 
     /// Takes a list of strings.
-    pub(super) fn strings(&mut self, key: &str) -> Result<Vec<String>, Error> {
+    pub(super) fn strings(&mut self, key: &str) -> Result<Vec<String>, RequestError> {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         Ok(self.list(key, "a list of strings", "a string", text)?.unwrap_or_default())
     }
 
     /// Takes a string, or a list of strings.
-    pub(super) fn string_or_strings(&mut self, key: &str) -> Result<Vec<String>, Error> {
+    pub(super) fn string_or_strings(&mut self, key: &str) -> Result<Vec<String>, RequestError> {
         if let Some(Value::String(one)) = self.values.get(key) {
             let one = vec![one.clone()];
             self.values.remove(key);
@@ -102,7 +101,7 @@ impl Fields {
         kind: &str,
         element: &str,
         read: impl Fn(&Value) -> Option<T>,
-    ) -> Result<Option<Vec<T>>, Error> {
+    ) -> Result<Option<Vec<T>>, RequestError> {
         let Some(value) = self.take(key) else { return Ok(None) };
         let path = self.path(key);
         let Value::Array(items) = &value else { return Err(wrong(&path, kind, &value)) };
@@ -114,7 +113,7 @@ impl Fields {
     }
 
     /// Takes an object of token ids and numbers.
-    pub(super) fn bias(&mut self, key: &str) -> Result<Vec<(u32, f32)>, Error> {
+    pub(super) fn bias(&mut self, key: &str) -> Result<Vec<(u32, f32)>, RequestError> {
         let Some(value) = self.take(key) else { return Ok(Vec::new()) };
         let path = self.path(key);
         let Value::Object(entries) = &value else {
@@ -122,8 +121,8 @@ impl Fields {
         };
         let entry = |(id, bias): (&String, &Value)| {
             let number = id.parse().ok().filter(|number: &u32| number.to_string() == *id);
-            let number =
-                number.ok_or_else(|| Error::invalid(&path, format!("must have token ids as keys, has {id:?}")))?;
+            let number = number
+                .ok_or_else(|| RequestError::invalid(&path, format!("must have token ids as keys, has {id:?}")))?;
             let bias_of = bias.as_f64().ok_or_else(|| wrong(&format!("{path}[{id}]"), "a number", bias))?;
             Ok((number, bias_of as f32))
         };
@@ -131,34 +130,35 @@ impl Fields {
     }
 
     /// Takes an object with these keys. An absent object has no values.
-    pub(super) fn object(&mut self, key: &str, known: &[&str]) -> Result<Self, Error> {
+    pub(super) fn object(&mut self, key: &str, known: &[&str]) -> Result<Self, RequestError> {
         let value = self.take(key);
         self.nested(self.path(key), value.unwrap_or_else(|| Map::new().into()), known)
     }
 
     /// Takes a list of objects with these keys.
-    pub(super) fn objects(&mut self, key: &str, known: &[&str]) -> Result<Vec<Self>, Error> {
+    pub(super) fn objects(&mut self, key: &str, known: &[&str]) -> Result<Vec<Self>, RequestError> {
         let items = self.list(key, "a list of objects", "an object", |value| Some(value.clone()))?.unwrap_or_default();
         let path = self.path(key);
         items.into_iter().enumerate().map(|(i, item)| self.nested(format!("{path}[{i}]"), item, known)).collect()
     }
 
-    fn nested(&self, path: String, value: Value, known: &[&str]) -> Result<Self, Error> {
+    fn nested(&self, path: String, value: Value, known: &[&str]) -> Result<Self, RequestError> {
         let Value::Object(values) = value else { return Err(wrong(&path, "an object", &value)) };
         let fields = Self { path: format!("{path}."), values };
         match fields.other_than(known) {
             None => Ok(fields),
-            Some(key) => {
-                Err(Error::invalid(fields.path(key), format!("is not a key of {path} (keys: {})", known.join(", "))))
-            }
+            Some(key) => Err(RequestError::invalid(
+                fields.path(key),
+                format!("is not a key of {path} (keys: {})", known.join(", ")),
+            )),
         }
     }
 }
 
 const TOKEN_ID: &str = "an integer from 0 to 4294967295";
 
-fn wrong(path: &str, kind: &str, value: &Value) -> Error {
-    Error::invalid(path, format!("must be {kind}, is {}", described(value)))
+fn wrong(path: &str, kind: &str, value: &Value) -> RequestError {
+    RequestError::invalid(path, format!("must be {kind}, is {}", described(value)))
 }
 
 /// Returns a value for an error message: itself, or its type if it may be long.

@@ -3,16 +3,17 @@
 
 use serde_json::{Map, Value, json};
 use tandem_common::suggestion::unknown_key;
+use tandem_core::error::RequestError;
+use tandem_core::grammar::Grammar;
+use tandem_core::media::{HfMessages, Marked, MediaFile, MediaSource, decode_base64};
+use tandem_core::request::{GenerateRequest, Input, StopOptions};
+use tandem_core::sampling::SamplingOptions;
+use tandem_core::sampling::parameters::PARAMETER_NAMES;
+use tandem_core::with_sampling_parameters;
 use tandem_template::LocalTime;
 
 use super::fields::Fields;
 use super::output_spec::output_spec;
-use crate::error::Error;
-use crate::grammar::Grammar;
-use crate::media::{HfMessages, Marked, MediaFile, MediaSource, decode_base64};
-use crate::request::{GenerateRequest, Input, StopOptions};
-use crate::sampling::SamplingOptions;
-use crate::sampling::parameters::{PARAMETER_NAMES, with_sampling_parameters};
 
 /// Field paths of the protocol, and the flat keys that replace them. The first match is used.
 const FLAT: &[(&str, &str)] = &[
@@ -56,12 +57,12 @@ pub(super) struct Defaults(Map<String, Value>);
 
 impl Defaults {
     /// Fails if a key is no option of a request, or a value has the wrong type.
-    pub(super) fn new(settings: Vec<(String, Value)>) -> Result<Self, Error> {
+    pub(super) fn new(settings: Vec<(String, Value)>) -> Result<Self, RequestError> {
         let defaults = Self(settings.into_iter().collect());
         let options = [OPTION_KEYS, PARAMETER_NAMES].concat();
         let fields = Fields::new(defaults.0.clone());
         if let Some(key) = fields.other_than(&options) {
-            return Err(Error::invalid(key, unknown_key(key, &options)));
+            return Err(RequestError::invalid(key, unknown_key(key, &options)));
         }
         options_of(fields, Input::TokenIds(Vec::new()))?;
         Ok(defaults)
@@ -71,12 +72,12 @@ impl Defaults {
     ///
     /// # Errors
     /// The text is not a JSON object, or it has an unknown key or a value of the wrong type.
-    pub(super) fn read(&self, text: &[u8]) -> Result<Line, Error> {
+    pub(super) fn read(&self, text: &[u8]) -> Result<Line, RequestError> {
         let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text); // a byte order mark
         let value: Value =
-            serde_json::from_slice(text).map_err(|error| Error::Malformed { problem: error.to_string() })?;
+            serde_json::from_slice(text).map_err(|error| RequestError::Malformed { problem: error.to_string() })?;
         let Value::Object(mut object) = value else {
-            return Err(Error::Malformed { problem: "must be a JSON object".into() });
+            return Err(RequestError::Malformed { problem: "must be a JSON object".into() });
         };
         if object.len() == 1 && object.get("error").is_some_and(Value::is_object) {
             return Ok(Line::Failed(Value::Object(object)));
@@ -91,7 +92,7 @@ impl Defaults {
     }
 }
 
-fn request(mut fields: Fields) -> Result<GenerateRequest, Error> {
+fn request(mut fields: Fields) -> Result<GenerateRequest, RequestError> {
     let is_answer = fields.has("adapter") || fields.has("output_spec");
     let keys = [INPUT_KEYS, OPTION_KEYS, PARAMETER_NAMES].concat();
     let known = if is_answer { [&keys, ANSWER_KEYS].concat() } else { keys.clone() };
@@ -99,9 +100,9 @@ fn request(mut fields: Fields) -> Result<GenerateRequest, Error> {
         None => {}
         Some("messages") => {
             let problem = "is not a key of a prompt: render the conversation first, with `render-svc render --jsonl`";
-            return Err(Error::invalid("messages", problem));
+            return Err(RequestError::invalid("messages", problem));
         }
-        Some(key) => return Err(Error::invalid(key, unknown_key(key, &keys))),
+        Some(key) => return Err(RequestError::invalid(key, unknown_key(key, &keys))),
     }
     let input = input(&mut fields, is_answer)?;
     let output_spec = output_spec(&mut fields)?;
@@ -110,7 +111,7 @@ fn request(mut fields: Fields) -> Result<GenerateRequest, Error> {
 }
 
 /// Takes the prompt. In an answer of render-svc, token ids replace the text that they come from.
-fn input(fields: &mut Fields, is_answer: bool) -> Result<Input, Error> {
+fn input(fields: &mut Fields, is_answer: bool) -> Result<Input, RequestError> {
     if let Some(messages) = fields.read("hf_messages", "a list of messages", |value| value.as_array().cloned())? {
         let template = fields.read("hf_template", "an object", |value| value.as_object().cloned())?;
         return hf_messages(messages, Fields::below("hf_template", template.unwrap_or_default()));
@@ -119,34 +120,36 @@ fn input(fields: &mut Fields, is_answer: bool) -> Result<Input, Error> {
     if !attachments.is_empty() {
         // Their offsets count bytes of the text, so that token ids are of no use.
         let Some(text) = fields.text("prompt")? else {
-            return Err(Error::invalid("prompt", "must be set together with attachments"));
+            return Err(RequestError::invalid("prompt", "must be set together with attachments"));
         };
         fields.ids("token_ids")?;
         return Ok(Input::WithMedia(Marked::Text(text), media(attachments)?));
     }
     match (fields.text("prompt")?, fields.ids("token_ids")?) {
-        (Some(_), Some(_)) if !is_answer => Err(Error::invalid("token_ids", "must not be set together with prompt")),
+        (Some(_), Some(_)) if !is_answer => {
+            Err(RequestError::invalid("token_ids", "must not be set together with prompt"))
+        }
         (_, Some(ids)) => Ok(Input::TokenIds(ids)),
         (Some(text), None) => Ok(Input::Text(text)),
-        (None, None) => Err(Error::invalid("prompt", "must be set, or token_ids")),
+        (None, None) => Err(RequestError::invalid("prompt", "must be set, or token_ids")),
     }
 }
 
 /// Reads the attachments of a prompt, as render-svc writes them.
-fn media(attachments: Vec<Value>) -> Result<Vec<MediaFile>, Error> {
+fn media(attachments: Vec<Value>) -> Result<Vec<MediaFile>, RequestError> {
     let file = |(i, value): (usize, Value)| {
         let path = format!("attachments[{i}]");
-        let Value::Object(object) = value else { return Err(Error::invalid(path, "must be an object")) };
+        let Value::Object(object) = value else { return Err(RequestError::invalid(path, "must be an object")) };
         let mut fields = Fields::below(&path, object);
         if fields.text("type")?.as_deref() != Some("image") {
-            return Err(Error::invalid(fields.path("type"), "must be image: no other media are generated from"));
+            return Err(RequestError::invalid(fields.path("type"), "must be image: no other media are generated from"));
         }
         let offset = fields.integer("offset")?;
-        let offset = offset.ok_or_else(|| Error::invalid(fields.path("offset"), "must be set"))?;
+        let offset = offset.ok_or_else(|| RequestError::invalid(fields.path("offset"), "must be set"))?;
         let source = match (fields.text("base64")?, fields.text("url")?) {
             (Some(text), _) => MediaSource::Bytes(decode_base64(&text, &format!("media[{i}].base64"))?),
             (None, Some(url)) => MediaSource::Url(url),
-            (None, None) => return Err(Error::invalid(path, "must have base64 or url")),
+            (None, None) => return Err(RequestError::invalid(path, "must have base64 or url")),
         };
         Ok(MediaFile { source, offset })
     };
@@ -154,7 +157,7 @@ fn media(attachments: Vec<Value>) -> Result<Vec<MediaFile>, Error> {
 }
 
 /// Reads messages, and the other inputs of the model's chat template.
-fn hf_messages(messages: Vec<Value>, mut template: Fields) -> Result<Input, Error> {
+fn hf_messages(messages: Vec<Value>, mut template: Fields) -> Result<Input, RequestError> {
     const KEYS: [&str; 7] = [
         "tools",
         "documents",
@@ -165,7 +168,7 @@ fn hf_messages(messages: Vec<Value>, mut template: Fields) -> Result<Input, Erro
         "literal_control_tokens",
     ];
     if let Some(key) = template.other_than(&KEYS) {
-        return Err(Error::invalid(template.path(key), unknown_key(key, &KEYS)));
+        return Err(RequestError::invalid(template.path(key), unknown_key(key, &KEYS)));
     }
     let continue_final_message = template.boolean("continue_final_message")?.unwrap_or_default();
     const TIME: &str = "a time such as \"2025-07-04T09:05:03\"";
@@ -184,7 +187,7 @@ fn hf_messages(messages: Vec<Value>, mut template: Fields) -> Result<Input, Erro
     })))
 }
 
-fn options_of(mut fields: Fields, input: Input) -> Result<GenerateRequest, Error> {
+fn options_of(mut fields: Fields, input: Input) -> Result<GenerateRequest, RequestError> {
     Ok(GenerateRequest {
         sampling: fields.sampling()?,
         stop: StopOptions {
@@ -201,7 +204,7 @@ fn options_of(mut fields: Fields, input: Input) -> Result<GenerateRequest, Error
 }
 
 /// Returns the failure as `{"error": {code, reason, message, field?}}`.
-pub(super) fn failure(error: &Error) -> Value {
+pub(super) fn failure(error: &RequestError) -> Value {
     let mut failure = error.failure().to_json();
     if let Some(Value::String(field)) = failure.get_mut("field") {
         *field = flat(field);
@@ -224,7 +227,7 @@ fn flat(path: &str) -> String {
 macro_rules! read_sampling {
     ($($(#[$doc:meta])+ $name:ident: $type:ty = $neutral:expr, $range:expr, $default:expr;)+) => {
         impl Fields {
-            fn sampling(&mut self) -> Result<SamplingOptions, Error> {
+            fn sampling(&mut self) -> Result<SamplingOptions, RequestError> {
                 Ok(SamplingOptions {
                     $($name: <$type>::take(self, stringify!($name))?,)+
                     logit_bias: self.bias("logit_bias")?,
@@ -241,23 +244,23 @@ with_sampling_parameters!(read_sampling);
 /// The type of a sampling parameter.
 trait Parameter: Sized {
     /// Reads the value of a key.
-    fn take(fields: &mut Fields, key: &str) -> Result<Option<Self>, Error>;
+    fn take(fields: &mut Fields, key: &str) -> Result<Option<Self>, RequestError>;
 }
 
 impl Parameter for f32 {
-    fn take(fields: &mut Fields, key: &str) -> Result<Option<Self>, Error> {
+    fn take(fields: &mut Fields, key: &str) -> Result<Option<Self>, RequestError> {
         fields.float(key)
     }
 }
 
 impl Parameter for u32 {
-    fn take(fields: &mut Fields, key: &str) -> Result<Option<Self>, Error> {
+    fn take(fields: &mut Fields, key: &str) -> Result<Option<Self>, RequestError> {
         fields.integer(key)
     }
 }
 
 /// Takes an object with one of `json_schema`, `regex`, `lark` and `choice`.
-fn grammar(fields: &mut Fields) -> Result<Option<Grammar>, Error> {
+fn grammar(fields: &mut Fields) -> Result<Option<Grammar>, RequestError> {
     const KINDS: &str = "an object with json_schema, regex, lark or choice";
     fields.read("grammar", KINDS, |value| {
         let (kind, value) = value.as_object().filter(|object| object.len() == 1)?.iter().next()?;

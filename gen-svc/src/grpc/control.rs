@@ -5,12 +5,13 @@ use std::time::Instant;
 
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::control_service_server::{ControlService, ControlServiceServer};
+use tandem_core::cache::Usage;
+use tandem_core::engine::{Engine, Gauges};
+use tandem_core::error::RequestError;
+use tandem_core::lifecycle::{Lifecycle, ServerState};
 use tonic::{Request, Response, Status};
 
-use crate::cache::Usage;
-use crate::engine::{Engine, Gauges};
-use crate::error::Error;
-use crate::lifecycle::{Lifecycle, ServerState};
+use super::convert;
 
 pub use pb::control_service_server::SERVICE_NAME;
 
@@ -34,8 +35,8 @@ struct Control {
 
 impl Control {
     /// Returns the engine. Without one, the state decides the error.
-    fn engine(&self) -> Result<&Engine, Error> {
-        let missing = || self.lifecycle.check_serving().err().unwrap_or(Error::Loading);
+    fn engine(&self) -> Result<&Engine, RequestError> {
+        let missing = || self.lifecycle.check_serving().err().unwrap_or(RequestError::Loading);
         self.engine.get().ok_or_else(missing)
     }
 }
@@ -51,8 +52,8 @@ impl ControlService for Control {
         Ok(Response::new(pb::GetServerResponse {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: self.started.elapsed().as_secs_f64(),
-            state: pb::ServerState::from(self.lifecycle.state()).into(),
-            model: engine.map(|engine| engine.model().into()),
+            state: server_state(self.lifecycle.state()).into(),
+            model: engine.map(|engine| convert::loaded_model(engine.model())),
             max_queue: count(limits.max_queue),
             max_running: count(limits.max_running),
             prefill_chunk: count(limits.prefill_chunk),
@@ -93,14 +94,12 @@ impl ControlService for Control {
     }
 }
 
-impl From<ServerState> for pb::ServerState {
-    fn from(state: ServerState) -> Self {
-        match state {
-            ServerState::Loading => Self::Loading,
-            ServerState::Serving => Self::Serving,
-            ServerState::Draining => Self::Draining,
-            ServerState::Failed => Self::Failed,
-        }
+fn server_state(state: ServerState) -> pb::ServerState {
+    match state {
+        ServerState::Loading => pb::ServerState::Loading,
+        ServerState::Serving => pb::ServerState::Serving,
+        ServerState::Draining => pb::ServerState::Draining,
+        ServerState::Failed => pb::ServerState::Failed,
     }
 }
 

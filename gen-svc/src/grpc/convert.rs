@@ -9,29 +9,29 @@ use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_request::Input as PbInput;
 use tandem_common::pb::generate::v1::generate_response::Event as PbEvent;
 use tandem_common::pb::generate::v1::grammar::Kind as PbGrammar;
+use tandem_core::engine::{
+    Accepted, Delta, Event, FinishReason, Finished, GpuState, RequestProgress, Summary, Timings, Token, TopToken,
+};
+use tandem_core::error::RequestError;
+use tandem_core::grammar::Grammar;
+use tandem_core::media::{self, HfMessages, Marked, MediaFile, MediaLimits, MediaSource};
+use tandem_core::output::extract::Rules;
+use tandem_core::output::reasoning::{MarkerSet, Markers};
+use tandem_core::output::{Matched, TextSegment};
+use tandem_core::request::{
+    GenerateRequest, Input, Limits, OutputSpec, Resume, Returns, ServedModel, SpecialTokenClass, StopOptions,
+};
+use tandem_core::sampling::{Sampling, SamplingOptions};
+use tandem_core::with_sampling_parameters;
 
 use tandem_template::LocalTime;
 
-use crate::engine::{
-    Accepted, Delta, Event, FinishReason, Finished, GpuState, RequestProgress, Summary, Timings, Token, TopToken,
-};
-use crate::error::Error;
 use crate::executor::{Draft, UnreadInput};
-use crate::grammar::Grammar;
-use crate::media::{self, HfMessages, Marked, MediaFile, MediaLimits, MediaSource};
-use crate::output::extract::Rules;
-use crate::output::reasoning::{MarkerSet, Markers};
-use crate::output::{Matched, TextSegment};
-use crate::request::{
-    GenerateRequest, Input, Limits, OutputSpec, Resume, Returns, ServedModel, SpecialTokenClass, StopOptions,
-};
-use crate::sampling::parameters::with_sampling_parameters;
-use crate::sampling::{Sampling, SamplingOptions};
 
 impl TryFrom<pb::GenerateRequest> for Draft {
-    type Error = Error;
+    type Error = RequestError;
 
-    fn try_from(request: pb::GenerateRequest) -> Result<Self, Error> {
+    fn try_from(request: pb::GenerateRequest) -> Result<Self, RequestError> {
         let pb::GenerateRequest {
             model,
             input,
@@ -52,15 +52,15 @@ impl TryFrom<pb::GenerateRequest> for Draft {
             caller: Arc::default(),
             model,
             input,
-            sampling: sampling.map(Into::into).unwrap_or_default(),
-            stop: stop.map(Into::into).unwrap_or_default(),
-            output_spec: output_spec.map(OutputSpec::try_from).transpose()?.unwrap_or_default(),
-            returns: return_options.map(Into::into).unwrap_or_default(),
-            grammar: grammar.map(Grammar::try_from).transpose()?,
+            sampling: sampling.map(read_sampling).unwrap_or_default(),
+            stop: stop.map(read_stop).unwrap_or_default(),
+            output_spec: output_spec.map(read_output_spec).transpose()?.unwrap_or_default(),
+            returns: return_options.map(read_returns).unwrap_or_default(),
+            grammar: grammar.map(read_grammar).transpose()?,
             expected_tokenizer_sha256,
             priority,
             cache_salt,
-            resume: resume.map(Into::into),
+            resume: resume.map(read_resume),
         };
         Ok(Self { request, unread })
     }
@@ -71,13 +71,16 @@ fn read_input(
     input: Option<PbInput>,
     template: Option<pb::HfTemplate>,
     media: Vec<pb::Media>,
-) -> Result<(Input, Option<UnreadInput>), Error> {
+) -> Result<(Input, Option<UnreadInput>), RequestError> {
     let is_messages = matches!(input, Some(PbInput::HfMessagesJson(_)));
     if template.is_some() && !is_messages {
-        return Err(Error::invalid("hf_template", "must be set together with hf_messages_json only"));
+        return Err(RequestError::invalid("hf_template", "must be set together with hf_messages_json only"));
     }
     if !media.is_empty() && is_messages {
-        return Err(Error::invalid("media", "must be empty with hf_messages_json, whose blocks have the images"));
+        return Err(RequestError::invalid(
+            "media",
+            "must be empty with hf_messages_json, whose blocks have the images",
+        ));
     }
     let marked = match input {
         Some(PbInput::HfMessagesJson(text)) => {
@@ -88,7 +91,9 @@ fn read_input(
         Some(PbInput::TokenIds(pb::TokenIds { ids })) if media.is_empty() => return Ok((Input::TokenIds(ids), None)),
         Some(PbInput::Prompt(text)) => Marked::Text(text),
         Some(PbInput::TokenIds(pb::TokenIds { ids })) => Marked::TokenIds(ids),
-        None => return Err(Error::invalid("input", "must be prompt, token_ids or hf_messages_json, is not set")),
+        None => {
+            return Err(RequestError::invalid("input", "must be prompt, token_ids or hf_messages_json, is not set"));
+        }
     };
     let bytes = marked.size() + media.iter().map(media_size).sum::<usize>();
     Ok(unread(bytes, move || Ok(Input::WithMedia(marked, read_media(media)?))))
@@ -109,14 +114,17 @@ fn media_size(media: &pb::Media) -> usize {
 }
 
 /// Returns an empty input, and how to read the actual one.
-fn unread(bytes: usize, read: impl FnOnce() -> Result<Input, Error> + Send + 'static) -> (Input, Option<UnreadInput>) {
+fn unread(
+    bytes: usize,
+    read: impl FnOnce() -> Result<Input, RequestError> + Send + 'static,
+) -> (Input, Option<UnreadInput>) {
     (Input::TokenIds(Vec::new()), Some(UnreadInput { bytes, read: Box::new(read) }))
 }
 
 /// Reads a list of messages, and the other inputs of the template.
-fn read_messages(text: &str, template: Option<pb::HfTemplate>) -> Result<HfMessages, Error> {
+fn read_messages(text: &str, template: Option<pb::HfTemplate>) -> Result<HfMessages, RequestError> {
     let Some(Value::Array(messages)) = read_json("hf_messages_json", text)? else {
-        return Err(Error::invalid("hf_messages_json", "must be a list of messages"));
+        return Err(RequestError::invalid("hf_messages_json", "must be a list of messages"));
     };
     let pb::HfTemplate {
         tools_json,
@@ -130,7 +138,7 @@ fn read_messages(text: &str, template: Option<pb::HfTemplate>) -> Result<HfMessa
     let template_args = match read_json("hf_template.template_args_json", &template_args_json)? {
         None | Some(Value::Null) => serde_json::Map::new(),
         Some(Value::Object(args)) => args,
-        Some(_) => return Err(Error::invalid("hf_template.template_args_json", "must be an object")),
+        Some(_) => return Err(RequestError::invalid("hf_template.template_args_json", "must be an object")),
     };
     Ok(HfMessages {
         messages,
@@ -145,27 +153,30 @@ fn read_messages(text: &str, template: Option<pb::HfTemplate>) -> Result<HfMessa
 }
 
 /// Reads JSON text. Returns None if it is empty.
-fn read_json(field: &str, text: &str) -> Result<Option<Value>, Error> {
+fn read_json(field: &str, text: &str) -> Result<Option<Value>, RequestError> {
     if text.is_empty() {
         return Ok(None);
     }
-    serde_json::from_str(text).map(Some).map_err(|error| Error::invalid(field, format!("must be JSON: {error}")))
+    serde_json::from_str(text).map(Some).map_err(|error| RequestError::invalid(field, format!("must be JSON: {error}")))
 }
 
 /// Reads a time such as `2025-07-04T09:05:03`. Empty: the clock.
-fn read_time(text: &str) -> Result<LocalTime, Error> {
+fn read_time(text: &str) -> Result<LocalTime, RequestError> {
     if text.is_empty() {
         return Ok(LocalTime::now());
     }
     let problem = "must be a time such as 2025-07-04T09:05:03";
-    LocalTime::parse(text).ok_or_else(|| Error::invalid("hf_template.render_time", problem))
+    LocalTime::parse(text).ok_or_else(|| RequestError::invalid("hf_template.render_time", problem))
 }
 
-fn read_media(media: Vec<pb::Media>) -> Result<Vec<MediaFile>, Error> {
+fn read_media(media: Vec<pb::Media>) -> Result<Vec<MediaFile>, RequestError> {
     let file = |(i, media): (usize, pb::Media)| {
         let pb::Media { kind, source, mime_type: _, offset } = media;
         if !matches!(pb::MediaKind::try_from(kind), Ok(pb::MediaKind::Unspecified | pb::MediaKind::Image)) {
-            return Err(Error::invalid(format!("media[{i}].kind"), format!("must be MEDIA_KIND_IMAGE, is {kind}")));
+            return Err(RequestError::invalid(
+                format!("media[{i}].kind"),
+                format!("must be MEDIA_KIND_IMAGE, is {kind}"),
+            ));
         }
         let source = match source {
             Some(pb::media::Source::Data(bytes)) => MediaSource::Bytes(bytes),
@@ -173,137 +184,115 @@ fn read_media(media: Vec<pb::Media>) -> Result<Vec<MediaFile>, Error> {
                 MediaSource::Bytes(media::decode_base64(&text, &format!("media[{i}].base64"))?)
             }
             Some(pb::media::Source::Url(url)) => MediaSource::Url(url),
-            None => return Err(Error::invalid(format!("media[{i}]"), "must be data, base64 or url, is not set")),
+            None => {
+                return Err(RequestError::invalid(format!("media[{i}]"), "must be data, base64 or url, is not set"));
+            }
         };
         Ok(MediaFile { source, offset: offset as usize })
     };
     media.into_iter().enumerate().map(file).collect()
 }
 
-impl From<pb::Resume> for Resume {
-    fn from(resume: pb::Resume) -> Self {
-        let pb::Resume { generated_tokens, output_index, token_ids } = resume;
-        Self { generated_tokens, output_index, token_ids }
+fn read_resume(resume: pb::Resume) -> Resume {
+    let pb::Resume { generated_tokens, output_index, token_ids } = resume;
+    Resume { generated_tokens, output_index, token_ids }
+}
+
+fn read_grammar(grammar: pb::Grammar) -> Result<Grammar, RequestError> {
+    match grammar.kind {
+        Some(PbGrammar::JsonSchema(text)) => Ok(Grammar::JsonSchema(text)),
+        Some(PbGrammar::Regex(text)) => Ok(Grammar::Regex(text)),
+        Some(PbGrammar::Lark(text)) => Ok(Grammar::Lark(text)),
+        Some(PbGrammar::Choice(pb::Choice { values })) => Ok(Grammar::Choice(values)),
+        None => Err(RequestError::invalid("grammar", "must be json_schema, regex, lark or choice, is not set")),
     }
 }
 
-impl TryFrom<pb::Grammar> for Grammar {
-    type Error = Error;
-
-    fn try_from(grammar: pb::Grammar) -> Result<Self, Error> {
-        match grammar.kind {
-            Some(PbGrammar::JsonSchema(text)) => Ok(Self::JsonSchema(text)),
-            Some(PbGrammar::Regex(text)) => Ok(Self::Regex(text)),
-            Some(PbGrammar::Lark(text)) => Ok(Self::Lark(text)),
-            Some(PbGrammar::Choice(pb::Choice { values })) => Ok(Self::Choice(values)),
-            None => Err(Error::invalid("grammar", "must be json_schema, regex, lark or choice, is not set")),
-        }
-    }
-}
-
-impl From<pb::ReturnOptions> for Returns {
-    fn from(options: pb::ReturnOptions) -> Self {
-        let pb::ReturnOptions { token_ids, logprobs, prompt_logprobs, bytes, extracted_text } = options;
-        Self { token_ids, logprobs, prompt_logprobs, bytes, extracted_text }
-    }
+fn read_returns(options: pb::ReturnOptions) -> Returns {
+    let pb::ReturnOptions { token_ids, logprobs, prompt_logprobs, bytes, extracted_text } = options;
+    Returns { token_ids, logprobs, prompt_logprobs, bytes, extracted_text }
 }
 
 macro_rules! convert_sampling {
     ($($(#[$doc:meta])+ $name:ident: $type:ty = $neutral:expr, $range:expr, $default:expr;)+) => {
-        impl From<pb::Sampling> for SamplingOptions {
-            fn from(sampling: pb::Sampling) -> Self {
-                let pb::Sampling { $($name,)+ logit_bias, n, seed } = sampling;
-                let mut logit_bias: Vec<(u32, f32)> = logit_bias.into_iter().collect();
-                logit_bias.sort_unstable_by_key(|(id, _)| *id);
-                Self { $($name,)+ logit_bias, n, seed }
-            }
+        fn read_sampling(sampling: pb::Sampling) -> SamplingOptions {
+            let pb::Sampling { $($name,)+ logit_bias, n, seed } = sampling;
+            let mut logit_bias: Vec<(u32, f32)> = logit_bias.into_iter().collect();
+            logit_bias.sort_unstable_by_key(|(id, _)| *id);
+            SamplingOptions { $($name,)+ logit_bias, n, seed }
         }
 
-        impl From<SamplingOptions> for pb::Sampling {
-            fn from(sampling: SamplingOptions) -> Self {
-                let SamplingOptions { $($name,)+ logit_bias, n, seed } = sampling;
-                Self { $($name,)+ logit_bias: logit_bias.into_iter().collect(), n, seed }
-            }
+        fn sampling_options(sampling: SamplingOptions) -> pb::Sampling {
+            let SamplingOptions { $($name,)+ logit_bias, n, seed } = sampling;
+            pb::Sampling { $($name,)+ logit_bias: logit_bias.into_iter().collect(), n, seed }
         }
 
-        impl From<Sampling> for pb::Sampling {
-            fn from(sampling: Sampling) -> Self {
-                let Sampling { $($name,)+ logit_bias, n, seed } = sampling;
-                let logit_bias = logit_bias.into_iter().collect();
-                Self { $($name: Some($name),)+ logit_bias, n: Some(n), seed: Some(seed) }
-            }
+        fn sampling(sampling: Sampling) -> pb::Sampling {
+            let Sampling { $($name,)+ logit_bias, n, seed } = sampling;
+            let logit_bias = logit_bias.into_iter().collect();
+            pb::Sampling { $($name: Some($name),)+ logit_bias, n: Some(n), seed: Some(seed) }
         }
     };
 }
 
 with_sampling_parameters!(convert_sampling);
 
-impl From<pb::Stop> for StopOptions {
-    fn from(stop: pb::Stop) -> Self {
-        let pb::Stop { max_new_tokens, stop_strings, stop_token_ids, ignore_eos, min_new_tokens, include_stop } = stop;
-        Self { max_new_tokens, min_new_tokens, stop_strings, stop_token_ids, ignore_eos, include_stop }
-    }
+fn read_stop(stop: pb::Stop) -> StopOptions {
+    let pb::Stop { max_new_tokens, stop_strings, stop_token_ids, ignore_eos, min_new_tokens, include_stop } = stop;
+    StopOptions { max_new_tokens, min_new_tokens, stop_strings, stop_token_ids, ignore_eos, include_stop }
 }
 
-impl TryFrom<pb::OutputSpec> for OutputSpec {
-    type Error = Error;
-
-    fn try_from(spec: pb::OutputSpec) -> Result<Self, Error> {
-        let pb::OutputSpec { eos_token_ids, stop_strings, special_token_classes, reasoning, extraction } = spec;
-        let classes = special_token_classes.into_iter().enumerate().map(read_class);
-        Ok(Self {
-            eos_token_ids,
-            stop_strings,
-            special_token_classes: classes.collect::<Result<_, _>>()?,
-            reasoning: reasoning.map(Into::into).unwrap_or_default(),
-            extraction: extraction.map(Into::into).unwrap_or_default(),
-        })
-    }
+fn read_output_spec(spec: pb::OutputSpec) -> Result<OutputSpec, RequestError> {
+    let pb::OutputSpec { eos_token_ids, stop_strings, special_token_classes, reasoning, extraction } = spec;
+    let classes = special_token_classes.into_iter().enumerate().map(read_class);
+    Ok(OutputSpec {
+        eos_token_ids,
+        stop_strings,
+        special_token_classes: classes.collect::<Result<_, _>>()?,
+        reasoning: reasoning.map(read_markers).unwrap_or_default(),
+        extraction: extraction.map(read_rules).unwrap_or_default(),
+    })
 }
 
-fn read_class((i, class): (usize, pb::SpecialTokenClass)) -> Result<SpecialTokenClass, Error> {
+fn read_class((i, class): (usize, pb::SpecialTokenClass)) -> Result<SpecialTokenClass, RequestError> {
     let pb::SpecialTokenClass { name: _, token_ids, action } = class;
     let passes = match pb::SpecialTokenAction::try_from(action) {
         Ok(pb::SpecialTokenAction::Pass) => true,
         Ok(pb::SpecialTokenAction::Drop | pb::SpecialTokenAction::Unspecified) => false,
         Err(_) => {
             let field = format!("output_spec.special_token_classes[{i}].action");
-            return Err(Error::invalid(field, format!("must be a SpecialTokenAction, is {action}")));
+            return Err(RequestError::invalid(field, format!("must be a SpecialTokenAction, is {action}")));
         }
     };
     Ok(SpecialTokenClass { token_ids, passes })
 }
 
-impl From<pb::ReasoningMarkers> for Markers {
-    fn from(markers: pb::ReasoningMarkers) -> Self {
-        let pb::ReasoningMarkers { start_token_ids, end_token_ids, start_strings, end_strings } = markers;
-        Self {
-            start: MarkerSet { token_ids: start_token_ids, strings: start_strings },
-            end: MarkerSet { token_ids: end_token_ids, strings: end_strings },
-        }
+fn read_markers(markers: pb::ReasoningMarkers) -> Markers {
+    let pb::ReasoningMarkers { start_token_ids, end_token_ids, start_strings, end_strings } = markers;
+    Markers {
+        start: MarkerSet { token_ids: start_token_ids, strings: start_strings },
+        end: MarkerSet { token_ids: end_token_ids, strings: end_strings },
     }
 }
 
-impl From<pb::ExtractionRules> for Rules {
-    fn from(rules: pb::ExtractionRules) -> Self {
-        let pb::ExtractionRules { strip_reasoning, cut_head, strip_lines } = rules;
-        Self { strip_reasoning, cut_head, strip_lines }
-    }
+fn read_rules(rules: pb::ExtractionRules) -> Rules {
+    let pb::ExtractionRules { strip_reasoning, cut_head, strip_lines } = rules;
+    Rules { strip_reasoning, cut_head, strip_lines }
 }
 
 /// Returns the messages of an event: two for the end of an output with text, and an error for a
 /// rejection.
-pub(super) fn responses(event: Event) -> Result<Vec<pb::GenerateResponse>, Error> {
+pub(super) fn responses(event: Event) -> Result<Vec<pb::GenerateResponse>, RequestError> {
     let events = match event {
         Event::Refused(error) => return Err(error),
-        Event::Accepted(accepted) => vec![PbEvent::Accepted(accepted.into())],
+        Event::Accepted(accepted) => vec![PbEvent::Accepted(self::accepted(accepted))],
         Event::PromptLogprobs(tokens) => {
-            let tokens = tokens.into_iter().map(Into::into).collect();
+            let tokens = tokens.into_iter().map(token).collect();
             vec![PbEvent::PromptLogprobs(pb::PromptLogprobs { tokens })]
         }
         Event::Delta(delta) => deltas(delta),
         Event::Finished(finished) => end(finished),
-        Event::Summary(summary) => vec![PbEvent::Summary(summary.into())],
+        Event::Summary(summary) => vec![PbEvent::Summary(self::summary(summary))],
     };
     Ok(events.into_iter().map(|event| pb::GenerateResponse { event: Some(event) }).collect())
 }
@@ -319,31 +308,27 @@ pub(super) fn progress(progress: &RequestProgress, age: Duration) -> pb::Generat
     pb::GenerateResponse { event: Some(PbEvent::Progress(progress)) }
 }
 
-impl From<Accepted> for pb::Accepted {
-    fn from(accepted: Accepted) -> Self {
-        let Accepted { sampling, limits, prompt_tokens, cached_tokens, image_tokens, queue } = accepted;
-        Self {
-            sampling: Some(sampling.into()),
-            stop: Some(limits.into()),
-            prompt_tokens: count(prompt_tokens),
-            queue_ms: milliseconds(queue),
-            cached_tokens: count(cached_tokens),
-            image_tokens: count(image_tokens),
-        }
+fn accepted(accepted: Accepted) -> pb::Accepted {
+    let Accepted { sampling, limits, prompt_tokens, cached_tokens, image_tokens, queue } = accepted;
+    pb::Accepted {
+        sampling: Some(self::sampling(sampling)),
+        stop: Some(self::limits(limits)),
+        prompt_tokens: count(prompt_tokens),
+        queue_ms: milliseconds(queue),
+        cached_tokens: count(cached_tokens),
+        image_tokens: count(image_tokens),
     }
 }
 
-impl From<Limits> for pb::Stop {
-    fn from(limits: Limits) -> Self {
-        let Limits { max_new_tokens, min_new_tokens, stop_strings, stop_token_ids, ignore_eos, include_stop } = limits;
-        Self {
-            max_new_tokens: Some(count(max_new_tokens)),
-            stop_strings,
-            stop_token_ids,
-            ignore_eos,
-            min_new_tokens: count(min_new_tokens),
-            include_stop,
-        }
+fn limits(limits: Limits) -> pb::Stop {
+    let Limits { max_new_tokens, min_new_tokens, stop_strings, stop_token_ids, ignore_eos, include_stop } = limits;
+    pb::Stop {
+        max_new_tokens: Some(count(max_new_tokens)),
+        stop_strings,
+        stop_token_ids,
+        ignore_eos,
+        min_new_tokens: count(min_new_tokens),
+        include_stop,
     }
 }
 
@@ -361,119 +346,106 @@ fn deltas(delta: Delta) -> Vec<PbEvent> {
     let mut deltas: Vec<pb::Delta> = segments.into_iter().map(message).collect();
     if let Some(last) = deltas.last_mut() {
         last.token_ids = token_ids;
-        last.tokens = tokens.into_iter().map(Into::into).collect();
+        last.tokens = tokens.into_iter().map(token).collect();
     }
     deltas.into_iter().map(PbEvent::Delta).collect()
 }
 
-impl From<Token> for pb::TokenInfo {
-    fn from(token: Token) -> Self {
-        let Token { id, bytes, logprob, top } = token;
-        let top = top.into_iter().map(|TopToken { id, bytes, logprob }| pb::TopLogprob { id, bytes, logprob });
-        Self { id, bytes, logprob, top_logprobs: top.collect() }
-    }
+fn token(token: Token) -> pb::TokenInfo {
+    let Token { id, bytes, logprob, top } = token;
+    let top = top.into_iter().map(|TopToken { id, bytes, logprob }| pb::TopLogprob { id, bytes, logprob });
+    pb::TokenInfo { id, bytes, logprob, top_logprobs: top.collect() }
 }
 
 fn end(finished: Finished) -> Vec<PbEvent> {
     let Finished { last, reason, matched, extracted_text } = finished;
     let end = PbEvent::Finished(pb::Finished {
         output_index: last.output,
-        reason: pb::FinishReason::from(reason).into(),
-        matched: matched.map(Into::into),
+        reason: finish_reason(reason).into(),
+        matched: matched.map(self::matched),
         extracted_text,
     });
     let last = if last.is_empty() { Vec::new() } else { deltas(last) };
     last.into_iter().chain([end]).collect()
 }
 
-impl From<Summary> for pb::Summary {
-    fn from(summary: Summary) -> Self {
-        let Summary { prompt_tokens, cached_tokens, image_tokens, completion_tokens, timings, seed } = summary;
-        let usage = pb::Usage {
-            prompt_tokens: count(prompt_tokens),
-            completion_tokens: count(completion_tokens),
-            total_tokens: count(prompt_tokens + completion_tokens),
-            cached_tokens: count(cached_tokens),
-            image_tokens: count(image_tokens),
-        };
-        Self { usage: Some(usage), timings: Some(timings.into()), seed }
+fn summary(summary: Summary) -> pb::Summary {
+    let Summary { prompt_tokens, cached_tokens, image_tokens, completion_tokens, timings, seed } = summary;
+    let usage = pb::Usage {
+        prompt_tokens: count(prompt_tokens),
+        completion_tokens: count(completion_tokens),
+        total_tokens: count(prompt_tokens + completion_tokens),
+        cached_tokens: count(cached_tokens),
+        image_tokens: count(image_tokens),
+    };
+    pb::Summary { usage: Some(usage), timings: Some(self::timings(timings)), seed }
+}
+
+fn finish_reason(reason: FinishReason) -> pb::FinishReason {
+    match reason {
+        FinishReason::Stop => pb::FinishReason::Stop,
+        FinishReason::Length => pb::FinishReason::Length,
+        FinishReason::Cancelled => pb::FinishReason::Cancelled,
+        FinishReason::Deadline => pb::FinishReason::Deadline,
+        FinishReason::Error => pb::FinishReason::Error,
+        FinishReason::GrammarLimit => pb::FinishReason::GrammarLimit,
     }
 }
 
-impl From<FinishReason> for pb::FinishReason {
-    fn from(reason: FinishReason) -> Self {
-        match reason {
-            FinishReason::Stop => Self::Stop,
-            FinishReason::Length => Self::Length,
-            FinishReason::Cancelled => Self::Cancelled,
-            FinishReason::Deadline => Self::Deadline,
-            FinishReason::Error => Self::Error,
-            FinishReason::GrammarLimit => Self::GrammarLimit,
-        }
+fn matched(matched: Matched) -> pb::finished::Matched {
+    match matched {
+        Matched::StopToken(id) => pb::finished::Matched::StopTokenId(id),
+        Matched::StopString(text) => pb::finished::Matched::StopString(text),
     }
 }
 
-impl From<Matched> for pb::finished::Matched {
-    fn from(matched: Matched) -> Self {
-        match matched {
-            Matched::StopToken(id) => Self::StopTokenId(id),
-            Matched::StopString(text) => Self::StopString(text),
-        }
+fn timings(timings: Timings) -> pb::Timings {
+    let Timings { queue, prefill, decode } = timings;
+    pb::Timings { queue_ms: milliseconds(queue), prefill_ms: milliseconds(prefill), decode_ms: milliseconds(decode) }
+}
+
+fn media_limits(limits: MediaLimits) -> pb::MediaLimits {
+    let MediaLimits { images, image, cache_bytes: _, memory_bytes: _ } = limits;
+    pb::MediaLimits {
+        max_images: count(images),
+        max_image_bytes: image.max_bytes as u64,
+        max_image_pixels: image.max_pixels,
+        max_image_tiles: count(image.max_tiles),
     }
 }
 
-impl From<Timings> for pb::Timings {
-    fn from(timings: Timings) -> Self {
-        let Timings { queue, prefill, decode } = timings;
-        Self { queue_ms: milliseconds(queue), prefill_ms: milliseconds(prefill), decode_ms: milliseconds(decode) }
+/// Returns the message of a model, without its GPUs.
+pub(super) fn loaded_model(model: &ServedModel) -> pb::LoadedModel {
+    pb::LoadedModel {
+        id: model.id.clone(),
+        architecture: model.architecture.clone(),
+        context_length: count(model.context_length),
+        vocabulary_size: count(model.vocabulary_size),
+        dtype: model.dtype.clone(),
+        quantization: model.quantization.clone(),
+        device: model.device.clone(),
+        tokenizer_sha256: model.tokenizer.sha256().to_owned(),
+        eos_token_ids: model.eos_token_ids.clone(),
+        default_sampling: Some(sampling_options(model.defaults.in_force())),
+        media_kinds: model.vision.iter().map(|_| pb::MediaKind::Image.into()).collect(),
+        media_limits: model.vision.as_ref().map(|vision| media_limits(*vision.limits())),
+        gpu: None,
+        gpus: Vec::new(),
     }
 }
 
-impl From<MediaLimits> for pb::MediaLimits {
-    fn from(limits: MediaLimits) -> Self {
-        let MediaLimits { images, image, cache_bytes: _, memory_bytes: _ } = limits;
-        Self {
-            max_images: count(images),
-            max_image_bytes: image.max_bytes as u64,
-            max_image_pixels: image.max_pixels,
-            max_image_tiles: count(image.max_tiles),
-        }
-    }
-}
-
-impl From<&ServedModel> for pb::LoadedModel {
-    fn from(model: &ServedModel) -> Self {
-        Self {
-            id: model.id.clone(),
-            architecture: model.architecture.clone(),
-            context_length: count(model.context_length),
-            vocabulary_size: count(model.vocabulary_size),
-            dtype: model.dtype.clone(),
-            quantization: model.quantization.clone(),
-            device: model.device.clone(),
-            tokenizer_sha256: model.tokenizer.sha256().to_owned(),
-            eos_token_ids: model.eos_token_ids.clone(),
-            default_sampling: Some(model.defaults.in_force().into()),
-            media_kinds: model.vision.iter().map(|_| pb::MediaKind::Image.into()).collect(),
-            media_limits: model.vision.as_ref().map(|vision| (*vision.limits()).into()),
-            gpu: None,
-            gpus: Vec::new(),
-        }
-    }
-}
-
-impl From<GpuState> for pb::Gpu {
-    fn from(GpuState { device, name, memory, layers, kv_bytes, kv_blocks }: GpuState) -> Self {
-        Self {
-            name,
-            memory_bytes: memory.total,
-            free_memory_bytes: memory.free,
-            kv_blocks: count(kv_blocks.total),
-            held_kv_blocks: count(kv_blocks.held),
-            device,
-            layers: count(layers),
-            kv_bytes,
-        }
+/// Returns the message of a GPU.
+#[must_use]
+pub fn gpu(GpuState { device, name, memory, layers, kv_bytes, kv_blocks }: GpuState) -> pb::Gpu {
+    pb::Gpu {
+        name,
+        memory_bytes: memory.total,
+        free_memory_bytes: memory.free,
+        kv_blocks: count(kv_blocks.total),
+        held_kv_blocks: count(kv_blocks.held),
+        device,
+        layers: count(layers),
+        kv_bytes,
     }
 }
 

@@ -18,11 +18,12 @@ mod turns;
 mod values;
 
 use serde_json::Value;
+use tandem_template::literal::KnownNames;
 use tandem_template::{ArgumentsShape, python};
 
 use self::prompt::{Options, Prompt};
 use self::revision::Shipped;
-use crate::adapter::{Adapter, AdapterOutput, EncoderArgument, Input, Kind, KnownNames, Match};
+use crate::adapter::{Adapter, AdapterOutput, EncoderArgument, Input, Kind, Match};
 use crate::conversation::{self, Conversation, Invalid, media};
 use crate::error::Error;
 use crate::model::Model;

@@ -7,18 +7,19 @@ mod warnings;
 pub(crate) use reserved::is_reserved;
 
 use tandem_model_files::tokenizer::CancelScope;
+use tandem_template::literal::KnownNames;
 
-use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames, Match};
-use crate::conversation::{self, Conversation};
+use crate::adapter::{Adapter, AdapterOutput, Input, Kind, Match};
+use crate::conversation::{CONTENT, Conversation};
 use crate::error::Error;
 use crate::lost;
 use crate::model::Model;
-use crate::warning::Warning;
+use crate::warning::{Warning, WarningCode};
 
 pub(super) const TOKENIZER_TEMPLATE: Adapter = Adapter {
     kind: Kind::Template,
     continued_fields: None,
-    known_names: KnownNames { nested_fields: &[], roles: &[conversation::ROLES, ROLES], ..FIELDS },
+    known_names: KnownNames::TEMPLATE,
     ..Adapter::new(
         "tokenizer-template",
         "the chat template that ships with the model, rendered as transformers renders it",
@@ -26,12 +27,6 @@ pub(super) const TOKENIZER_TEMPLATE: Adapter = Adapter {
         render,
     )
 };
-
-/// The fields that are looked up around a template. The template itself finds tainted names too.
-const FIELDS: KnownNames = KnownNames::with(&[conversation::FIELDS]);
-
-/// Roles that templates of some models write, beside those of every format.
-const ROLES: &[&str] = &["model", "ipython", "latest_reminder", "direct_search_results"];
 
 /// The subject of warnings about parts that are left out.
 const TEMPLATE: &str = "the model's chat template";
@@ -76,7 +71,12 @@ fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
         let lost = lost::warnings(conversation, &named.facts, &prompt, TEMPLATE, again);
         let failures = lost::failures(conversation, &prompt, TEMPLATE, again);
         let is_known = |lost: &Warning| warnings.iter().any(|known| known.path == lost.path);
-        let lost: Vec<_> = lost.into_iter().filter(|lost| !is_known(lost)).collect();
+        // The request itself cuts off the content after the reasoning that it continues.
+        let continues = input.continue_final_message.is_some_and(|field| field != CONTENT);
+        let last = format!("messages[{}]", conversation.messages.len().saturating_sub(1));
+        let is_cut =
+            |lost: &Warning| continues && lost.code == WarningCode::MessageIgnored && lost.path.starts_with(&last);
+        let lost: Vec<_> = lost.into_iter().filter(|lost| !is_known(lost) && !is_cut(lost)).collect();
         warnings.extend(lost);
         warnings.extend(failures);
     }

@@ -3,9 +3,10 @@
 
 use std::sync::{Arc, OnceLock};
 
+use tandem_template::literal::ControlTokenFinder;
+
 use super::encoder_arguments::encoder_arguments;
 use crate::adapter::Adapter;
-use crate::control_tokens::ControlTokenFinder;
 use crate::error::Error;
 use crate::model::Model;
 use crate::output_spec::OutputSpec;
@@ -52,8 +53,7 @@ impl PromptFormat {
         if let Some(made) = self.control_tokens.get() {
             return Ok(made);
         }
-        let Model { templates, .. } = &*self.model;
-        let made = ControlTokenFinder::new(self.model.tokenizer()?, templates, self.adapter.markup)?;
+        let made = self.model.control_tokens(self.adapter.markup)?;
         Ok(self.control_tokens.get_or_init(|| made))
     }
 }

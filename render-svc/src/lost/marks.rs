@@ -16,8 +16,10 @@ use crate::probes::{REASONING_END, REASONING_START};
 const PREFIX: &str = "qzmark";
 /// The letters of a mark's number.
 const DIGITS: usize = 5;
-/// The most pieces at either end of a text that get marks.
+/// The most pieces at either end of a text that get marks. One in the middle gets another.
 const MAX_PIECES: usize = 8;
+/// The size from which a piece is divided, so that a cut in its middle is seen.
+const LONG_PIECE_BYTES: usize = 64;
 /// The longest tag, such as `</think>`, at which a template may cut a text.
 const MAX_TAG_BYTES: usize = 64;
 
@@ -215,12 +217,13 @@ impl Marker {
         *text = self.marked_text(text.as_str().unwrap_or_default()).into();
     }
 
-    /// Returns a text with marks as words at its start and end, and in each of its pieces between tags.
+    /// Returns a text with marks as words at its start and end, and in its pieces.
     fn marked_text(&mut self, text: &str) -> String {
         let pieces = pieces(text);
         let (mut marked, mut at) = (String::with_capacity(text.len() + 2 * MARK_BYTES), 0);
         for (number, piece) in pieces.iter().enumerate() {
-            if number < MAX_PIECES || number + MAX_PIECES >= pieces.len() {
+            let is_near_end = number < MAX_PIECES || number + MAX_PIECES >= pieces.len();
+            if is_near_end || number == pieces.len() / 2 {
                 marked += &text[at..piece.start];
                 at = piece.start;
                 marked += &format!("{} ", mark(self.next));
@@ -301,21 +304,29 @@ impl Marker {
     }
 }
 
-/// Returns the pieces of a text between tags, each from its first to its last letter or digit. A text
-/// without any is one piece.
+/// Returns the pieces of a text between tags and the ends of lines, each from its first to its last letter or
+/// digit. A long one is two pieces. A text without any is one piece.
 fn pieces(text: &str) -> Vec<Range<usize>> {
     let (mut pieces, mut start) = (Vec::new(), 0);
     let mut add = |range: Range<usize>| {
         let piece = &text[range.clone()];
         let last = piece.char_indices().rfind(|(_, c)| c.is_alphanumeric()).map(|(at, c)| at + c.len_utf8());
         let first = piece.find(char::is_alphanumeric);
-        pieces.extend(first.zip(last).map(|(first, last)| range.start + first..range.start + last));
+        if let Some((first, last)) = first.zip(last) {
+            let (first, last) = (range.start + first, range.start + last);
+            let second = second_half(&text[first..last]).map(|half| first + half);
+            pieces.push(first..second.unwrap_or(last));
+            pieces.extend(second.map(|second| second..last));
+        }
     };
-    for (at, open) in text.char_indices().filter(|(_, c)| matches!(c, '<' | '[')) {
+    for (at, open) in text.char_indices().filter(|(_, c)| matches!(c, '<' | '[' | '\n')) {
         if at < start {
             continue;
         }
-        if let Some(end) = tag_end(&text[at..], open) {
+        if open == '\n' {
+            add(start..at);
+            start = at;
+        } else if let Some(end) = tag_end(&text[at..], open) {
             add(start..at);
             start = at + end;
         }
@@ -325,6 +336,13 @@ fn pieces(text: &str) -> Vec<Range<usize>> {
         pieces.push(0..text.len());
     }
     pieces
+}
+
+/// Returns the start of the second half of a long piece: of a word.
+fn second_half(piece: &str) -> Option<usize> {
+    let middle = piece.floor_char_boundary(piece.len() / 2);
+    let space = middle + piece[middle..].find(char::is_whitespace).filter(|_| piece.len() >= LONG_PIECE_BYTES)?;
+    Some(space + piece[space..].find(char::is_alphanumeric)?)
 }
 
 /// Returns the size of the tag at the start of a text.

@@ -10,7 +10,7 @@ use crate::warning::{Warning, WarningCode};
 const PARAMETERS: &str = "parameters";
 
 /// Names of the parameters in other APIs: Anthropic's, and the Model Context Protocol's.
-pub const SCHEMAS: [&str; 2] = ["input_schema", "inputSchema"];
+const SCHEMAS: [&str; 2] = ["input_schema", "inputSchema"];
 
 /// Rewrites tools with another name for their parameters. All others stay as they are.
 ///

@@ -4,13 +4,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use gen_svc::cache::BLOCK;
-use gen_svc::error::Error;
-use gen_svc::grammar::Grammars;
-use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
-use gen_svc::request::ServedModel;
-use gen_svc::sampling::device::{DeviceSampler, SamplerCall};
+use tandem_core::cache::BLOCK;
+use tandem_core::error::StepError;
+use tandem_core::grammar::Grammars;
+use tandem_core::models::{Backend, HostBackend, Logits, Model, ModelShape, SequenceChunk};
+use tandem_core::request::ServedModel;
 use tandem_tests::scramble;
+use tandem_torch::device::upload::Upload;
+use tandem_torch::{DeviceRows, DeviceSampler, SamplerCall, TorchBackend, TorchModel};
 use tch::{Device, TchError, Tensor};
 
 use crate::served_model::{CONTEXT, served_model};
@@ -43,8 +44,8 @@ pub struct FaultyModel {
 impl FaultyModel {
     /// Creates a model without failures whose rows stay where libtorch keeps them, or do not.
     #[must_use]
-    pub fn sound(served: &ServedModel, rows_stay: bool) -> Box<dyn Model> {
-        Box::new(Self { rows_stay, ..Self::new(served, Box::new(|_| None)) })
+    pub fn sound(served: &ServedModel, rows_stay: bool) -> Box<dyn Backend> {
+        Self { rows_stay, ..Self::new(served, Box::new(|_| None)) }.into_backend()
     }
 
     /// Creates a model whose rows stay where libtorch keeps them, and whose steps `watch` sees.
@@ -52,8 +53,8 @@ impl FaultyModel {
     pub fn watched(
         served: &ServedModel,
         watch: impl FnMut(&[SequenceChunk<'_>]) -> Option<&'static str> + Send + 'static,
-    ) -> Box<dyn Model> {
-        Box::new(Self { rows_stay: true, ..Self::new(served, Box::new(watch)) })
+    ) -> Box<dyn Backend> {
+        Self { rows_stay: true, ..Self::new(served, Box::new(watch)) }.into_backend()
     }
 
     /// Creates a model for a served model's vocabulary. The number is how often its cache was freed.
@@ -61,10 +62,10 @@ impl FaultyModel {
     pub fn boxed(
         served: &ServedModel,
         fault: impl FnMut(&[SequenceChunk<'_>]) -> Option<&'static str> + Send + 'static,
-    ) -> (Box<dyn Model>, Arc<AtomicUsize>) {
+    ) -> (Box<dyn Backend>, Arc<AtomicUsize>) {
         let model = Self::new(served, Box::new(fault));
         let freed = Arc::clone(&model.freed);
-        (Box::new(model), freed)
+        (model.into_backend(), freed)
     }
 
     /// Creates a model whose rows stay where libtorch keeps them, and whose sampler's calls fail as `fault`
@@ -73,11 +74,19 @@ impl FaultyModel {
     pub fn sampling(
         served: &ServedModel,
         fault: impl FnMut(SamplerCall, usize) -> Option<&'static str> + Send + 'static,
-    ) -> (Box<dyn Model>, Arc<AtomicUsize>) {
+    ) -> (Box<dyn Backend>, Arc<AtomicUsize>) {
         let sampler_fault: Arc<Mutex<SamplerFault>> = Arc::new(Mutex::new(Box::new(fault)));
         let model = Self { rows_stay: true, sampler_fault, ..Self::new(served, Box::new(|_| None)) };
         let freed = Arc::clone(&model.freed);
-        (Box::new(model), freed)
+        (model.into_backend(), freed)
+    }
+
+    fn into_backend(self) -> Box<dyn Backend> {
+        if self.rows_stay {
+            Box::new(TorchBackend::new(Box::new(self)))
+        } else {
+            Box::new(HostBackend::new(Box::new(self)))
+        }
     }
 
     fn new(served: &ServedModel, fault: Fault) -> Self {
@@ -101,37 +110,20 @@ impl fmt::Debug for FaultyModel {
     }
 }
 
-impl Model for FaultyModel {
-    fn shape(&self) -> ModelShape {
-        ModelShape { vocabulary: self.vocabulary, context: CONTEXT, block: BLOCK, block_bytes: 64 }
-    }
-
-    fn allocate(&mut self, _blocks: u32) -> Result<(), Error> {
-        Ok(())
-    }
-
-    fn rows_device(&self) -> Option<Device> {
-        self.rows_stay.then_some(Device::Cpu)
-    }
-
-    fn sampler(&self) -> Option<DeviceSampler> {
-        let (sampler, fault) =
-            (DeviceSampler::new(self.vocabulary, self.rows_device()?), Arc::clone(&self.sampler_fault));
-        Some(sampler.failing(move |call, rows| match fault.lock().expect("no panic")(call, rows) {
-            Some(text) => Err(Error::Torch(TchError::Torch(text.to_owned()))),
-            None => Ok(()),
-        }))
-    }
-
-    fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
+impl FaultyModel {
+    /// Computes the requested rows. A token of `chosen`, which the last step chose, replaces that of the host.
+    fn rows(
+        &mut self,
+        chunks: &[SequenceChunk<'_>],
+        chosen: Option<&Tensor>,
+        logits: &mut Logits,
+    ) -> Result<(), tandem_torch::Error> {
         if let Some(text) = (self.fault)(chunks) {
-            return Err(Error::Torch(TchError::Torch(text.to_owned())));
+            return Err(tandem_torch::Error::from(TchError::Torch(text.to_owned())));
         }
         let rows: usize = chunks.iter().map(|chunk| chunk.logit_rows().len()).sum();
         logits.resize(rows, self.vocabulary);
-        let chosen = logits.chosen().map(Tensor::shallow_clone);
-        // A token that the last step chose replaces that of the host.
-        let token = |chunk: &SequenceChunk<'_>, i: usize| match (&chosen, chunk.chosen) {
+        let token = |chunk: &SequenceChunk<'_>, i: usize| match (chosen, chunk.chosen) {
             (Some(chosen), Some(index)) => chosen.int64_value(&[index as i64, 0]) as u32,
             _ => chunk.tokens[i],
         };
@@ -145,14 +137,75 @@ impl Model for FaultyModel {
                 *logit = (scramble(hash ^ id) % 4096) as f32 / 1024.0;
             }
         }
-        if self.rows_stay && logits.may_stay() && rows > 0 {
-            let numbers: Vec<f32> = logits.rows().flat_map(|row| row.to_vec()).collect();
-            logits.keep(Tensor::f_from_slice(&numbers)?.f_view([rows as i64, -1])?)?;
-        }
         Ok(())
     }
 
     fn free_cache(&mut self) {
         self.freed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn shape(&self) -> ModelShape {
+        ModelShape { vocabulary: self.vocabulary, context: CONTEXT, block: BLOCK, block_bytes: 64 }
+    }
+}
+
+impl Model for FaultyModel {
+    fn shape(&self) -> ModelShape {
+        self.shape()
+    }
+
+    fn allocate(&mut self, _blocks: u32) -> Result<(), StepError> {
+        Ok(())
+    }
+
+    fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), StepError> {
+        Ok(self.rows(chunks, None, logits)?)
+    }
+
+    fn free_cache(&mut self) {
+        self.free_cache();
+    }
+}
+
+impl TorchModel for FaultyModel {
+    fn shape(&self) -> ModelShape {
+        self.shape()
+    }
+
+    fn allocate(&mut self, _blocks: u32) -> Result<(), tandem_torch::Error> {
+        Ok(())
+    }
+
+    fn device(&self) -> Device {
+        Device::Cpu
+    }
+
+    fn sampler(&self) -> DeviceSampler {
+        let fault = Arc::clone(&self.sampler_fault);
+        let sampler = DeviceSampler::new(self.vocabulary, Device::Cpu);
+        sampler.failing(move |call, rows| match fault.lock().expect("no panic")(call, rows) {
+            Some(text) => Err(tandem_torch::Error::from(TchError::Torch(text.to_owned()))),
+            None => Ok(()),
+        })
+    }
+
+    fn forward(
+        &mut self,
+        chunks: &[SequenceChunk<'_>],
+        upload: Upload,
+        chosen: Option<&Tensor>,
+    ) -> Result<Option<DeviceRows>, tandem_torch::Error> {
+        let mut logits = Logits::default();
+        self.rows(chunks, chosen, &mut logits)?;
+        let numbers: Vec<f32> = logits.rows().flat_map(|row| row.to_vec()).collect();
+        let rows = (numbers.len() / self.vocabulary) as i64;
+        if rows == 0 {
+            return Ok(None);
+        }
+        DeviceRows::new(Tensor::f_from_slice(&numbers)?.f_view([rows, -1])?, upload).map(Some)
+    }
+
+    fn free_cache(&mut self) {
+        self.free_cache();
     }
 }

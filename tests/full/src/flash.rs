@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use gen_svc::models::{FLASH_BLOCK, FlashCall, FlashOperation};
+use tandem_torch::{FLASH_BLOCK, FlashCall, FlashOperation};
 use tch::{Kind, TchError, Tensor};
 
 /// The emulation, with the dtypes of the operation.

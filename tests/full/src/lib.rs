@@ -11,9 +11,10 @@ pub mod vision_oracle;
 
 use std::net::SocketAddr;
 
-use gen_svc::engine::{Config, DtypeChoice, Engine};
+use gen_svc::load;
 use gen_svc::serve::{Control, Server};
 use tandem_common::serve::{SecureListener, Security, ServeArgs};
+use tandem_core::engine::{Config, DtypeChoice, Engine};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::tokenizer::Tokenizer;
 use tandem_tests::{Running, default_model};
@@ -55,7 +56,7 @@ impl Generation {
     /// # Panics
     /// If the model does not load.
     pub async fn start_with_args(config: Config, args: ServeArgs) -> Self {
-        let load = || Engine::start(config).expect("the model loads");
+        let load = || load::start(config).expect("the model loads");
         let (engine, _thread) = tokio::task::spawn_blocking(load).await.expect("the load does not panic");
         Self::serving(engine, args).await
     }

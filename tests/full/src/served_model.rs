@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
-use gen_svc::grammar::Grammars;
-use gen_svc::request::{SamplingOptions, ServedModel};
+use tandem_core::grammar::Grammars;
+use tandem_core::request::{SamplingOptions, ServedModel};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::tokenizer::Tokenizer;
 use tandem_tests::default_model;

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::LazyLock;
 
-use gen_svc::media::{
-    HfMessages, ImageAttention, ImageHosts, Marked, MediaFile, MediaLimits, MediaSource, Room, Vision, read_processor,
-};
 use libfuzzer_sys::fuzz_target;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tandem_core::media::{
+    HfMessages, ImageAttention, ImageHosts, Marked, MediaFile, MediaLimits, MediaSource, Room, Vision, read_processor,
+};
 use tandem_images::Limits;
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::tokenizer::Tokenizer;

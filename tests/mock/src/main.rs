@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use gen_svc::engine::{Config, Engine};
 use gen_svc::serve::Server;
 use tandem_common::serve::{self, SecureListener, Security, SecurityArgs, ServeArgs, Shutdown};
+use tandem_core::engine::{Config, Engine};
 
 /// Serves gen-svc's API with a model that computes nothing and generates letters.
 #[derive(Debug, Parser)]

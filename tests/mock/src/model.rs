@@ -4,12 +4,12 @@
 use std::thread;
 use std::time::Duration;
 
-use gen_svc::cache::BLOCK;
-use gen_svc::engine::Config;
-use gen_svc::error::Error;
-use gen_svc::grammar::Grammars;
-use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
-use gen_svc::request::{SamplingOptions, ServedModel};
+use tandem_core::cache::BLOCK;
+use tandem_core::engine::Config;
+use tandem_core::error::{LoadError, StepError};
+use tandem_core::grammar::Grammars;
+use tandem_core::models::{Logits, Model, ModelShape, SequenceChunk};
+use tandem_core::request::{SamplingOptions, ServedModel};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::tokenizer::Tokenizer;
 
@@ -25,7 +25,7 @@ struct Letters {
 }
 
 /// Returns the mock model with the configured model's tokenizer.
-pub(crate) fn load(config: &Config, step: Duration) -> Result<(ServedModel, Box<dyn Model>), Error> {
+pub(crate) fn load(config: &Config, step: Duration) -> Result<(ServedModel, Box<dyn Model>), LoadError> {
     let artifacts = Artifacts::load(&config.model)?;
     let (tokenizer, eos_token_ids) = (artifacts.tokenizer()?, artifacts.eos_token_ids()?);
     let vocabulary = tokenizer.vocab_size();
@@ -60,11 +60,11 @@ impl Model for Letters {
         ModelShape { vocabulary: self.vocabulary, context: CONTEXT, block: BLOCK, block_bytes: 1 }
     }
 
-    fn allocate(&mut self, _blocks: u32) -> Result<(), Error> {
+    fn allocate(&mut self, _blocks: u32) -> Result<(), StepError> {
         Ok(())
     }
 
-    fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
+    fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), StepError> {
         if !self.step.is_zero() {
             thread::sleep(self.step);
         }

@@ -5,19 +5,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use gen_svc::cache::{BLOCK, BlockId};
-use gen_svc::engine::{Config, DeviceList, DtypeChoice, Engine, Event, RuntimeChoice};
-use gen_svc::error::Error;
-use gen_svc::models::{
-    self, Backend, Costs, FlashOperation, Logits, LogitsFor, Model, Placement, Precision, SequenceChunk, architectures,
-};
-use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
-use gen_svc::weights::TorchTarget;
+use gen_svc::load::{self, BackendChoice};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tandem_core::cache::{BLOCK, BlockId};
+use tandem_core::engine::{Config, DeviceList, DtypeChoice, Engine, Event, RuntimeChoice};
+use tandem_core::error::LoadError;
+use tandem_core::models::{self, Backend, LogitsFor, Precision, SequenceChunk, architectures};
+use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::{repository, scramble};
 use tandem_tests_full::flash::EXACT;
+use tandem_torch::{Costs, FlashOperation, Placement, TorchTarget};
 use tch::{Device, Kind};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
@@ -190,59 +189,56 @@ fn every_architecture_has_a_golden_model() {
 /// A backend, the flash attention that it may use, and the number of devices that share the layers.
 #[derive(Debug, Clone, Copy)]
 struct Setup {
-    backend: Backend,
+    backend: BackendChoice,
     flash: Option<FlashOperation>,
     devices: usize,
 }
 
-const TORCH: Setup = Setup { backend: Backend::Torch(TorchTarget::REFERENCE), flash: None, devices: 1 };
+const TORCH: Setup = Setup { backend: BackendChoice::Torch(TorchTarget::REFERENCE), flash: None, devices: 1 };
 const TORCH_WITH_FLASH: Setup = Setup { flash: Some(EXACT), ..TORCH };
 const TORCH_DIVIDED: Setup = Setup { devices: 2, ..TORCH };
-const KERNELS: Setup =
-    Setup { backend: Backend::Cpu { precision: Precision::F32, threads: 2, batch_invariant: false }, ..TORCH };
+const KERNELS: Setup = Setup { backend: BackendChoice::Cpu { precision: Precision::F32, threads: 2 }, ..TORCH };
 
 /// Results do not depend on the other sequences of a step.
 const INVARIANT: Setup =
-    Setup { backend: Backend::Torch(TorchTarget { batch_invariant: true, ..TorchTarget::REFERENCE }), ..TORCH };
+    Setup { backend: BackendChoice::Torch(TorchTarget { batch_invariant: true, ..TorchTarget::REFERENCE }), ..TORCH };
 
 /// Those whose results are compared with the goldens.
 const SETUPS: [Setup; 5] = [TORCH, TORCH_WITH_FLASH, TORCH_DIVIDED, INVARIANT, KERNELS];
 
-fn load(path: &Path, setup: Setup) -> Box<dyn Model> {
+fn load(path: &Path, setup: Setup) -> Box<dyn Backend> {
     try_load(path, setup).unwrap_or_else(|error| panic!("{}: {}", path.display(), error.chain()))
 }
 
 /// Loads a model. All of its devices are the CPU.
-fn try_load(path: &Path, Setup { backend, flash, devices }: Setup) -> Result<Box<dyn Model>, Error> {
+fn try_load(path: &Path, Setup { backend, flash, devices }: Setup) -> Result<Box<dyn Backend>, LoadError> {
     let artifacts = Artifacts::load(path).expect("artifacts");
     let file = models::open(&artifacts)?;
     let decoder = models::describe(&file)?;
     let costs = Costs::of(&decoder, TorchTarget::REFERENCE);
     let placement = Placement::divide(&costs, &vec![(Device::Cpu, 1 << 40); devices])?;
-    Ok(models::load_with(&file, decoder, backend, &placement, flash)?.model)
+    match backend {
+        BackendChoice::Torch(target) => tandem_torch::load::load(&file, decoder, target, &placement, flash),
+        BackendChoice::Cpu { .. } => Ok(load::load(&file, decoder, backend)?.backend),
+    }
 }
 
 /// Returns the logits after every position.
-fn logits(model: &mut dyn Model, tokens: &[u32]) -> Vec<Vec<f32>> {
+fn logits(model: &mut dyn Backend, tokens: &[u32]) -> Vec<Vec<f32>> {
     let blocks: Vec<BlockId> = (0..tokens.len().div_ceil(BLOCK) as u32).rev().map(BlockId).collect();
     model.allocate(blocks.len() as u32).expect("memory");
-    let mut logits = Logits::default();
-    model
-        .forward(
-            &[SequenceChunk {
-                chosen: None,
-                tokens,
-                past: 0,
-                blocks: &blocks,
-                copy: None,
-                logits: LogitsFor::All,
-                images: &[],
-                positions: None,
-            }],
-            &mut logits,
-        )
-        .expect("computes");
-    logits.rows().map(|row| row.to_vec()).collect()
+    let chunk = SequenceChunk {
+        chosen: None,
+        drafted: 0,
+        tokens,
+        past: 0,
+        blocks: &blocks,
+        copy: None,
+        logits: LogitsFor::All,
+        images: &[],
+        positions: None,
+    };
+    models::logits(model, &[chunk]).expect("computes")
 }
 
 #[track_caller]
@@ -282,7 +278,7 @@ fn sharded_and_half_precision_files_give_the_same_logits() {
 #[test]
 fn f16_logits_stay_near_f32_logits() {
     for case in CASES.iter() {
-        let backend = Backend::Torch(TorchTarget { dtype: Kind::Half, ..TorchTarget::REFERENCE });
+        let backend = BackendChoice::Torch(TorchTarget { dtype: Kind::Half, ..TorchTarget::REFERENCE });
         let tolerance = if case.name.starts_with("gemma4") { 0.1 } else { 0.05 };
         let setup = Setup { backend, ..TORCH };
         assert_near(case, case.whole(&case.config, "F32").path(), setup, tolerance, "computed in f16");
@@ -294,8 +290,8 @@ fn f16_logits_stay_near_f32_logits() {
 #[test]
 fn bf16_logits_stay_near_f32_logits() {
     for case in CASES.iter() {
-        let torch = Backend::Torch(TorchTarget { dtype: Kind::BFloat16, ..TorchTarget::REFERENCE });
-        for backend in [torch, Backend::Cpu { precision: Precision::Bf16, threads: 2, batch_invariant: false }] {
+        let torch = BackendChoice::Torch(TorchTarget { dtype: Kind::BFloat16, ..TorchTarget::REFERENCE });
+        for backend in [torch, BackendChoice::Cpu { precision: Precision::Bf16, threads: 2 }] {
             let tolerance = if case.name.starts_with("gemma4") { 0.5 } else { 0.25 };
             let setup = Setup { backend, ..TORCH };
             assert_near(case, case.whole(&case.config, "F32").path(), setup, tolerance, "computed in bf16");
@@ -361,7 +357,8 @@ fn corrupt_gguf_header_loads_or_returns_an_error() {
             let mut bytes = sound.clone();
             bytes[place] = scramble(change) as u8;
             std::fs::write(&path, &bytes).expect("a file");
-            let described = Artifacts::load(&path).map_err(Error::from).and_then(|artifacts| models::open(&artifacts));
+            let described =
+                Artifacts::load(&path).map_err(LoadError::from).and_then(|artifacts| models::open(&artifacts));
             drop(described.and_then(|file| models::describe(&file)));
         }
     }
@@ -395,7 +392,7 @@ fn weights_larger_than_memory_are_rejected_before_reading() {
     if file.set_len(8 + header.len() as u64 + end).is_err() {
         return; // The file system does not support files of this size.
     }
-    let error = Engine::start(Config::new(folder.path().to_owned())).expect_err("too large");
+    let error = load::start(Config::new(folder.path().to_owned())).expect_err("too large");
     assert_eq!(error.reason().name(), "MEMORY_TOO_SMALL", "{}", error.chain());
 }
 
@@ -404,7 +401,7 @@ fn weights_larger_than_memory_are_rejected_before_reading() {
 fn start(path: PathBuf, change: impl FnOnce(&mut Config)) -> Engine {
     let mut config = Config { threads: 1, kv_memory: Some(8 << 20), ..Config::new(path) };
     change(&mut config);
-    Engine::start(config).expect("the model loads").0
+    load::start(config).expect("the model loads").0
 }
 
 fn submit(engine: &Engine, prompt: &[u32]) -> Receiver<Event> {

@@ -6,17 +6,18 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use gen_svc::cache::{BLOCK, BlockCopy, BlockId};
-use gen_svc::engine::{Config, Engine, Event, FinishReason, Summary};
-use gen_svc::error::Error;
-use gen_svc::models::{FLASH_BLOCK, Logits, Model, ModelShape, SequenceChunk};
-use gen_svc::output::reasoning::{MarkerSet, Markers};
-use gen_svc::request::{
+use tandem_common::status::Reason;
+use tandem_core::cache::{BLOCK, BlockCopy, BlockId};
+use tandem_core::engine::{Config, Engine, Event, FinishReason, Summary};
+use tandem_core::error::{LoadError, MemoryError, RequestError, StepError};
+use tandem_core::models::{Logits, Model, ModelShape, SequenceChunk};
+use tandem_core::output::reasoning::{MarkerSet, Markers};
+use tandem_core::request::{
     GenerateRequest, Input, OutputSpec, Returns, SamplingOptions, ServedModel, SpecialTokenClass, StopOptions,
 };
-use tandem_common::status::Reason;
 use tandem_tests::{default_model, error_texts, scramble};
 use tandem_tests_full::served_model::{CONTEXT, VOCABULARY, served_model};
+use tandem_torch::FLASH_BLOCK;
 use tokio::sync::mpsc::Receiver;
 
 /// The log of all steps: for each run, the number of earlier positions and of its tokens.
@@ -94,12 +95,12 @@ impl Model for Echo {
         ModelShape { vocabulary: VOCABULARY, context: CONTEXT, block: self.block, block_bytes }
     }
 
-    fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
+    fn allocate(&mut self, blocks: u32) -> Result<(), StepError> {
         self.slots = vec![u32::MAX; blocks as usize * self.block];
         Ok(())
     }
 
-    fn forward(&mut self, runs: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
+    fn forward(&mut self, runs: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), StepError> {
         std::thread::sleep(self.pause);
         if let Some(turnstile) = &self.turnstile {
             // An error means that the test has dropped its gate.
@@ -461,7 +462,7 @@ fn kv_memory_below_the_context_limits_the_context_length() {
     let (engine, _) = engine(10, |_| {});
     assert_eq!(engine.model().context_length, 160);
     let long = request(&prompt(1, 160), 1).prepare(engine.model()).expect_err("the prompt fills the context");
-    assert!(matches!(long, Error::PromptTooLong { tokens: 160, context: 160, .. }), "{long:?}");
+    assert!(matches!(long, RequestError::PromptTooLong { tokens: 160, context: 160, .. }), "{long:?}");
     error_texts::check("generate/prompt-too-long", long);
     assert_eq!(finish(submit(&engine, request(&prompt(1, 150), 100))).outputs[0].len(), 10);
     let mut config = Config::new(default_model());
@@ -469,7 +470,7 @@ fn kv_memory_below_the_context_limits_the_context_length() {
     let model = Box::new(Echo::default());
     let none = Engine::start_with(config, |_| Ok((served_model(), model as Box<dyn Model>)));
     let error = none.expect_err("the memory has no room for one block");
-    assert!(matches!(error, Error::KvMemory { bytes: 10, least: 1024 }), "{error:?}");
+    assert!(matches!(error, LoadError::Memory(MemoryError::Kv { bytes: 10, least: 1024 })), "{error:?}");
     error_texts::check("load/kv-memory", error);
 }
 
@@ -523,8 +524,8 @@ fn out_of_range_request_field_is_named_in_the_error() {
         ask(logprobs),
         ask(salt),
     ];
-    let field = |error: &Error| match error {
-        Error::Invalid { field, .. } => field.clone(),
+    let field = |error: &RequestError| match error {
+        RequestError::Invalid { field, .. } => field.clone(),
         other => panic!("{other:?}"),
     };
     let fields = [

@@ -2,9 +2,8 @@
 
 use std::cmp::Reverse;
 
-use gen_svc::models::{AttentionCase, Workspace};
-use gen_svc::weights::TorchTarget;
 use tandem_tests::Random;
+use tandem_torch::{AttentionCase, TorchTarget, Workspace};
 
 /// More batches than a step can have shapes that differ in kind.
 const BATCHES: u64 = 3000;

@@ -2,17 +2,17 @@
 
 use std::fs;
 
-use gen_svc::engine::left_in_control_groups;
-use gen_svc::error::Error;
-use gen_svc::models;
 use serde_json::{Value, json};
+use tandem_core::engine::left_in_control_groups;
+use tandem_core::error::LoadError;
+use tandem_core::models;
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::error_texts;
 use tandem_tests::safetensors_file::{file, folder};
 use tempfile::TempDir;
 
 /// Loads a folder with this config and no tensors.
-fn describe(config: &Value) -> Error {
+fn describe(config: &Value) -> LoadError {
     let config = config.to_string().into_bytes();
     let folder = folder(&[("config.json", config), ("model.safetensors", file("{}", &[]))]);
     let artifacts = Artifacts::load(folder.path()).expect("the folder has a config");
@@ -54,13 +54,13 @@ fn config_with_invalid_settings_is_rejected() {
         "vocab_size": 8, "max_position_embeddings": 64, "rope_theta": 1e4,
     });
     let error = describe(&sound);
-    assert!(matches!(error, Error::TensorMissing { .. }), "{error:?}");
+    assert!(matches!(error, LoadError::TensorMissing { .. }), "{error:?}");
     error_texts::check("config/sound-without-tensors", error.chain());
     let errors = invalid_settings().into_iter().map(|(setting, value)| {
         let mut config = sound.clone();
         config[setting] = value;
         let error = describe(&config);
-        assert!(matches!(error, Error::Config(_) | Error::UnsupportedSetting { .. }), "{config}: {error:?}");
+        assert!(matches!(error, LoadError::Config(_) | LoadError::UnsupportedSetting { .. }), "{config}: {error:?}");
         error.chain()
     });
     error_texts::check_rows("config/setting", errors);

@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
-use gen_svc::engine::{Config, Engine, Event, FinishReason};
-use gen_svc::error::{DeviceFault, Error};
-use gen_svc::lifecycle::ServerState;
-use gen_svc::models::SequenceChunk;
-use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use tandem_common::status::Reason;
+use tandem_core::engine::{Config, Engine, Event, FinishReason};
+use tandem_core::error::{DeviceFault, RequestError, StepError};
+use tandem_core::lifecycle::ServerState;
+use tandem_core::models::SequenceChunk;
+use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use tandem_tests::default_model;
 use tandem_tests_full::faulty_model::{DEVICE_LOST, FaultyModel, OUT_OF_MEMORY};
 use tandem_tests_full::served_model::served_model;
@@ -51,7 +51,7 @@ fn submit(engine: &Engine, first: u32) -> Receiver<Event> {
 }
 
 /// Returns the tokens of a request's only output, and how it ended.
-fn finish(mut events: Receiver<Event>) -> (Vec<u32>, Result<FinishReason, Error>) {
+fn finish(mut events: Receiver<Event>) -> (Vec<u32>, Result<FinishReason, RequestError>) {
     let (mut ids, mut reason) = (Vec::new(), None);
     loop {
         match events.blocking_recv().expect("a last event") {
@@ -68,7 +68,7 @@ fn finish(mut events: Receiver<Event>) -> (Vec<u32>, Result<FinishReason, Error>
 }
 
 /// Runs requests at once.
-fn run(requests: u32, engine: &Engine, go: mpsc::Sender<()>) -> Vec<(Vec<u32>, Result<FinishReason, Error>)> {
+fn run(requests: u32, engine: &Engine, go: mpsc::Sender<()>) -> Vec<(Vec<u32>, Result<FinishReason, RequestError>)> {
     let running: Vec<_> = (0..requests).map(|first| submit(engine, first)).collect();
     drop(go);
     running.into_iter().map(finish).collect()
@@ -169,23 +169,23 @@ fn faults_of_the_device_are_recognized_in_the_first_line() {
         ("", None),
     ];
     for (text, fault) in rows {
-        assert_eq!(Error::Torch(TchError::Torch(text.to_owned())).device_fault(), fault, "{text}");
+        assert_eq!(tandem_torch::Error::from(TchError::Torch(text.to_owned())).device_fault(), fault, "{text}");
     }
-    assert_eq!(Error::NotFinite.device_fault(), None);
+    assert_eq!(StepError::NotFinite.device_fault(), None);
 }
 
 #[test]
 fn libtorchs_own_error_for_too_little_memory_is_recognized() {
     let impossible = Tensor::f_empty([1 << 50], (Kind::Float, Device::Cpu)).expect_err("no machine has 4 PiB");
-    assert_eq!(Error::Torch(impossible).device_fault(), Some(DeviceFault::OutOfMemory));
+    assert_eq!(tandem_torch::Error::from(impossible).device_fault(), Some(DeviceFault::OutOfMemory));
     let misshapen = Tensor::from_slice(&[1.0_f32]).f_view([2]).expect_err("one number");
-    assert_eq!(Error::Torch(misshapen).device_fault(), None);
+    assert_eq!(tandem_torch::Error::from(misshapen).device_fault(), None);
 }
 
 #[test]
 fn the_memory_of_a_gpu_is_unknown_where_there_is_none() {
-    assert_eq!(gen_svc::device::memory(Device::Cpu), None);
+    assert_eq!(tandem_torch::device::memory(Device::Cpu), None);
     if !tch::Cuda::is_available() {
-        assert_eq!(gen_svc::device::memory(Device::Cuda(0)), None);
+        assert_eq!(tandem_torch::device::memory(Device::Cuda(0)), None);
     }
 }

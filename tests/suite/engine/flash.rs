@@ -1,9 +1,8 @@
 //! Flash attention over blocks, emulated, compared with attention in buckets.
 
-use gen_svc::models::{AttentionCase, FLASH_BLOCK, FlashOperation};
-use gen_svc::weights::TorchTarget;
 use tandem_tests::Random;
 use tandem_tests_full::flash::{self, EXACT, STRICT};
+use tandem_torch::{AttentionCase, FLASH_BLOCK, FlashOperation, TorchTarget};
 use tch::Kind;
 
 const CASES: u64 = 60;

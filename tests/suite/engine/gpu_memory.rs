@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use clap::{CommandFactory as _, Parser as _};
 use gen_svc::args::{Args, Command};
-use gen_svc::cache::{BLOCK, Usage};
-use gen_svc::device::DeviceMemory;
-use gen_svc::engine::{Config, EngineLimits, GpuMemory, GpuState, LargestImage, divide_memory, warm_up};
-use gen_svc::error::Error;
-use gen_svc::media::{ImageAttention, ImageHosts, MediaLimits, Vision, read_processor};
-use gen_svc::models::vision::TorchTower;
-use gen_svc::models::{self, Backend, DevicePart, Logits, Model, ModelShape, SequenceChunk};
-use gen_svc::weights::TorchTarget;
+use gen_svc::grpc;
+use gen_svc::load::{self, BackendChoice};
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::status::Reason;
+use tandem_core::cache::{BLOCK, Usage};
+use tandem_core::engine::{Config, EngineLimits, GpuMemory, GpuState, LargestImage, divide_memory, warm_up};
+use tandem_core::error::{LoadError, MemoryError, StepError};
+use tandem_core::media::{ImageAttention, ImageHosts, MediaLimits, Vision, read_processor};
+use tandem_core::models::{self, Backend, DeviceMemory, DevicePart, Drawn, KeptRow, ModelShape, SequenceChunk, Tower};
+use tandem_core::sampling::{Chosen, RowPlan, Sampling, Slot};
 use tandem_images::Limits;
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::{default_model, error_texts};
 use tandem_tests_full::faulty_model::{FaultyModel, OUT_OF_MEMORY};
 use tandem_tests_full::image_model::ImageModel;
 use tandem_tests_full::served_model::served_model;
-use tch::Device;
+use tandem_torch::TorchTarget;
 
 const GIB: u64 = 1 << 30;
 
@@ -58,7 +58,7 @@ fn a_loaded_model_has_the_card_its_memory_and_its_blocks() {
         kv_blocks: 900,
         held_kv_blocks: 70,
     };
-    assert_eq!(pb::Gpu::from(state), expected);
+    assert_eq!(grpc::gpu(state), expected);
 }
 
 #[test]
@@ -113,7 +113,7 @@ const LIMITS: EngineLimits = EngineLimits {
 type Steps = Arc<Mutex<Vec<Vec<[usize; 3]>>>>;
 
 /// Returns a model whose steps are logged, and the log. Its memory suffices for steps of up to `most` tokens.
-fn logged(most: usize) -> (Box<dyn Model>, Steps) {
+fn logged(most: usize) -> (Box<dyn Backend>, Steps) {
     let steps = Steps::default();
     let log = Arc::clone(&steps);
     let (model, _) = FaultyModel::boxed(&served_model(), move |chunks: &[SequenceChunk<'_>]| {
@@ -148,7 +148,7 @@ fn the_memory_is_measured_after_a_step_of_the_largest_shapes() {
         }
     }
     // The sampler's workspace is part of it.
-    let mut on_device: Box<dyn Model> = FaultyModel::sound(&served_model(), true);
+    let mut on_device: Box<dyn Backend> = FaultyModel::sound(&served_model(), true);
     warm_up(on_device.as_mut(), None, LIMITS, 128).expect("it computes");
 }
 
@@ -158,8 +158,8 @@ fn a_model_computes_the_largest_step() {
     let config = Config::new(default_model());
     let artifacts = Artifacts::load(&config.model).expect("artifacts");
     let file = models::open(&artifacts).expect("weights");
-    let backend = Backend::Torch(TorchTarget::REFERENCE);
-    let mut model = models::load(&file, models::describe(&file).expect("supported"), backend).expect("it loads").model;
+    let backend = BackendChoice::Torch(TorchTarget::REFERENCE);
+    let mut model = load::load(&file, models::describe(&file).expect("supported"), backend).expect("it loads").backend;
     warm_up(model.as_mut(), None, LIMITS, 30).expect("it computes");
 }
 
@@ -169,7 +169,9 @@ fn a_largest_step_without_memory_is_refused_with_the_settings() {
     let error = warm_up(model.as_mut(), None, LIMITS, 128).expect_err("it does not fit");
     assert_eq!(error.reason(), Reason::MemoryTooSmall);
     assert!(error.chain().contains("Tried to allocate 2.00 GiB"), "{}", error.chain());
-    let Error::StepMemory { prefill_chunk: 40, max_running: 5, .. } = error else { panic!("{error:?}") };
+    let LoadError::Memory(MemoryError::Step { prefill_chunk: 40, max_running: 5, .. }) = error else {
+        panic!("{error:?}")
+    };
     error_texts::check("load/step-memory", error);
 }
 
@@ -177,9 +179,9 @@ fn a_largest_step_without_memory_is_refused_with_the_settings() {
 
 /// A model of the suite with images, loaded on the CPU.
 struct WithImages {
-    tower: TorchTower,
+    tower: Box<dyn Tower>,
     vision: Vision,
-    model: Box<dyn Model>,
+    model: Box<dyn Backend>,
 }
 
 impl WithImages {
@@ -193,13 +195,13 @@ impl WithImages {
         let limits =
             MediaLimits { image: Limits { max_pixels: 40_000, ..Limits::default() }, ..MediaLimits::default() };
         let vision = Vision::load(&artifacts, processor, attention, limits, ImageHosts::default()).expect("it loads");
-        let loaded = models::load(&file, decoder, Backend::Torch(TorchTarget::REFERENCE)).expect("it loads");
-        Self { tower: loaded.tower.expect("a tower"), vision, model: loaded.model }
+        let loaded = load::load(&file, decoder, BackendChoice::Torch(TorchTarget::REFERENCE)).expect("it loads");
+        Self { tower: loaded.tower.expect("a tower"), vision, model: loaded.backend }
     }
 
-    fn largest(&self) -> LargestImage {
+    fn largest(&mut self) -> LargestImage {
         let image = self.vision.largest_image(1 << 20).expect("an image");
-        LargestImage::compute(&self.tower, &image, self.vision.has_mutual_images()).expect("it computes")
+        LargestImage::compute(self.tower.as_mut(), &image, self.vision.has_mutual_images()).expect("it computes")
     }
 }
 
@@ -218,7 +220,7 @@ fn the_largest_step_has_the_largest_image() {
 fn a_chunk_has_all_tokens_of_an_image_if_they_attend_to_each_other() {
     let sizes = Arc::new(Mutex::new(Vec::new()));
     for model in ImageModel::all().values() {
-        let loaded = WithImages::load(model);
+        let mut loaded = WithImages::load(model);
         let (largest, rows) = (loaded.largest(), loaded.vision.largest_image(1 << 20).expect("an image"));
         let (image, is_mutual) = (rows.plan.expansion.tokens, loaded.vision.has_mutual_images());
         let log = Arc::clone(&sizes);
@@ -240,7 +242,7 @@ fn a_chunk_has_all_tokens_of_an_image_if_they_attend_to_each_other() {
 #[test]
 fn an_image_beside_which_no_memory_is_left_is_refused_with_its_settings() {
     let model = ImageModel::all().into_values().next().expect("a model");
-    let WithImages { tower, vision, .. } = WithImages::load(&model);
+    let WithImages { mut tower, vision, .. } = WithImages::load(&model);
     let calls = AtomicUsize::new(0);
     let measure = || {
         // The image is computed after the first call.
@@ -249,10 +251,10 @@ fn an_image_beside_which_no_memory_is_left_is_refused_with_its_settings() {
     };
     let (model, steps) = logged(usize::MAX);
     let config = Config::new(default_model());
-    let error =
-        divide_memory(&config, &mut OnGpu(model), Some((&tower, &vision)), &measure).expect_err("it does not fit");
+    let error = divide_memory(&config, &mut OnGpu(model), Some((tower.as_mut(), &vision)), &measure)
+        .expect_err("it does not fit");
     assert_eq!((error.reason(), steps.lock().expect("no panic").len()), (Reason::MemoryTooSmall, 0));
-    assert!(matches!(error, Error::ImageMemory { .. }), "{error:?}");
+    assert!(matches!(error, LoadError::Memory(MemoryError::Image { .. })), "{error:?}");
     error_texts::check("load/image-memory", error);
 }
 
@@ -260,28 +262,44 @@ fn an_image_beside_which_no_memory_is_left_is_refused_with_its_settings() {
 
 /// A model whose memory is that of a GPU.
 #[derive(Debug)]
-struct OnGpu(Box<dyn Model>);
+struct OnGpu(Box<dyn Backend>);
 
-impl Model for OnGpu {
+impl Backend for OnGpu {
     fn shape(&self) -> ModelShape {
         self.0.shape()
     }
 
-    fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
+    fn allocate(&mut self, blocks: u32) -> Result<(), StepError> {
         self.0.allocate(blocks)
     }
 
     fn device_parts(&self) -> Vec<DevicePart> {
-        vec![DevicePart { device: Device::Cuda(0), layers: 1, block_bytes: self.shape().block_bytes }]
+        vec![DevicePart { gpu: None, layers: 1, block_bytes: self.shape().block_bytes }]
     }
 
-    fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
-        self.0.forward(chunks, logits)
+    fn slot(&mut self, sampling: &Sampling) -> Option<Slot> {
+        self.0.slot(sampling)
+    }
+
+    fn launch(&mut self, chunks: &[SequenceChunk<'_>], plans: Option<&[RowPlan<'_>]>) -> Result<(), StepError> {
+        self.0.launch(chunks, plans)
+    }
+
+    fn draw(&mut self, plans: &[RowPlan<'_>]) -> Result<(), StepError> {
+        self.0.draw(plans)
+    }
+
+    fn finish(&mut self) -> Result<Vec<Drawn>, StepError> {
+        self.0.finish()
+    }
+
+    fn draw_kept(&mut self, row: KeptRow, plan: &RowPlan<'_>) -> Result<Chosen, StepError> {
+        self.0.draw_kept(row, plan)
     }
 }
 
 /// Divides the memory of a GPU, of which `before` bytes are free before the first step and `after` after it.
-fn divide(kv_memory: Option<u64>, [before, after]: [u64; 2]) -> (Result<u32, Error>, usize) {
+fn divide(kv_memory: Option<u64>, [before, after]: [u64; 2]) -> (Result<u32, LoadError>, usize) {
     let (model, steps) = logged(usize::MAX);
     let config = Config { kv_memory, max_running: 5, prefill_chunk: 40, ..Config::new(default_model()) };
     let measure = || {
@@ -301,7 +319,7 @@ fn the_kv_cache_is_what_a_step_leaves() {
     assert_eq!((blocks.expect("it fits"), steps), (100, 2));
     assert_eq!(divide(None, [1 << 20, 1 << 19]).0.expect("it fits"), 320);
     let (error, _) = divide(None, [1 << 20, 640]);
-    assert!(matches!(error, Err(Error::KvMemory { bytes: 640, least: 1024 })), "{error:?}");
+    assert!(matches!(error, Err(LoadError::Memory(MemoryError::Kv { bytes: 640, least: 1024 }))), "{error:?}");
 }
 
 #[test]
@@ -311,5 +329,8 @@ fn a_configured_kv_cache_must_fit_beside_a_step() {
     let (blocks, _) = divide(Some(1 << 40), [1 << 20, 320 * 64]);
     assert_eq!(blocks.expect("it fits"), 320, "the size for outputs at full length");
     let (error, _) = divide(Some(6400), [1 << 20, 6399]);
-    assert!(matches!(error, Err(Error::GpuKvMemory { needed: 6400, available: 6399, .. })), "{error:?}");
+    assert!(
+        matches!(error, Err(LoadError::Memory(MemoryError::GpuKv { needed: 6400, available: 6399, .. }))),
+        "{error:?}"
+    );
 }

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::LazyLock;
 
-use gen_svc::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice, Token};
-use gen_svc::media::HfMessages;
-use gen_svc::request::{GenerateRequest, Input, PreparedRequest, Returns, SamplingOptions, StopOptions};
+use gen_svc::load;
 use sha2::{Digest, Sha256};
+use tandem_core::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice, Token};
+use tandem_core::media::HfMessages;
+use tandem_core::request::{GenerateRequest, Input, PreparedRequest, Returns, SamplingOptions, StopOptions};
 use tandem_template::LocalTime;
 use tandem_tests_full::image_checkpoint::{Case, Conversation, Goldens};
 use tempfile::TempDir;
@@ -51,7 +52,7 @@ fn start(folder: &Path, (runtime, devices): (RuntimeChoice, &str), change: impl 
         ..Config::new(folder.to_owned())
     };
     change(&mut config);
-    Engine::start(config).unwrap_or_else(|error| panic!("{what}: {}", error.chain())).0
+    load::start(config).unwrap_or_else(|error| panic!("{what}: {}", error.chain())).0
 }
 
 /// Returns a greedy request with the 20 likeliest tokens at each place.

@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use gen_svc::cache::{BLOCK, BlockId};
-use gen_svc::models::{ImageRows, Logits, LogitsFor, Model, SequenceChunk};
+use tandem_core::cache::{BLOCK, BlockId};
+use tandem_core::models::{self, Backend, ImageRows, LogitsFor, SequenceChunk};
 
 /// A prompt, and the features of its image tokens.
 #[derive(Debug, Default)]
@@ -75,6 +75,7 @@ impl ImagePrompt {
         }
         then(SequenceChunk {
             chosen: None,
+            drafted: 0,
             tokens: &self.tokens[range.clone()],
             past: range.start,
             blocks,
@@ -86,12 +87,11 @@ impl ImagePrompt {
     }
 
     /// Computes the prompt in chunks of `piece` tokens. Returns the logits after every token.
-    pub(super) fn logits(&self, model: &mut dyn Model, blocks: &[BlockId], piece: usize) -> Vec<Vec<f32>> {
-        let (mut start, mut rows, mut logits) = (0, Vec::new(), Logits::default());
+    pub(super) fn logits(&self, model: &mut dyn Backend, blocks: &[BlockId], piece: usize) -> Vec<Vec<f32>> {
+        let (mut start, mut rows) = (0, Vec::new());
         for end in self.ends(piece) {
-            self.with_chunk(start..end, blocks, LogitsFor::All, |chunk| model.forward(&[chunk], &mut logits))
-                .expect("computes");
-            rows.extend(logits.rows().map(|row| row.to_vec()));
+            let own = self.with_chunk(start..end, blocks, LogitsFor::All, |chunk| models::logits(model, &[chunk]));
+            rows.extend(own.expect("computes"));
             start = end;
         }
         rows

@@ -1,9 +1,9 @@
 //! Weights as they are stored and as they are packed. Packed weights are compared with the GGUF
 //! reader's own dequantization, to the bit.
 
-use gen_svc::error::Error;
-use gen_svc::weights::quant::dequantize;
-use gen_svc::weights::{RowOrder, Stored};
+use tandem_core::error::LoadError;
+use tandem_core::weights::quant::dequantize;
+use tandem_core::weights::{RowOrder, Stored};
 use tandem_kernels::{BlockFormat, Format, IsaLevel, Kernels, Rows, Target};
 use tandem_model_files::gguf::{GgmlType, Gguf};
 use tandem_tests::gguf_file::File;
@@ -79,7 +79,7 @@ fn heads_that_do_not_divide_the_rows_into_pairs_are_refused() {
     let file = numbers(6);
     for heads in [0, 2, 4, usize::MAX] {
         let error = interleaved(&file, heads).check(&[6, 1]).expect_err("no whole pairs");
-        assert!(matches!(error, Error::TensorShape { .. }), "{heads}: {error}");
+        assert!(matches!(error, LoadError::TensorShape { .. }), "{heads}: {error}");
     }
 }
 

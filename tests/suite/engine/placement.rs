@@ -1,11 +1,13 @@
 //! The division of a model's layers among devices. The numbers of GPUs are made up here.
 
-use gen_svc::device::DeviceMemory;
-use gen_svc::engine::{Config, DeviceList, Engine, GpuMemory, KvDemand, RuntimeChoice};
-use gen_svc::error::Error;
-use gen_svc::models::{Costs, LayerCosts, Placement};
+use gen_svc::load;
 use tandem_common::status::Reason;
+use tandem_core::engine::{Config, DeviceList, GpuMemory, RuntimeChoice};
+use tandem_core::error::{LoadError, MemoryError};
+use tandem_core::models::DeviceMemory;
 use tandem_tests::{Random, default_model, error_texts};
+use tandem_torch::load::{KvDemand, require_all};
+use tandem_torch::{Costs, LayerCosts, Placement};
 use tch::Device;
 
 const MIB: u64 = 1 << 20;
@@ -69,14 +71,14 @@ fn a_layer_is_on_the_device_of_the_keys_and_values_that_it_uses() {
     assert_eq!(divided(&costs, &[90_000, 10_000]), [3, 5], "layers 3 to 7 stay together");
     assert_eq!(divided(&costs, &[10_000; 4]), [1, 1, 1, 5]);
     let error = Placement::divide(&costs, &devices(&[10_000; 5])).expect_err("too many");
-    assert!(matches!(error, Error::TooManyDevices { devices: 5, limit: 4 }), "{error}");
+    assert!(matches!(error, LoadError::TooManyDevices { devices: 5, limit: 4 }), "{error}");
 }
 
 #[test]
 fn a_model_is_not_divided_among_more_devices_than_layers() {
     let error = Placement::divide(&costs(2), &devices(&[10_000; 3])).expect_err("too many");
     assert_eq!(error.reason(), Reason::SettingsConflict);
-    assert!(matches!(error, Error::TooManyDevices { devices: 3, limit: 2 }), "{error}");
+    assert!(matches!(error, LoadError::TooManyDevices { devices: 3, limit: 2 }), "{error}");
     error_texts::check("load/too-many-devices", error);
 }
 
@@ -153,10 +155,10 @@ fn gpus(free: &[u64]) -> Vec<GpuMemory> {
     free.iter().enumerate().map(gpu).collect()
 }
 
-fn check_memory(costs: &Costs, free: &[u64], kv: KvDemand) -> Result<(), Error> {
+fn check_memory(costs: &Costs, free: &[u64], kv: KvDemand) -> Result<(), LoadError> {
     let gpus = gpus(free);
     let devices: Vec<_> = gpus.iter().enumerate().map(|(index, gpu)| (Device::Cuda(index), gpu.left())).collect();
-    GpuMemory::require_all(&gpus, costs, &Placement::divide(costs, &devices).expect("enough layers"), kv)
+    require_all(&gpus, costs, &Placement::divide(costs, &devices).expect("enough layers"), kv)
 }
 
 /// Returns eight layers of 100 MiB, whose positions have a byte each.
@@ -170,10 +172,10 @@ fn weights_that_no_division_fits_are_refused_with_the_numbers_of_each_device() {
     let check = |free: &[u64]| check_memory(&large_costs(), free, KvDemand::Positions(0));
     check(&[550, 350]).expect("5 and 3 layers fit");
     check(&[900]).expect("one device has all");
-    assert!(matches!(check(&[899]), Err(Error::GpuMemory { .. })));
+    assert!(matches!(check(&[899]), Err(LoadError::Memory(MemoryError::Gpu { .. }))));
     let error = check(&[550, 349]).expect_err("one card is too small");
     assert_eq!(error.reason(), Reason::MemoryTooSmall);
-    assert!(matches!(&error, Error::GpuMemories { needs, .. } if needs.len() == 2), "{error:?}");
+    assert!(matches!(&error, LoadError::Memory(MemoryError::Gpus { needs, .. }) if needs.len() == 2), "{error:?}");
     error_texts::check("load/gpu-memories", error);
 }
 
@@ -188,7 +190,10 @@ fn weights_that_leave_no_room_for_the_kv_cache_are_refused() {
         check(&[560, 356], kv).expect("5 and 3 layers fit");
         check(&[916], kv).expect("one device has all");
         let error = check(&[560, 355], kv).expect_err("the KV cache does not fit");
-        assert!(matches!(&error, Error::GpuMemories { needs, .. } if needs[1].kv.bytes() == 6 * MIB), "{error:?}");
+        assert!(
+            matches!(&error, LoadError::Memory(MemoryError::Gpus { needs, .. }) if needs[1].kv.bytes() == 6 * MIB),
+            "{error:?}"
+        );
         assert_eq!(error.reason(), Reason::MemoryTooSmall);
         error_texts::check(name, error);
     }
@@ -254,12 +259,12 @@ fn several_devices_need_libtorch_and_enough_layers() {
             kv_memory: Some(64 << 20),
             ..Config::new(default_model())
         };
-        Engine::start(config).map(|(engine, _)| engine.model().device.clone())
+        load::start(config).map(|(engine, _)| engine.model().device.clone())
     };
     let error = start("cpu,cpu", RuntimeChoice::Auto).expect_err("the kernels have one device");
     assert_eq!(error.reason(), Reason::SettingsConflict);
     error_texts::check("load/devices-of-kernels", error);
     let error = start(&["cpu"; 100].join(","), RuntimeChoice::Torch).expect_err("too many");
-    assert!(matches!(error, Error::TooManyDevices { devices: 100, .. }), "{error}");
+    assert!(matches!(error, LoadError::TooManyDevices { devices: 100, .. }), "{error}");
     assert_eq!(start("cpu,cpu", RuntimeChoice::Torch).expect("loads"), "cpu,cpu");
 }

@@ -6,20 +6,24 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use gen_svc::cache::{BLOCK, BlockId};
-use gen_svc::engine::{Config, DtypeChoice, Engine, Event, FinishReason, Quantize, RuntimeChoice, Summary};
-use gen_svc::error::Error;
-use gen_svc::models::{self, Backend, Logits, LogitsFor, Model, SequenceChunk, architectures};
-use gen_svc::output::TextSegment;
-use gen_svc::output::reasoning::{MarkerSet, Markers};
-use gen_svc::request::{GenerateRequest, Input, OutputSpec, PreparedRequest, Returns, SamplingOptions, StopOptions};
+use gen_svc::load::{self, BackendChoice};
 use gen_svc::serve::Server;
-use gen_svc::weights::{TorchTarget, quant};
 use tandem_common::status::Reason;
+use tandem_core::cache::{BLOCK, BlockId};
+use tandem_core::engine::{Config, DtypeChoice, Engine, Event, FinishReason, Quantize, RuntimeChoice, Summary};
+use tandem_core::error::{LoadError, RequestError};
+use tandem_core::models::{self, Backend, LogitsFor, SequenceChunk, architectures};
+use tandem_core::output::TextSegment;
+use tandem_core::output::reasoning::{MarkerSet, Markers};
+use tandem_core::request::{
+    GenerateRequest, Input, OutputSpec, PreparedRequest, Returns, SamplingOptions, StopOptions,
+};
+use tandem_core::weights::quant;
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::digest::hex_sha256;
 use tandem_model_files::gguf::GgmlType;
 use tandem_tests::{default_model, error_texts, goldens, scramble};
+use tandem_torch::TorchTarget;
 use tch::Kind;
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
@@ -211,26 +215,27 @@ fn write_vocabulary(out: &mut Vec<u8>) {
     entry(out, "tokenizer.ggml.merges", 9, &array(8, Vec::new()));
 }
 
-fn load(path: &Path, dtype: Kind) -> Result<Box<dyn Model>, Error> {
+fn load(path: &Path, dtype: Kind) -> Result<Box<dyn Backend>, LoadError> {
     let artifacts = Artifacts::load(path)?;
     let file = models::open(&artifacts)?;
     let target = TorchTarget { dtype, ..TorchTarget::REFERENCE };
-    Ok(models::load(&file, models::describe(&file)?, Backend::Torch(target))?.model)
+    Ok(load::load(&file, models::describe(&file)?, BackendChoice::Torch(target))?.backend)
 }
 
-fn load_tiny(tiny: &TinyModel) -> Result<Box<dyn Model>, Error> {
+fn load_tiny(tiny: &TinyModel) -> Result<Box<dyn Backend>, LoadError> {
     let folder = TempDir::new().expect("a temporary folder");
     load(&tiny.write(folder.path()), Kind::Float)
 }
 
 /// Returns the logits after every position, V numbers each, computed in chunks of `piece` tokens.
-fn logits(model: &mut dyn Model, ids: &[u32], piece: usize) -> Vec<Vec<f32>> {
+fn logits(model: &mut dyn Backend, ids: &[u32], piece: usize) -> Vec<Vec<f32>> {
     let blocks: Vec<BlockId> = (0..ids.len().div_ceil(BLOCK) as u32).rev().map(BlockId).collect();
     model.allocate(blocks.len() as u32).expect("memory");
-    let (mut rows, mut past, mut logits) = (Vec::new(), 0, Logits::default());
+    let (mut rows, mut past) = (Vec::new(), 0);
     for tokens in ids.chunks(piece) {
         let run = SequenceChunk {
             chosen: None,
+            drafted: 0,
             tokens,
             past,
             blocks: &blocks,
@@ -239,8 +244,7 @@ fn logits(model: &mut dyn Model, ids: &[u32], piece: usize) -> Vec<Vec<f32>> {
             images: &[],
             positions: None,
         };
-        model.forward(&[run], &mut logits).expect("computes");
-        rows.extend(logits.rows().map(|row| row.to_vec()));
+        rows.extend(models::logits(model, &[run]).expect("computes"));
         past += tokens.len();
     }
     rows
@@ -315,7 +319,7 @@ fn model_load_is_cancelled_when_the_server_drains() {
     let server = Server::default();
     server.lifecycle().drain();
     let error = server.load(Config::new(default_model()), 1 << 20).expect_err("cancelled");
-    assert!(matches!(error, Error::LoadCancelled), "{error}");
+    assert!(matches!(error, LoadError::Cancelled), "{error}");
     assert_eq!(error.reason(), Reason::Draining);
     error_texts::check("load/cancelled", error);
 }
@@ -325,13 +329,13 @@ fn conflicting_quantize_and_dtype_settings_are_rejected() {
     let mut errors = Vec::new();
     for quantize in [Quantize::Int8, Quantize::Int4, Quantize::Keep] {
         let config = Config { quantize: Some(quantize), dtype: DtypeChoice::Bf16, ..Config::new(default_model()) };
-        let error = Engine::start(config).expect_err("the settings exclude each other");
+        let error = load::start(config).expect_err("the settings exclude each other");
         assert_eq!(error.reason(), Reason::SettingsConflict, "{error}");
         errors.push(error);
     }
     error_texts::check_rows("load/quantize-dtype", errors);
     let config = Config { quantize: Some(Quantize::None), dtype: DtypeChoice::Bf16, ..Config::new(default_model()) };
-    Engine::start(config).expect("both agree");
+    load::start(config).expect("both agree");
 }
 
 #[test]
@@ -361,7 +365,10 @@ fn unsupported_architecture_error_lists_supported_architectures() {
     let error = load_tiny(&TinyModel::new().string("general.architecture", "mamba")).expect_err("not supported");
     let names: Vec<_> = architectures::names().collect();
     let is_complete = |supported: &String| *supported == names.join(", ");
-    assert!(matches!(&error, Error::UnsupportedArchitecture { supported, .. } if is_complete(supported)), "{error}");
+    assert!(
+        matches!(&error, LoadError::UnsupportedArchitecture { supported, .. } if is_complete(supported)),
+        "{error}"
+    );
     error_texts::check("load/architecture", error.chain().replace(&names.join(", "), "NAMES"));
 }
 
@@ -430,7 +437,7 @@ fn finish_all(events: &mut Receiver<Event>, count: usize) -> Vec<Answer> {
 fn real(change: impl FnOnce(&mut Config)) -> Engine {
     let mut config = Config { threads: 1, dtype: DtypeChoice::F32, ..Config::new(default_model()) };
     change(&mut config);
-    Engine::start(config).expect("the model loads").0
+    load::start(config).expect("the model loads").0
 }
 
 #[test]
@@ -502,10 +509,10 @@ fn tiny(change: impl FnOnce(&mut Config)) -> Engine {
     });
     let mut config = Config { threads: 1, ..Config::new(FOLDER.1.clone()) };
     change(&mut config);
-    Engine::start(config).expect("the tiny model loads").0
+    load::start(config).expect("the tiny model loads").0
 }
 
-fn submit(engine: &Engine, tokens: u32, deadline: Option<Instant>) -> Result<Receiver<Event>, Error> {
+fn submit(engine: &Engine, tokens: u32, deadline: Option<Instant>) -> Result<Receiver<Event>, RequestError> {
     engine.submit(greedy(engine, &[1, 2, 3], tokens), deadline)
 }
 
@@ -518,7 +525,7 @@ fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn refusal(events: &mut Receiver<Event>) -> Error {
+fn refusal(events: &mut Receiver<Event>) -> RequestError {
     match events.blocking_recv() {
         Some(Event::Refused(error)) => error,
         other => panic!("{other:?} instead of a refusal"),
@@ -573,7 +580,7 @@ fn full_queue_rejects_at_once_and_serves_queued_requests() {
     wait_until("it runs", || engine.gauges().queued == 0);
     let mut waiting = [submit(&engine, 5, None).expect("room"), submit(&engine, 5, None).expect("room")];
     let refused = submit(&engine, 5, None).expect_err("no room");
-    assert!(matches!(refused, Error::QueueFull { limit: 2 }), "{refused:?}");
+    assert!(matches!(refused, RequestError::QueueFull { limit: 2 }), "{refused:?}");
     assert_eq!(finish(&mut running).ids.len(), 500);
     for events in &mut waiting {
         assert_eq!(finish(events).ids.len(), 5);
@@ -588,7 +595,7 @@ fn deadline_ends_queued_and_running_requests() {
     let after = |milliseconds| Some(Instant::now() + Duration::from_millis(milliseconds));
     let mut running = submit(&engine, 4000, after(400)).expect("room");
     let mut waiting = submit(&engine, 5, after(1)).expect("room");
-    assert!(matches!(refusal(&mut waiting), Error::DeadlineInQueue));
+    assert!(matches!(refusal(&mut waiting), RequestError::DeadlineInQueue));
     let answer = finish(&mut running);
     assert!(answer.ids.len() == answer.summary.completion_tokens && answer.ids.len() < 4000);
     assert_eq!(answer.reason, FinishReason::Deadline);
@@ -601,19 +608,19 @@ fn draining_finishes_accepted_requests_and_stopping_cancels_them() {
         (submit(&engine, 300, None).expect("room"), submit(&engine, 4000, None).expect("room"));
     let mut last = submit(&engine, 5, None).expect("room");
     engine.lifecycle().drain();
-    assert!(matches!(submit(&engine, 5, None), Err(Error::Draining)));
+    assert!(matches!(submit(&engine, 5, None), Err(RequestError::Draining)));
     assert_eq!(finish(&mut running).reason, FinishReason::Length);
     wait_until("the next one runs", || engine.gauges().queued == 1);
     engine.lifecycle().stop();
     assert_eq!(finish(&mut waiting).reason, FinishReason::Cancelled);
-    assert!(matches!(refusal(&mut last), Error::Draining));
+    assert!(matches!(refusal(&mut last), RequestError::Draining));
 }
 
 #[test]
 fn engine_thread_ends_after_the_last_handle_is_dropped() {
     let folder = TempDir::new().expect("a temporary folder");
     let config = Config { threads: 1, ..Config::new(TinyModel::new().write(folder.path())) };
-    let (engine, thread) = Engine::start(config).expect("loads");
+    let (engine, thread) = load::start(config).expect("loads");
     let mut events = submit(&engine, 20, None).expect("room");
     drop(engine);
     assert_eq!(finish(&mut events).ids.len(), 20, "the running request finishes");

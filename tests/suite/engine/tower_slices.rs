@@ -2,24 +2,21 @@
 
 use std::path::{Path, PathBuf};
 
-use gen_svc::media::read_processor;
-use gen_svc::models::vision::{TorchTower, TowerRun};
-use gen_svc::models::{self, Backend, Features};
-use gen_svc::weights::TorchTarget;
+use tandem_core::media::read_processor;
+use tandem_core::models::{self, Features};
 use tandem_images::{Limits, PreparedCache, PreparedImage};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests_full::image_model::{ImageModel, bitmap};
 use tandem_tests_full::vision_oracle::{self, FOLDERS};
+use tandem_torch::{TorchTarget, TorchTower, TowerRun};
 
 /// The largest difference of a feature, for sums in another order.
 const TOLERANCE: f32 = 1e-4;
 
 fn tower(folder: &Path) -> TorchTower {
     let artifacts = Artifacts::load(folder).expect("artifacts");
-    let backend = Backend::Torch(TorchTarget::REFERENCE);
     let file = models::open(&artifacts).expect("weights");
-    let loaded = models::load(&file, models::describe(&file).expect("supported"), backend).expect("it loads");
-    loaded.tower.expect("a tower")
+    TorchTower::open(&file, TorchTarget::REFERENCE).expect("it loads").expect("a tower")
 }
 
 /// Returns the features, and the number of slices.

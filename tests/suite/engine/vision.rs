@@ -4,23 +4,22 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use gen_svc::cache::BlockId;
-use gen_svc::models::{self, Backend, Logits, LogitsFor, Model, Precision, SequenceChunk};
-use gen_svc::weights::TorchTarget;
+use gen_svc::load::{self, BackendChoice};
 use serde::Deserialize;
 use serde_json::Value;
+use tandem_core::cache::BlockId;
+use tandem_core::models::{self, Backend, LogitsFor, Precision, SequenceChunk};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests_full::vision_oracle::{self, FOLDERS, json};
+use tandem_torch::TorchTarget;
 
 use super::image_prompts::{ImagePrompt, blocks};
 
 /// The folders whose models have blocks of image tokens that attend to each other.
 const WITH_BLOCKS: [&str; 3] = ["gemma3", "gemma3_pas", "gemma4_bidi"];
 
-const BACKENDS: [Backend; 2] = [
-    Backend::Torch(TorchTarget::REFERENCE),
-    Backend::Cpu { precision: Precision::F32, threads: 1, batch_invariant: false },
-];
+const BACKENDS: [BackendChoice; 2] =
+    [BackendChoice::Torch(TorchTarget::REFERENCE), BackendChoice::Cpu { precision: Precision::F32, threads: 1 }];
 
 /// The largest difference of a logit.
 const TOLERANCE: f32 = 3e-4;
@@ -57,7 +56,7 @@ fn features(folder: &str, name: &str, part: &str) -> Option<Vec<f32>> {
 
 /// A loaded model of the oracle.
 struct Loaded {
-    model: Box<dyn Model>,
+    model: Box<dyn Backend>,
     folder: &'static str,
     image_token: u32,
     /// E.
@@ -65,13 +64,13 @@ struct Loaded {
 }
 
 impl Loaded {
-    fn new(oracle: &Path, folder: &'static str, backend: Backend) -> Self {
+    fn new(oracle: &Path, folder: &'static str, backend: BackendChoice) -> Self {
         let path = oracle.join("models").join(folder);
         let config = json(&path.join("config.json"));
         let image_token = ["image_token_id", "image_token_index"].iter().find_map(|name| config[name].as_u64());
         let artifacts = Artifacts::load(&path).expect("artifacts");
-        let model = models::open(&artifacts).and_then(|file| models::load(&file, models::describe(&file)?, backend));
-        let mut model = model.unwrap_or_else(|error| panic!("{folder}: {}", error.chain())).model;
+        let model = models::open(&artifacts).and_then(|file| load::load(&file, models::describe(&file)?, backend));
+        let mut model = model.unwrap_or_else(|error| panic!("{folder}: {}", error.chain())).backend;
         model.allocate(256).expect("memory");
         let width = config["text_config"]["hidden_size"].as_u64().expect("a size") as usize;
         Self { model, folder, image_token: image_token.expect("an image token") as u32, width }
@@ -112,12 +111,12 @@ impl Loaded {
     /// Returns the greedy tokens after a computed prompt with the logits `last`.
     fn answer(&mut self, case: &Case, last: Vec<f32>, blocks: &[BlockId]) -> Vec<u32> {
         let mut ids = vec![argmax(&last)];
-        let mut logits = Logits::default();
         while ids.len() < case.greedy_ids.len() {
             let past = case.input_ids.len() + ids.len() - 1;
             let position = case.mrope_delta.map(|delta| [(past as i64 + delta) as u32; 3]);
             let chunk = SequenceChunk {
                 chosen: None,
+                drafted: 0,
                 tokens: &ids[ids.len() - 1..],
                 past,
                 blocks,
@@ -126,8 +125,8 @@ impl Loaded {
                 images: &[],
                 positions: position.as_ref().map(std::slice::from_ref),
             };
-            self.model.forward(&[chunk], &mut logits).expect("computes");
-            ids.push(argmax(logits.rows().next().expect("a row")));
+            let rows = models::logits(self.model.as_mut(), &[chunk]).expect("computes");
+            ids.push(argmax(&rows[0]));
         }
         ids
     }

@@ -8,10 +8,10 @@ mod prompts;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use gen_svc::engine::{Config, Engine, Event, FinishReason, Token};
-use gen_svc::grammar::Grammar;
-use gen_svc::models::SequenceChunk;
-use gen_svc::request::{GenerateRequest, Input, Resume, Returns, SamplingOptions, StopOptions};
+use tandem_core::engine::{Config, Engine, Event, FinishReason, Token};
+use tandem_core::grammar::Grammar;
+use tandem_core::models::SequenceChunk;
+use tandem_core::request::{GenerateRequest, Input, Resume, Returns, SamplingOptions, StopOptions};
 use tandem_tests::default_model;
 use tandem_tests_full::faulty_model::{DEVICE_LOST, FaultyModel, OUT_OF_MEMORY, served_with_all_tokens};
 use tokio::sync::mpsc::Receiver;

@@ -4,11 +4,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gen_svc::error::Error;
-use gen_svc::sampling::device::{Chosen, DeviceSampler, Draw, History, RowPlan, SamplerCall, TokenPlan};
-use gen_svc::sampling::{Logprobs, Sampler, Sampling, distribution, uniform};
+use tandem_core::error::StepError;
+use tandem_core::sampling::{Chosen, Draw, History, Logprobs, RowPlan, Sampling, TokenPlan, distribution, uniform};
 use tandem_tests::Random;
+use tandem_torch::{DeviceSampler, SamplerCall};
 use tch::{Device, Tensor};
+
+use super::host_sampler::Sampler;
 
 /// The largest difference of a draw or of a parameter for which both tokens are right.
 const TOLERANCE: f64 = 1e-6;
@@ -60,8 +62,8 @@ impl Row {
     }
 
     /// Returns the token that the host chooses.
-    fn on_host(&self) -> Result<u32, Error> {
-        let sampler = Sampler::new(self.sampling.clone(), 0, &self.prompt);
+    fn on_host(&self) -> Result<u32, StepError> {
+        let sampler = Sampler::new(self.sampling.clone(), &self.prompt);
         sampler.after(&self.output).next(&mut self.masked(), self.position(), &self.forbidden)
     }
 
@@ -133,7 +135,11 @@ fn sampler(vocabulary: usize) -> DeviceSampler {
 }
 
 /// Returns the tokens that the device chooses.
-fn on_device(sampler: &mut DeviceSampler, rows: &[Row], logprobs: Option<usize>) -> Vec<Result<Chosen, Error>> {
+fn on_device(
+    sampler: &mut DeviceSampler,
+    rows: &[Row],
+    logprobs: Option<usize>,
+) -> Vec<Result<Chosen, tandem_torch::Error>> {
     let slots: Vec<_> = rows.iter().map(|row| sampler.slot(&row.sampling)).collect();
     let plans = rows.iter().zip(&slots).enumerate().map(|(i, (row, slot))| {
         let history = slot.as_ref().map(|slot| History { slot, prompt: &row.prompt, output: &row.output, awaited: 0 });
@@ -260,7 +266,9 @@ fn a_row_without_finite_logits_fails_alone() {
     rows[3].logits.fill(f32::INFINITY);
     for (i, chosen) in on_device(&mut sampler(vocabulary), &rows, Some(3)).into_iter().enumerate() {
         match i {
-            1..=3 => assert!(matches!(chosen, Err(Error::NotFinite)), "row {i}: {chosen:?}"),
+            1..=3 => {
+                assert!(matches!(chosen, Err(tandem_torch::Error::Step(StepError::NotFinite))), "row {i}: {chosen:?}")
+            }
             _ => assert_eq!(chosen.expect("finite logits").id, rows[i].on_host().expect("finite logits")),
         }
     }

@@ -4,14 +4,15 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use gen_svc::engine::{Config, Engine, Event, FinishReason};
-use gen_svc::error::Error;
-use gen_svc::grammar::{Constraint, Grammar, Mask, MaskError};
-use gen_svc::request::{GenerateRequest, Input, SamplingOptions, StopOptions};
+use gen_svc::load;
 use serde_json::{Value, json};
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::serve::{SecurityArgs, ServeArgs};
+use tandem_core::engine::{Config, Engine, Event, FinishReason};
+use tandem_core::error::RequestError;
+use tandem_core::grammar::{Constraint, Grammar, Mask, MaskError};
+use tandem_core::request::{GenerateRequest, Input, SamplingOptions, StopOptions};
 use tandem_model_files::tokenizer::{CancelScope, TokenizerError};
 use tandem_tests::failure::is_failed;
 use tandem_tests::{Random, binary, default_model, error_texts, goldens};
@@ -27,7 +28,7 @@ use tonic::transport::Channel;
 fn engine(change: impl FnOnce(&mut Config)) -> Engine {
     let mut config = Config { threads: 1, ..Config::new(default_model()) };
     change(&mut config);
-    Engine::start(config).expect("the model loads").0
+    load::start(config).expect("the model loads").0
 }
 
 /// Returns a request with a high temperature: without the grammar, forbidden tokens would be drawn.
@@ -180,7 +181,7 @@ fn invalid_grammars_are_rejected_and_costly_grammars_are_bounded() {
     let mut problems = Vec::new();
     for (grammar, expected) in cases.into_iter().chain(impossible) {
         match request(grammar, 0).prepare(engine.model()) {
-            Err(Error::Invalid { field, problem }) => {
+            Err(RequestError::Invalid { field, problem }) => {
                 assert_eq!(field, expected);
                 assert!(problem.len() < 700, "{problem}");
                 problems.push(problem);
@@ -203,7 +204,8 @@ fn invalid_grammars_are_rejected_and_costly_grammars_are_bounded() {
         request.prepare(engine.model()).expect_err("the stop option excludes a grammar")
     };
     let errors = [together(|stop| stop.ignore_eos = true), together(|stop| stop.min_new_tokens = 1)];
-    let is_of = |error: &Error, name: &str| matches!(error, Error::Invalid { field, .. } if field == name);
+    let is_of =
+        |error: &RequestError, name: &str| matches!(error, RequestError::Invalid { field, .. } if field == name);
     assert!(is_of(&errors[0], "stop.ignore_eos") && is_of(&errors[1], "stop.min_new_tokens"), "{errors:?}");
     error_texts::check_rows("grammar/stop-option", errors);
     assert_eq!(answer(&engine, Grammar::Choice(vec!["still here".to_owned()]), 0), "still here");
@@ -219,7 +221,7 @@ fn pairs_of_patterns() -> Grammar {
 fn grammar_that_takes_too_long_to_compile_is_refused_after_its_trial() {
     let engine = engine(|config| config.grammar_trials = Some(binary("gen-svc")));
     let error = request(pairs_of_patterns(), 0).prepare(engine.model()).expect_err("it takes too long");
-    assert!(matches!(&error, Error::Invalid { field, .. } if field == "grammar.json_schema"), "{error:?}");
+    assert!(matches!(&error, RequestError::Invalid { field, .. } if field == "grammar.json_schema"), "{error:?}");
     error_texts::check("grammar/too-long-to-compile", error);
     let lark = Grammar::Lark("start: A\nA: /[ab]{1,4}/ & /[bc]{1,4}/".to_owned());
     assert!(answer(&engine, lark, 0).chars().all(|char| char == 'b'));
@@ -254,7 +256,7 @@ fn only_grammars_that_combine_their_parts_have_a_trial() {
         prepared(grammar).expect("it needs no trial");
     }
     for grammar in [pairs_of_patterns(), Grammar::Lark("start: \"a\"".to_owned())] {
-        assert!(matches!(prepared(grammar), Err(Error::Thread(_))));
+        assert!(matches!(prepared(grammar), Err(RequestError::Thread(_))));
     }
 }
 
@@ -285,7 +287,7 @@ fn trial_ends_when_its_caller_has_gone() {
     }
     cancelled.cancel();
     let ended = preparation.join().expect("no panic");
-    assert!(matches!(ended, Err(Error::Tokenize(TokenizerError::Cancelled))), "{ended:?}");
+    assert!(matches!(ended, Err(RequestError::Tokenize(TokenizerError::Cancelled))), "{ended:?}");
 }
 
 /// Writes a program that reads its input and then waits for the file `go` beside it. A child writes it: this

@@ -13,21 +13,22 @@ use std::time::Instant;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use gen_svc::cache::{BLOCK, ImageSpan};
-use gen_svc::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice, Summary, Token};
-use gen_svc::error::Error;
-use gen_svc::media::HfMessages;
-use gen_svc::models;
-use gen_svc::request::{GenerateRequest, Input, PreparedRequest, Returns, SamplingOptions, StopOptions};
-use gen_svc::weights::TorchTarget;
+use gen_svc::load;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tandem_core::cache::{BLOCK, ImageSpan};
+use tandem_core::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice, Summary, Token};
+use tandem_core::error::RequestError;
+use tandem_core::media::HfMessages;
+use tandem_core::models;
+use tandem_core::request::{GenerateRequest, Input, PreparedRequest, Returns, SamplingOptions, StopOptions};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::tokenizer::{CancelScope, TokenizerError};
 use tandem_template::LocalTime;
 use tandem_tests_full::image_checkpoint::Goldens;
 use tandem_tests_full::image_model::{ImageModel, bitmap};
 use tandem_tests_full::vision_oracle;
+use tandem_torch::TorchTarget;
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
@@ -97,7 +98,7 @@ fn start(folder: &Path, change: impl FnOnce(&mut Config)) -> Engine {
     let mut config =
         Config { threads: 1, dtype: DtypeChoice::F32, kv_memory: Some(16 << 20), ..Config::new(folder.to_owned()) };
     change(&mut config);
-    Engine::start(config).unwrap_or_else(|error| panic!("{}: {}", folder.display(), error.chain())).0
+    load::start(config).unwrap_or_else(|error| panic!("{}: {}", folder.display(), error.chain())).0
 }
 
 /// The largest difference of a log-probability between steps of different sizes.
@@ -298,7 +299,7 @@ fn images_are_not_read_once_the_caller_has_gone() {
         let _scope = CancelScope::start(cancelled);
         for messages in [user([encoded(b"no image")]), user([encoded(b"no image"), encoded(b"nor this")])] {
             let error = request(messages).prepare(engine.model()).expect_err("the caller has gone");
-            assert!(matches!(error, Error::Tokenize(TokenizerError::Cancelled)), "{model}: {}", error.chain());
+            assert!(matches!(error, RequestError::Tokenize(TokenizerError::Cancelled)), "{model}: {}", error.chain());
         }
     });
 }
@@ -403,9 +404,9 @@ fn a_prefix_that_ends_within_an_image_is_found_as_far_as_its_model_can_continue(
 /// Returns the bytes of a block of the KV cache.
 fn block_bytes(folder: &Path) -> u64 {
     let file = models::open(&Artifacts::load(folder).expect("artifacts")).expect("a model");
-    let backend = models::Backend::Torch(TorchTarget::REFERENCE);
+    let backend = load::BackendChoice::Torch(TorchTarget::REFERENCE);
     let decoder = models::describe(&file).expect("a model");
-    models::load(&file, decoder, backend).expect("a model").model.shape().block_bytes
+    load::load(&file, decoder, backend).expect("a model").backend.shape().block_bytes
 }
 
 #[test]
@@ -476,8 +477,33 @@ fn output_matrix_that_differs_from_the_embeddings_is_used() {
     assert!(head(&model));
 }
 
+#[test]
+fn every_shape_of_an_image_block_makes_the_same_prompt() {
+    let data = BASE64_STANDARD.encode(bitmap(40, 28, 1));
+    let url = format!("data:image/bmp;base64,{data}");
+    let shapes = [
+        json!({"type": "image", "base64": url}),
+        json!({"type": "image", "url": url}),
+        json!({"type": "image", "url": null, "path": url}),
+        json!({"type": "image", "image": data}),
+        json!({"type": "image", "image": {"url": url}}),
+        json!({"type": "image_url", "image_url": url}),
+        json!({"type": "image_url", "image_url": {"url": url, "detail": "low"}}),
+        json!({"type": "input_image", "image_url": url}),
+        json!({"type": "input_image", "url": url}),
+    ];
+    for_each(|name, folder| {
+        let engine = start(folder, |_| {});
+        let ids = |block: Value| prepare(&engine, request(user([block, text("What?")]))).prompt().to_vec();
+        let expected = ids(image(1));
+        for block in &shapes {
+            assert_eq!(ids(block.clone()), expected, "{name}: {block}");
+        }
+    });
+}
+
 /// Returns the ids of a prompt whose text spells control tokens and an image's placeholder.
-fn ids_with_spelled(engine: &Engine, spelled: &str, literal_control_tokens: bool) -> Result<Vec<u32>, Error> {
+fn ids_with_spelled(engine: &Engine, spelled: &str, literal_control_tokens: bool) -> Result<Vec<u32>, RequestError> {
     let messages = user([image(1), text(spelled)]);
     let messages = HfMessages { literal_control_tokens, ..HfMessages::new(messages, LocalTime::now()) };
     let prepared = with_input(Input::HfMessages(Box::new(messages))).prepare(engine.model())?;

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use gen_svc::engine::{Config, DtypeChoice, RuntimeChoice};
-use gen_svc::error::Error;
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::finished::Matched;
 use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
+use tandem_core::engine::{Config, DtypeChoice, RuntimeChoice};
+use tandem_core::error::RequestError;
 use tandem_tests::failure::{failed, is_failed};
 use tandem_tests::{Golden, default_artifacts, default_model, error_texts, goldens};
 use tandem_tests_full::Generation;
@@ -33,7 +33,7 @@ async fn serve_with(runtime: RuntimeChoice) -> (Generation, Client) {
 
 #[test]
 fn a_prompt_that_the_tokenizer_cannot_encode_is_too_long() {
-    let status = Status::from(Error::TextTooLong { field: "prompt", bytes: 11 << 20, limit: 10 << 20 });
+    let status = Status::from(RequestError::TextTooLong { field: "prompt", bytes: 11 << 20, limit: 10 << 20 });
     let failure = failed(&status);
     assert_eq!((failure.code, failure.reason.as_str()), (Code::InvalidArgument, "TEXT_TOO_LONG"));
     assert_eq!(failure.field.as_deref(), Some("prompt"));

@@ -1,8 +1,10 @@
 //! Sampling from logits, compared with transformers 5.23 (`generation/logits_process.py`). The
 //! expected values come from its processors, in the order of `generate`, on the same logits.
 
-use gen_svc::error::Error;
-use gen_svc::sampling::{Logprobs, Sampler, Sampling, distribution, uniform};
+use tandem_core::error::StepError;
+use tandem_core::sampling::{Logprobs, Sampling, distribution, uniform};
+
+use super::host_sampler::Sampler;
 
 const LOGITS: [f32; 12] = [2.5, -1.0, 0.5, 3.0, 3.0, -4.0, 1.25, 0.0, 2.0, -0.5, 1.0, -2.0];
 const PROMPT: [u32; 4] = [3, 5, 3, 8];
@@ -86,7 +88,7 @@ fn random_numbers_depend_only_on_seed_output_and_position() {
 #[test]
 fn sampling_frequencies_match_token_probabilities() {
     let expected = distribution(&OFF, &[], &[], &LOGITS).expect("finite");
-    let mut sampler = Sampler::new(Sampling { seed: 7, ..OFF }, 0, &[]);
+    let mut sampler = Sampler::new(Sampling { seed: 7, ..OFF }, &[]);
     let mut drawn = [0_u32; LOGITS.len()];
     const DRAWS: u32 = 40_000;
     for position in 0..u64::from(DRAWS) {
@@ -103,16 +105,16 @@ fn sampling_frequencies_match_token_probabilities() {
 fn seeded_token_at_a_position_does_not_depend_on_earlier_draws() {
     let sampling = Sampling { seed: 3, ..OFF };
     let at = |sampler: &mut Sampler, position| sampler.next(&mut LOGITS.clone(), position, &[]).expect("finite");
-    let mut straight = Sampler::new(sampling.clone(), 0, &PROMPT);
+    let mut straight = Sampler::new(sampling.clone(), &PROMPT);
     let tokens: Vec<u32> = (4..40).map(|position| at(&mut straight, position)).collect();
-    let mut resumed = Sampler::new(sampling, 0, &[PROMPT.as_slice(), &tokens[..20]].concat());
+    let mut resumed = Sampler::new(sampling, &[PROMPT.as_slice(), &tokens[..20]].concat());
     let rest: Vec<u32> = (24..40).map(|position| at(&mut resumed, position)).collect();
     assert_eq!(rest, tokens[20..]);
 }
 
 #[test]
 fn greedy_picks_the_first_maximum_and_penalizes_its_output() {
-    let mut sampler = Sampler::new(Sampling { repetition_penalty: 2.0, ..Sampling::GREEDY }, 0, &[]);
+    let mut sampler = Sampler::new(Sampling { repetition_penalty: 2.0, ..Sampling::GREEDY }, &[]);
     let tokens: Vec<u32> =
         (0..4).map(|position| sampler.next(&mut LOGITS.clone(), position, &[]).expect("finite")).collect();
     assert_eq!(tokens, [3, 4, 0, 8]);
@@ -127,7 +129,7 @@ fn extreme_sampling_settings_choose_a_valid_token() {
         Sampling { repetition_penalty: 100.0, top_k: u32::MAX, ..OFF },
         Sampling { repetition_penalty: 1e-45, ..Sampling::GREEDY },
     ] {
-        let id = Sampler::new(sampling.clone(), 0, &PROMPT).next(&mut LOGITS.clone(), 0, &[]).expect("finite");
+        let id = Sampler::new(sampling.clone(), &PROMPT).next(&mut LOGITS.clone(), 0, &[]).expect("finite");
         assert!(id < 12, "{sampling:?}");
     }
 }
@@ -136,8 +138,8 @@ fn extreme_sampling_settings_choose_a_valid_token() {
 fn non_finite_logits_are_an_error() {
     for broken in [[f32::NAN; 3], [f32::NEG_INFINITY; 3], [0.0, f32::INFINITY, 1.0]] {
         for sampling in [OFF, Sampling::GREEDY] {
-            let chosen = Sampler::new(sampling, 0, &[]).next(&mut broken.clone(), 0, &[]);
-            assert!(matches!(chosen, Err(Error::NotFinite)), "{broken:?}: {chosen:?}");
+            let chosen = Sampler::new(sampling, &[]).next(&mut broken.clone(), 0, &[]);
+            assert!(matches!(chosen, Err(StepError::NotFinite)), "{broken:?}: {chosen:?}");
         }
     }
 }
@@ -185,21 +187,21 @@ fn logit_bias_is_applied_before_the_repetition_penalty() {
 #[test]
 fn presence_and_frequency_penalties_ignore_the_prompt() {
     let sampling = Sampling { presence_penalty: 0.5, frequency_penalty: 0.25, ..Sampling::GREEDY };
-    let mut sampler = Sampler::new(sampling, 0, &[3, 3, 3]);
+    let mut sampler = Sampler::new(sampling, &[3, 3, 3]);
     let tokens: Vec<u32> = (0..9).map(|at| sampler.next(&mut LOGITS.clone(), at, &[]).expect("finite")).collect();
     // 3.0 and 3.0 fall to 2.25, below 2.5, which falls to 1.75. Then 2.25 falls to 2.0, and the
     // other 2.0 follows because of its higher id.
     assert_eq!(tokens, [3, 4, 0, 3, 4, 3, 4, 8, 0]);
     let encouraged = Sampling { presence_penalty: -2.0, ..Sampling::GREEDY };
-    let mut sampler = Sampler::new(encouraged, 0, &[]);
+    let mut sampler = Sampler::new(encouraged, &[]);
     assert_eq!([0, 1, 2].map(|at| sampler.next(&mut LOGITS.clone(), at, &[]).expect("finite")), [3, 3, 3]);
 }
 
 #[test]
 fn forbidden_tokens_are_never_chosen() {
-    let mut sampler = Sampler::new(Sampling::GREEDY, 0, &[]);
+    let mut sampler = Sampler::new(Sampling::GREEDY, &[]);
     assert_eq!(sampler.next(&mut LOGITS.clone(), 0, &[3, 4, 99]).expect("finite"), 0);
-    let mut warm = Sampler::new(Sampling { temperature: 100.0, ..OFF }, 0, &[]);
+    let mut warm = Sampler::new(Sampling { temperature: 100.0, ..OFF }, &[]);
     for position in 0..2000 {
         let id = warm.next(&mut LOGITS.clone(), position, &[0, 1, 2, 3]).expect("finite");
         assert!(id > 3);

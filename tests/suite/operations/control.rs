@@ -5,13 +5,8 @@ use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use gen_svc::cache::BLOCK;
 use gen_svc::command::CommandError;
-use gen_svc::engine::{Config, Engine};
-use gen_svc::error::Error;
 use gen_svc::grpc;
-use gen_svc::lifecycle::ServerState;
-use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
 use gen_svc::serve::{Control, Server, StallLimits};
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::control_service_client::ControlServiceClient;
@@ -19,6 +14,11 @@ use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::serve::{SecureListener, Security, SecurityArgs, ServeArgs};
 use tandem_common::status::Reason;
+use tandem_core::cache::BLOCK;
+use tandem_core::engine::{Config, Engine};
+use tandem_core::error::{LoadError, StepError};
+use tandem_core::lifecycle::ServerState;
+use tandem_core::models::{Logits, Model, ModelShape, SequenceChunk};
 use tandem_tests::failure::{failed, is_failed};
 use tandem_tests::{Running, default_model, error_texts};
 use tandem_tests_full::Generation;
@@ -144,11 +144,11 @@ impl Model for Broken {
         ModelShape { vocabulary: 64, context: 64, block: BLOCK, block_bytes: 64 }
     }
 
-    fn allocate(&mut self, _blocks: u32) -> Result<(), Error> {
+    fn allocate(&mut self, _blocks: u32) -> Result<(), StepError> {
         Ok(())
     }
 
-    fn forward(&mut self, _runs: &[SequenceChunk<'_>], _logits: &mut Logits) -> Result<(), Error> {
+    fn forward(&mut self, _runs: &[SequenceChunk<'_>], _logits: &mut Logits) -> Result<(), StepError> {
         panic!("as it is meant to");
     }
 }
@@ -314,7 +314,7 @@ async fn serving(server: Server, args: ServeArgs) -> (Running, ControlServiceCli
     (running, ControlServiceClient::new(endpoint.connect().await.expect("it answers")))
 }
 
-async fn load(server: &Server) -> Result<Engine, Error> {
+async fn load(server: &Server) -> Result<Engine, LoadError> {
     let server = server.clone();
     let config = Config { threads: 1, ..Config::new(default_model()) };
     let load = move || server.load(config, 1 << 20).map(|(engine, _)| engine);
@@ -327,7 +327,7 @@ async fn drain_during_model_load_ends_the_server_without_serving() {
     let (running, mut control) = loading(server.clone()).await;
     control.drain(pb::DrainRequest {}).await.expect("an answer");
     let cancelled = load(&server).await;
-    assert!(matches!(cancelled, Err(Error::LoadCancelled)), "{cancelled:?}");
+    assert!(matches!(cancelled, Err(LoadError::Cancelled)), "{cancelled:?}");
     // A load that finishes before it notices the drain.
     let late = |_: &Config| Ok((served_model(), Box::new(Broken) as Box<dyn Model>));
     let (engine, _thread) = server.load_with(Config::new(default_model()), 1 << 20, late).expect("loads");

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gen_svc::engine::{Config, DtypeChoice, Engine};
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
+use tandem_core::engine::{Config, DtypeChoice, Engine};
 use tandem_tests::{Random, default_model};
 use tandem_tests_full::Generation;
 use tokio::task::JoinSet;

@@ -239,6 +239,12 @@ fn a_text_that_a_template_cuts_has_a_warning() {
     check(&with("m.content[100:] if loop.first else m.content"), &long, &cut);
     check(&with("(m.content | upper).split('</THINK>') | join(' ')"), &long, &[]);
     check(&with("m.content | replace('more', 'less')"), &long, &[]);
+    // The middle, and lines of it.
+    check(&with("m.content[:80] + '...' + m.content[-80:]"), &long, &cut);
+    let lines = request("# A title\nThe first line of words.\n# Another title\nThe last line of words.");
+    check(&with("m.content.split('\n')[0] + m.content.split('\n')[-1]"), &lines, &cut);
+    check(&with("m.content.split('# ')[-1]"), &lines, &cut);
+    check(&with("m.content.split('\n') | join(' / ')"), &lines, &[]);
     // A block is named by its place.
     let block = json!({"messages": [say("user", json!([{"type": "text", "text": "The tag </think> ends it."}]))]});
     let walked = "{% for m in messages %}<{{ m.role }}>{% for b in m.content %}{{ b.text.split('</think>')[-1] }}{% endfor %}{% endfor %}";

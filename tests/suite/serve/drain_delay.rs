@@ -3,13 +3,13 @@
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use gen_svc::engine::Config;
 use tandem_common::pb::generate::v1::control_service_client::ControlServiceClient;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::pb::generate::v1::{DrainRequest, GetLoadedModelRequest};
 use tandem_common::pb::render::v1::ListModelsRequest;
 use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClient;
 use tandem_common::serve::ServeArgs;
+use tandem_core::engine::Config;
 use tandem_tests::{Running, default_model, render_service_with_args};
 use tandem_tests_full::Generation;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

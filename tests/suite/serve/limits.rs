@@ -5,7 +5,6 @@ use std::process::{Command, Stdio};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use gen_svc::engine::{Config, DtypeChoice};
 use serde_json::{Value, json};
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::generate::v1::generate_request::Input;
@@ -13,6 +12,7 @@ use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceCli
 use tandem_common::pb::generate::v1::{GenerateRequest, Resume, Stop, TokenIds};
 use tandem_common::pb::render::v1::RenderRequest;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
+use tandem_core::engine::{Config, DtypeChoice};
 use tandem_tests::failure::is_failed;
 use tandem_tests::{ModelFolder, Process, binary, default_model};
 use tandem_tests_full::Generation;

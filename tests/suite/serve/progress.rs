@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use gen_svc::cache::BLOCK;
-use gen_svc::engine::{Config, Engine};
-use gen_svc::error::Error;
-use gen_svc::models::{Logits, Model, ModelShape, SequenceChunk};
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::serve::ServeArgs;
+use tandem_core::cache::BLOCK;
+use tandem_core::engine::{Config, Engine};
+use tandem_core::error::StepError;
+use tandem_core::models::{Logits, Model, ModelShape, SequenceChunk};
 use tandem_tests::default_model;
 use tandem_tests_full::Generation;
 use tandem_tests_full::served_model::{CONTEXT, VOCABULARY, served_model};
@@ -29,11 +29,11 @@ impl Model for Slow {
         ModelShape { vocabulary: VOCABULARY, context: CONTEXT, block: BLOCK, block_bytes: 64 }
     }
 
-    fn allocate(&mut self, _blocks: u32) -> Result<(), Error> {
+    fn allocate(&mut self, _blocks: u32) -> Result<(), StepError> {
         Ok(())
     }
 
-    fn forward(&mut self, runs: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), Error> {
+    fn forward(&mut self, runs: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), StepError> {
         std::thread::sleep(self.0);
         let rows = runs.iter().map(|run| run.logit_rows().len()).sum();
         logits.resize(rows, VOCABULARY).fill(0.0);

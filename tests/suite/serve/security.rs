@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use gen_svc::engine::Config;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, SanType, date_time_ymd};
 use render_svc::args::GenerationArgs;
 use tandem_common::call::Credentials;
@@ -20,6 +19,7 @@ use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::{self, Caller, DeferredRoutes, Health, Security, SecurityArgs, ServeArgs, ServeError};
 use tandem_common::status::chain;
+use tandem_core::engine::Config;
 use tandem_tests::error_texts;
 use tandem_tests::failure::failed;
 use tandem_tests::{

@@ -118,3 +118,27 @@ fn a_cycle_is_found_between_top_level_modules() {
     assert_eq!(cycles(&edges).len(), 0, "files");
     assert_eq!(cycles(&joined(&edges, folder.path())).len(), 1, "modules");
 }
+
+/// Returns the source files below a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let paths = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let below = paths.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] });
+    below.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
+}
+
+/// The core can be built without libtorch: it uses backends through their port.
+#[test]
+fn only_one_crate_names_libtorch() {
+    let folders = ["gen-svc", "common", "render-svc"].map(|folder| repository().join(folder));
+    let torch = repository().join("gen-svc/torch");
+    let names_libtorch = |file: &PathBuf| {
+        let text = fs::read_to_string(file).expect("a text");
+        let starts_word = |(at, _): (usize, &str)| !text[..at].ends_with(|before: char| before.is_alphanumeric());
+        text.match_indices("tch::").any(starts_word)
+    };
+    let sources: Vec<PathBuf> = folders.iter().flat_map(|folder| sources(folder)).collect();
+    let (of_torch, others): (Vec<_>, Vec<_>) = sources.into_iter().partition(|file| file.starts_with(&torch));
+    let naming: Vec<_> = others.iter().filter(|file| names_libtorch(file)).collect();
+    assert!(others.len() > 400 && naming.is_empty(), "of {} files, these name libtorch: {naming:?}", others.len());
+    assert!(of_torch.iter().any(names_libtorch), "the crate of libtorch is looked for elsewhere");
+}

@@ -2,15 +2,16 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
-use gen_svc::engine::{Config, DtypeChoice, Engine, Event};
-use gen_svc::media::HfMessages;
-use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
+use gen_svc::load;
 use serde_json::json;
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::generate::v1::{ReturnOptions, Sampling, Stop, Usage};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event as TaskEvent;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tandem_core::engine::{Config, DtypeChoice, Engine, Event};
+use tandem_core::media::HfMessages;
+use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use tandem_template::LocalTime;
 use tandem_tests::failure::failed;
 use tandem_tests_full::image_checkpoint::Goldens;
@@ -104,7 +105,7 @@ async fn tasks_of_gemma_4_with_attachments_have_the_answers_of_its_messages() {
         kv_memory: Some(16 << 20),
         ..Config::new(folder.path().to_owned())
     };
-    let engine = Engine::start(config).expect("a model").0;
+    let engine = load::start(config).expect("a model").0;
     let replicas = [generation_of(folder.path())];
     let (_service, mut client) = serve_with_replicas(folder.path(), &replicas).await;
     for numbers in [vec![1], vec![2], vec![1, 2], vec![3, 3]] {

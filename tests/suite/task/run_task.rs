@@ -4,7 +4,6 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use gen_svc::engine::Config;
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::generate::v1 as generate;
 use tandem_common::pb::generate::v1::finished::Matched;
@@ -13,6 +12,7 @@ use tandem_common::pb::render::v1::RenderOptions;
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::pb::task::v1::{RunTaskRequest, TaskFinished};
+use tandem_core::engine::Config;
 use tandem_tests::failure::{failed, is_failed};
 use tandem_tests::{Golden, ModelFolder, binary, default_model, goldens, python, render_service, repository};
 use tandem_tests_full::Generation;

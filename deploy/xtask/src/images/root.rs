@@ -14,7 +14,7 @@ use crate::release::libtorch;
 
 /// Fills `root`: the program in `bin/`, its libraries in `lib/`, those of glibc at their own paths,
 /// where the loader searches them. Returns the image's tag: the program's version, with `-cuda` if the
-/// image has CUDA, as the chart expects.
+/// image has CUDA, and `-text` if gen-svc has no libtorch, as the chart expects.
 pub(super) fn fill(layout: &Layout, service: &str, program: &Path, root: &Path) -> Result<String> {
     let libtorch = libtorch(layout);
     let staged = root.join("bin").join(service);
@@ -35,11 +35,25 @@ pub(super) fn fill(layout: &Layout, service: &str, program: &Path, root: &Path) 
     copy(&layout.root().join("LICENSE"), &root.join("LICENSE"))?;
     let version = output_of(Command::new(program).arg("-V").env("LD_LIBRARY_PATH", &libtorch))?;
     let version = version.split_whitespace().last().context("the program has a version")?;
-    Ok(format!("{version}{}", if has_cuda { "-cuda" } else { "" }))
+    let has_libtorch = found.iter().any(|library| is_libtorch(&library.path));
+    let suffix = match service {
+        _ if has_cuda => "-cuda",
+        "gen-svc" if !has_libtorch => "-text",
+        _ => "",
+    };
+    Ok(format!("{version}{suffix}"))
 }
 
 fn is_cuda(library: &Path) -> bool {
-    library.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libtorch_cuda"))
+    is_named(library, "libtorch_cuda")
+}
+
+fn is_libtorch(library: &Path) -> bool {
+    is_named(library, "libtorch")
+}
+
+fn is_named(library: &Path, start: &str) -> bool {
+    library.file_name().is_some_and(|name| name.to_string_lossy().starts_with(start))
 }
 
 /// Returns all libraries of a folder. With CUDA, libtorch loads some by name while it runs.

@@ -60,7 +60,7 @@ struct RowFilter<'a> {
 impl<'a> RowFilter<'a> {
     fn new(width: usize, weights: &'a Weights) -> Self {
         let sides = (width * CHANNELS, weights.len() * CHANNELS);
-        let [source, filtered] = [sides.0, sides.1].map(|side| Buffer::of(side * BLOCK_ROWS));
+        let [source, filtered] = [sides.0, sides.1].map(|side| Buffer::zeroed(side * BLOCK_ROWS));
         Self { weights, sides, source, filtered }
     }
 
@@ -88,7 +88,7 @@ impl<'a> Window<'a> {
     /// Returns an empty window in front of row `first`. It is moved past at most `most` rows at once.
     fn new(source: &'a [u8], width: usize, weights: &'a Weights, first: usize, most: usize) -> Self {
         let filter = RowFilter::new(width, weights);
-        let bytes = Buffer::of((most + BLOCK_ROWS) * filter.sides.1);
+        let bytes = Buffer::zeroed((most + BLOCK_ROWS) * filter.sides.1);
         Self { source, filter, bytes, rows: first..first }
     }
 

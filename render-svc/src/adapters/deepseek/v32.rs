@@ -1,6 +1,7 @@
 //! `deepseek-v3.2`: DeepSeek-V3.2, whose tool results follow the call in the assistant's own turn.
 
 use tandem_template::ArgumentsShape;
+use tandem_template::literal::KnownNames;
 
 use super::blocks::{Item, Reading, lost_keys, read};
 use super::calls::{Call, dsml_block};
@@ -11,7 +12,7 @@ use super::markup::{ASSISTANT, EOS, FIELDS, MARKUP, THINK, THINK_END, USER};
 use super::settings::{self, Settings};
 use super::template;
 use super::turns::{CONTINUED_FIELDS, REASONING, Turn, check_continued, messages, reasoning_not_shown, turns};
-use crate::adapter::{Adapter, AdapterOutput, Input, Kind, KnownNames};
+use crate::adapter::{Adapter, AdapterOutput, Input, Kind};
 use crate::conversation::{self, Conversation, Invalid};
 use crate::error::Error;
 use crate::model::Model;

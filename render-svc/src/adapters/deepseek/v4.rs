@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 use tandem_template::ArgumentsShape;
+use tandem_template::literal::KnownNames;
 use tandem_template::python::{self, Json, LoadsError};
 
 use super::blocks::{Item, Reading, lost_keys, read};
@@ -15,7 +16,7 @@ use super::markup::{ASSISTANT, EOS, FIELDS, MARKUP, THINK, THINK_END, USER};
 use super::settings::{self, Settings};
 use super::template;
 use super::turns::{CONTINUED_FIELDS, REASONING, Turn, check_continued, messages, reasoning_not_shown, turns};
-use crate::adapter::{Adapter, AdapterOutput, EncoderArgument, Input, Kind, KnownNames, Match};
+use crate::adapter::{Adapter, AdapterOutput, EncoderArgument, Input, Kind, Match};
 use crate::conversation::{self, Invalid};
 use crate::error::Error;
 use crate::model::Model;

@@ -1,8 +1,8 @@
 //! The marks in rendered text: control tokens, and text that is written as control tokens are.
 
 use tandem_model_files::tokenizer::Tokenizer;
+use tandem_template::literal::ControlTokenFinder;
 
-use crate::control_tokens::ControlTokenFinder;
 use crate::error::Error;
 use crate::model::Model;
 
@@ -29,7 +29,7 @@ pub(in super::super) struct MarkReader<'a> {
 
 impl<'a> MarkReader<'a> {
     pub(in super::super) fn new(tokenizer: &'a Tokenizer, model: &Model) -> Result<Self, Error> {
-        Ok(Self { tokenizer, finder: ControlTokenFinder::new(tokenizer, &model.templates, &[])? })
+        Ok(Self { tokenizer, finder: model.control_tokens(&[])? })
     }
 
     /// Returns the marks of a text, in order.

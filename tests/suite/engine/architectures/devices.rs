@@ -5,11 +5,11 @@ use std::ops::Range;
 use std::path::Path;
 use std::thread;
 
-use gen_svc::cache::{BLOCK, BlockCopy, BlockId};
-use gen_svc::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice, Token};
-use gen_svc::error::Error;
-use gen_svc::models::{Logits, LogitsFor, Model, SequenceChunk};
-use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
+use tandem_core::cache::{BLOCK, BlockCopy, BlockId};
+use tandem_core::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice, Token};
+use tandem_core::error::LoadError;
+use tandem_core::models::{self, Backend, LogitsFor, SequenceChunk};
+use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use tokio::sync::mpsc::Receiver;
 
 use super::{CASES, Case, Setup, TORCH, TORCH_WITH_FLASH, device_list, finish, load, start, try_load};
@@ -31,7 +31,17 @@ struct Turn<'a> {
 impl<'a> Turn<'a> {
     fn chunk(&self) -> SequenceChunk<'a> {
         let Self { tokens, past, blocks, copy } = *self;
-        SequenceChunk { tokens, chosen: None, past, blocks, copy, logits: LogitsFor::All, images: &[], positions: None }
+        SequenceChunk {
+            tokens,
+            chosen: None,
+            drafted: 0,
+            past,
+            blocks,
+            copy,
+            logits: LogitsFor::All,
+            images: &[],
+            positions: None,
+        }
     }
 }
 
@@ -40,15 +50,13 @@ fn turn<'a>(tokens: &'a [u32], past: usize, blocks: &'a [BlockId]) -> Turn<'a> {
 }
 
 /// Computes one step. Returns the logits after every token.
-fn step(model: &mut dyn Model, turns: &[Turn<'_>]) -> Vec<Vec<f32>> {
-    let mut logits = Logits::default();
-    model.forward(&turns.iter().map(Turn::chunk).collect::<Vec<_>>(), &mut logits).expect("computes");
-    logits.rows().map(|row| row.to_vec()).collect()
+fn step(model: &mut dyn Backend, turns: &[Turn<'_>]) -> Vec<Vec<f32>> {
+    models::logits(model, &turns.iter().map(Turn::chunk).collect::<Vec<_>>()).expect("computes")
 }
 
 /// Computes prompts in chunks beside sequences in decode, and two prompts with the first positions of
 /// another one. These are in a shared block if it has no others, and else copied. Returns all logits.
-fn mixed(model: &mut dyn Model, prompts: &[Vec<u32>]) -> Vec<Vec<f32>> {
+fn mixed(model: &mut dyn Backend, prompts: &[Vec<u32>]) -> Vec<Vec<f32>> {
     model.allocate(16).expect("memory");
     let blocks = |range: Range<u32>| -> Vec<BlockId> { range.map(BlockId).collect() };
     let (a, b, shared, copied) =
@@ -81,7 +89,7 @@ fn steps_have_the_same_logits_on_several_devices() {
                 let what = format!("{}, {devices} devices, {setup:?}", case.name);
                 match try_load(folder.path(), Setup { devices, ..setup }) {
                     Ok(mut model) => assert_same(&mixed(model.as_mut(), &case.prompts), &expected, &what),
-                    Err(Error::TooManyDevices { devices: 3, limit: 2 }) => {
+                    Err(LoadError::TooManyDevices { devices: 3, limit: 2 }) => {
                         assert_eq!(case.name, "gemma4_shared_pairs");
                     }
                     Err(error) => panic!("{what}: {}", error.chain()),

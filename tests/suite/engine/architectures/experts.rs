@@ -1,7 +1,7 @@
 //! Models whose experts have separate products, as on GPUs for which libtorch has no kernel for all experts.
 
-use gen_svc::models::Backend;
-use gen_svc::weights::{TorchTarget, WeightBits};
+use gen_svc::load::BackendChoice;
+use tandem_torch::{TorchTarget, WeightBits};
 use tch::Kind;
 
 use super::{CASES, Case, Setup, TORCH, load, logits};
@@ -24,7 +24,7 @@ fn separate_products_have_the_logits_of_grouped_ones() {
                 let [mut grouped, mut separate] = [false, true].map(|separate_experts| {
                     let target =
                         TorchTarget { dtype, bits, batch_invariant, separate_experts, ..TorchTarget::REFERENCE };
-                    load(folder.path(), Setup { backend: Backend::Torch(target), ..TORCH })
+                    load(folder.path(), Setup { backend: BackendChoice::Torch(target), ..TORCH })
                 });
                 for prompt in TOKENS.map(|tokens| &case.prompts[3][..tokens]) {
                     let found = logits(separate.as_mut(), prompt);

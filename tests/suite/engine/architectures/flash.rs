@@ -2,13 +2,14 @@
 
 use std::thread;
 
-use gen_svc::cache::BLOCK;
-use gen_svc::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice};
-use gen_svc::models::{Backend, FLASH_BLOCK, FlashCall, FlashOperation, ModelShape};
-use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, ServedModel, StopOptions};
-use gen_svc::weights::TorchTarget;
+use gen_svc::load::BackendChoice;
+use tandem_core::cache::BLOCK;
+use tandem_core::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice};
+use tandem_core::models::ModelShape;
+use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, ServedModel, StopOptions};
 use tandem_tests_full::flash::{EXACT, STRICT};
 use tandem_tests_full::served_model::served_model;
+use tandem_torch::{FLASH_BLOCK, FlashCall, FlashOperation, TorchTarget};
 use tch::{Kind, TchError, Tensor};
 use tokio::sync::mpsc::Receiver;
 
@@ -23,7 +24,7 @@ fn case(name: &str) -> &'static Case {
 /// Returns the positions of a block of a model that libtorch computes.
 fn block(name: &str, dtype: Kind, flash: FlashOperation) -> usize {
     let case = case(name);
-    let backend = Backend::Torch(TorchTarget { dtype, ..TorchTarget::REFERENCE });
+    let backend = BackendChoice::Torch(TorchTarget { dtype, ..TorchTarget::REFERENCE });
     load(case.whole(&case.config, "F32").path(), Setup { backend, flash: Some(flash), ..TORCH }).shape().block
 }
 
@@ -135,7 +136,7 @@ fn outputs_that_compete_for_memory_are_those_of_buckets() {
 fn bf16_logits_are_as_near_as_those_of_buckets() {
     for case in CASES.iter().filter(|case| !case.name.starts_with("gemma4")) {
         let folder = case.whole(&case.config, "F32");
-        let backend = Backend::Torch(TorchTarget { dtype: Kind::BFloat16, ..TorchTarget::REFERENCE });
+        let backend = BackendChoice::Torch(TorchTarget { dtype: Kind::BFloat16, ..TorchTarget::REFERENCE });
         let setup = Setup { backend, flash: Some(STRICT), ..TORCH };
         super::assert_near(case, folder.path(), setup, 0.25, "flash in bf16");
     }

@@ -1,10 +1,11 @@
 //! Models with images: their language models are those of the golden cases.
 
-use gen_svc::cache::BlockId;
-use gen_svc::error::Error;
-use gen_svc::models::decoder::Decoder;
-use gen_svc::models::{self, Backend, Logits, LogitsFor, Model};
+use gen_svc::load::BackendChoice;
 use serde_json::{Value, json};
+use tandem_core::cache::BlockId;
+use tandem_core::error::LoadError;
+use tandem_core::models::decoder::Decoder;
+use tandem_core::models::{self, Backend, LogitsFor};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::Random;
 use tempfile::TempDir;
@@ -112,7 +113,7 @@ impl Imaging {
 }
 
 /// Calls `check` for each model with images and each setup, with a loaded model and a prompt.
-fn for_each(check: impl Fn(&str, Setup, &mut dyn Model, ImagePrompt)) {
+fn for_each(check: impl Fn(&str, Setup, &mut dyn Backend, ImagePrompt)) {
     for (imaging, case) in MODELS.iter().flat_map(|model| model.cases().map(move |case| (model, case))) {
         let folder = imaging.folder(case, &imaging.config(case), imaging.prefixes[0]);
         for setup in SETUPS {
@@ -132,13 +133,13 @@ fn image_prompts_have_the_same_logits_on_several_devices() {
             let mut model = try_load(folder.path(), Setup { devices, ..TORCH })?;
             model.allocate(16).expect("memory");
             let prompt = imaging.prompt(case);
-            Ok::<_, Error>(prompt.logits(model.as_mut(), &blocks(0, prompt.tokens.len()), 7))
+            Ok::<_, LoadError>(prompt.logits(model.as_mut(), &blocks(0, prompt.tokens.len()), 7))
         };
         let expected = logits(1).expect("one device");
         for devices in [2, 3] {
             match logits(devices) {
                 Ok(found) => assert_eq!(found, expected, "{}, {}, {devices} devices", imaging.name, case.name),
-                Err(error) => assert!(matches!(error, Error::TooManyDevices { limit: 2, .. }), "{}", error.chain()),
+                Err(error) => assert!(matches!(error, LoadError::TooManyDevices { limit: 2, .. }), "{}", error.chain()),
             }
         }
     }
@@ -155,7 +156,7 @@ fn assert_same(found: &[Vec<f32>], expected: &[Vec<f32>], exact: bool, what: &st
 }
 
 fn is_exact(name: &str, setup: Setup) -> bool {
-    matches!(setup.backend, Backend::Cpu { .. }) && !name.starts_with("gemma4")
+    matches!(setup.backend, BackendChoice::Cpu { .. }) && !name.starts_with("gemma4")
 }
 
 #[test]
@@ -196,18 +197,18 @@ fn image_prompts_of_a_batch_give_the_logits_of_single_prompts() {
 }
 
 /// Computes three prompts in one batch. Returns the logits after every token.
-fn together(model: &mut dyn Model, [first, second, third]: [&ImagePrompt; 3]) -> Vec<Vec<f32>> {
+fn together(model: &mut dyn Backend, [first, second, third]: [&ImagePrompt; 3]) -> Vec<Vec<f32>> {
     let own: [Vec<BlockId>; 3] = [blocks(0, 48), blocks(3, 48), blocks(6, 48)];
-    let mut logits = Logits::default();
-    let chunk = |prompt: &ImagePrompt, i: usize, then: &mut dyn FnMut(gen_svc::models::SequenceChunk<'_>)| {
+    let mut logits = Vec::new();
+    let chunk = |prompt: &ImagePrompt, i: usize, then: &mut dyn FnMut(tandem_core::models::SequenceChunk<'_>)| {
         prompt.with_chunk(0..prompt.tokens.len(), &own[i], LogitsFor::All, then);
     };
     chunk(first, 0, &mut |a| {
         chunk(second, 1, &mut |b| {
-            chunk(third, 2, &mut |c| model.forward(&[a, b, c], &mut logits).expect("computes"));
+            chunk(third, 2, &mut |c| logits = models::logits(model, &[a, b, c]).expect("computes"));
         });
     });
-    logits.rows().map(|row| row.to_vec()).collect()
+    logits
 }
 
 /// Changes the features of the first image's last token.
@@ -225,7 +226,7 @@ fn first_token_of_an_image_sees_the_last_one_only_within_a_block() {
     });
 }
 
-fn described(folder: &TempDir) -> Result<Decoder, Error> {
+fn described(folder: &TempDir) -> Result<Decoder, LoadError> {
     let artifacts = Artifacts::load(folder.path()).expect("artifacts");
     models::describe(&models::open(&artifacts)?)
 }

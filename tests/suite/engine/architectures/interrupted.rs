@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use gen_svc::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice};
-use gen_svc::request::{GenerateRequest, Input, Resume, Returns, SamplingOptions, StopOptions};
+use tandem_core::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice};
+use tandem_core::request::{GenerateRequest, Input, Resume, Returns, SamplingOptions, StopOptions};
 use tokio::sync::mpsc::Receiver;
 
 use super::{CASES, TORCH, finish, load, start, submit};

@@ -1,8 +1,8 @@
 //! Models whose results must not depend on the other sequences of a step.
 
-use gen_svc::cache::BlockId;
-use gen_svc::models::{Logits, LogitsFor, Model, SequenceChunk};
 use serde_json::json;
+use tandem_core::cache::BlockId;
+use tandem_core::models::{self, Backend, LogitsFor, SequenceChunk};
 use tandem_tests::binary;
 
 use super::operations::{case, counter};
@@ -23,7 +23,7 @@ fn prompts() -> Vec<Vec<u32>> {
 }
 
 /// Computes the prompts in one step, and then some tokens of each. Returns the logits of each sequence.
-fn logits(model: &mut dyn Model, prompts: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {
+fn logits(model: &mut dyn Backend, prompts: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {
     let block = model.shape().block;
     let each = prompts.iter().map(|prompt| prompt.len() + DECODED).max().unwrap_or(0).div_ceil(block);
     model.allocate((prompts.len() * each) as u32).expect("memory");
@@ -33,9 +33,8 @@ fn logits(model: &mut dyn Model, prompts: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {
         let decoded = [step as u32 * 11 % 64];
         let pairs = prompts.iter().zip(blocks.chunks(each));
         let chunks: Vec<_> = pairs.map(|(prompt, blocks)| chunk(prompt, step, &decoded, blocks)).collect();
-        let mut logits = Logits::default();
-        model.forward(&chunks, &mut logits).expect("computes");
-        found.iter_mut().zip(logits.rows()).for_each(|(found, row)| found.push(row.to_vec()));
+        let rows = models::logits(model, &chunks).expect("computes");
+        found.iter_mut().zip(rows).for_each(|(found, row)| found.push(row));
     }
     found
 }
@@ -45,6 +44,7 @@ fn chunk<'a>(prompt: &'a [u32], step: usize, decoded: &'a [u32], blocks: &'a [Bl
     SequenceChunk {
         tokens,
         chosen: None,
+        drafted: 0,
         past,
         blocks,
         copy: None,

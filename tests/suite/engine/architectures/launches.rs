@@ -6,15 +6,16 @@ use std::env;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use gen_svc::cache::BlockId;
-use gen_svc::media::read_processor;
-use gen_svc::models::{self, Backend, FLASH_BLOCK, FlashCall, FlashOperation, Logits, LogitsFor, Model, SequenceChunk};
-use gen_svc::weights::{TorchTarget, WeightBits};
+use gen_svc::load::BackendChoice;
+use tandem_core::cache::BlockId;
+use tandem_core::media::read_processor;
+use tandem_core::models::{self, Backend, LogitsFor, SequenceChunk};
 use tandem_images::{Limits, PreparedCache};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_operations::Operations;
 use tandem_tests_full::flash::EXACT;
 use tandem_tests_full::image_model::{ImageModel, bitmap};
+use tandem_torch::{FLASH_BLOCK, FlashCall, FlashOperation, TorchTarget, TorchTower, WeightBits};
 use tch::{Kind, TchError, Tensor};
 
 use super::operations::{case, counter};
@@ -97,17 +98,18 @@ fn decode(Decode { name, sequences, layers }: Decode) {
 }
 
 /// Allocates as many blocks for each sequence. Returns those of each.
-fn allocated(model: &mut dyn Model, sequences: usize, each: u32) -> Vec<Vec<BlockId>> {
+fn allocated(model: &mut dyn Backend, sequences: usize, each: u32) -> Vec<Vec<BlockId>> {
     let count = sequences as u32;
     model.allocate(each * count).expect("memory");
     (0..count).map(|i| (each * i..each * (i + 1)).map(BlockId).collect()).collect()
 }
 
 /// Computes a token of each sequence after `past` others.
-fn step(model: &mut dyn Model, blocks: &[Vec<BlockId>], past: usize) {
+fn step(model: &mut dyn Backend, blocks: &[Vec<BlockId>], past: usize) {
     let chunk = |blocks| SequenceChunk {
         tokens: &[1],
         chosen: None,
+        drafted: 0,
         past,
         blocks,
         copy: None,
@@ -116,7 +118,7 @@ fn step(model: &mut dyn Model, blocks: &[Vec<BlockId>], past: usize) {
         positions: None,
     };
     let chunks: Vec<_> = blocks.iter().map(|blocks| chunk(blocks)).collect();
-    model.forward(&chunks, &mut Logits::default()).expect("it computes");
+    models::logits(model, &chunks).expect("it computes");
 }
 
 /// The layers of the 1.7-billion model whose launch floor the README states have these operations.
@@ -203,7 +205,7 @@ fn compute_experts(layers: usize) {
     let folder = case.whole(&config, "F32");
     let models = EXPERTS.map(|bits| {
         let target = TorchTarget { bits, separate_experts: true, ..TorchTarget::REFERENCE };
-        let mut model = load(folder.path(), Setup { backend: Backend::Torch(target), ..TORCH });
+        let mut model = load(folder.path(), Setup { backend: BackendChoice::Torch(target), ..TORCH });
         let blocks = allocated(model.as_mut(), SEQUENCES[1], 1);
         (model, blocks)
     });
@@ -244,8 +246,7 @@ fn compute_images(count: usize) {
         let image = image.expect("prepared").0;
         let artifacts = Artifacts::load(folder.path()).expect("artifacts");
         let file = models::open(&artifacts).expect("weights");
-        let loaded = models::load(&file, models::describe(&file).expect("supported"), TORCH.backend);
-        let tower = loaded.expect("it loads").tower.expect("a tower");
+        let tower = TorchTower::open(&file, TorchTarget::REFERENCE).expect("it loads").expect("a tower");
         for _ in 0..count {
             let mut run = tower.start(&image).expect("it starts");
             while run.advance(&tower).expect("it computes").is_none() {}

@@ -1,7 +1,7 @@
 //! Log-probabilities of prompts: those of prompts at once are those of each alone.
 
-use gen_svc::engine::{DtypeChoice, Engine, Event, RuntimeChoice, Token};
-use gen_svc::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
+use tandem_core::engine::{DtypeChoice, Engine, Event, RuntimeChoice, Token};
+use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use tokio::sync::mpsc::Receiver;
 
 use super::start;

@@ -3,8 +3,9 @@
 //! The weights of these models are numbers that 8 or 4 bits express exactly. Their logits are those of
 //! the same weights in f32.
 
-use gen_svc::models::{Backend, Model};
-use gen_svc::weights::{TorchTarget, WeightBits};
+use gen_svc::load::BackendChoice;
+use tandem_core::models::Backend;
+use tandem_torch::{TorchTarget, WeightBits};
 use tempfile::TempDir;
 
 use super::{CASES, Case, KERNELS, Setup, TORCH, load, logits, write};
@@ -15,7 +16,7 @@ const FEW: usize = 16;
 const FEWER_THAN_EXPERTS: usize = 2;
 
 fn setup(bits: WeightBits) -> Setup {
-    Setup { backend: Backend::Torch(TorchTarget { bits, ..TorchTarget::REFERENCE }), ..TORCH }
+    Setup { backend: BackendChoice::Torch(TorchTarget { bits, ..TorchTarget::REFERENCE }), ..TORCH }
 }
 
 /// Rounds a row to integers from -127 to 127 times a scale.
@@ -54,7 +55,7 @@ fn greatest_difference(one: &[Vec<f32>], other: &[Vec<f32>]) -> f32 {
     pairs.map(|(one, other)| (one - other).abs()).fold(0.0, f32::max)
 }
 
-fn first_logits(model: &mut dyn Model, case: &Case, tokens: usize) -> Vec<Vec<f32>> {
+fn first_logits(model: &mut dyn Backend, case: &Case, tokens: usize) -> Vec<Vec<f32>> {
     logits(model, &case.prompts[3][..tokens])
 }
 

@@ -3,9 +3,9 @@
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
-use gen_svc::engine::SampledRows;
-use gen_svc::lifecycle::ServerState;
-use gen_svc::sampling::device::SamplerCall;
+use tandem_core::engine::SampledRows;
+use tandem_core::lifecycle::ServerState;
+use tandem_torch::SamplerCall;
 
 use super::*;
 

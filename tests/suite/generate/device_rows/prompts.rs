@@ -3,7 +3,7 @@
 use std::sync::{Mutex, mpsc};
 
 use super::*;
-use gen_svc::models::LogitsFor;
+use tandem_core::models::LogitsFor;
 
 /// The rows of a step that prompts have together, besides one for each.
 const SHARED: usize = 31;

@@ -7,15 +7,14 @@ mod refused;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use gen_svc::engine::Engine;
-use gen_svc::models::vision::TorchTower;
-use gen_svc::models::{self, Backend, Features};
-use gen_svc::weights::TorchTarget;
 use serde::Deserialize;
 use serde_json::Value;
+use tandem_core::engine::Engine;
+use tandem_core::models::{self, Features};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests_full::gguf_pair::{Entry, MMPROJ, MODEL, Pair};
 use tandem_tests_full::vision_oracle;
+use tandem_torch::{TorchTarget, TorchTower};
 use tempfile::TempDir;
 
 use super::{Case, ask, finish, for_each, image, prepare, request, requests, start, submit, text, user};
@@ -157,8 +156,7 @@ struct Projected {
 fn tower(folder: &Path) -> TorchTower {
     let artifacts = Artifacts::load(folder).expect("artifacts");
     let file = models::open(&artifacts).expect("a model");
-    let decoder = models::describe(&file).expect("a model");
-    models::load(&file, decoder, Backend::Torch(TorchTarget::REFERENCE)).expect("a model").tower.expect("a tower")
+    TorchTower::open(&file, TorchTarget::REFERENCE).expect("it loads").expect("a tower")
 }
 
 /// Computes the rows of a conversation's images.

@@ -2,11 +2,12 @@
 
 use std::cell::Cell;
 
-use gen_svc::engine::{Config, Engine};
-use gen_svc::error::Error;
-use gen_svc::media::{Marked, MediaFile, MediaLimits, MediaSource, Room};
-use gen_svc::request::{GenerateRequest, Input};
+use gen_svc::load;
 use serde_json::{Value, json};
+use tandem_core::engine::{Config, Engine};
+use tandem_core::error::RequestError;
+use tandem_core::media::{Marked, MediaFile, MediaLimits, MediaSource, Room};
+use tandem_core::request::{GenerateRequest, Input};
 use tandem_tests::error_texts;
 use tandem_tests::failure::{Failed, failed};
 use tandem_tests_full::image_checkpoint::Goldens;
@@ -168,7 +169,10 @@ fn prompts_that_cannot_fit_the_context_are_refused_before_they_are_tokenized() {
         let marked = Input::WithMedia(Marked::Text(format!("{marker}{large}")), vec![file]);
         for (request, field) in [(with_input(marked), "prompt"), (request(user([text(&large)])), TEXT_PATH)] {
             let error = request.prepare(engine.model()).expect_err("it cannot fit");
-            assert!(matches!(&error, Error::PromptTooLarge { field: of, .. } if *of == field), "{name}: {error:?}");
+            assert!(
+                matches!(&error, RequestError::PromptTooLarge { field: of, .. } if *of == field),
+                "{name}: {error:?}"
+            );
         }
     });
     assert!(checked.get() > 0, "no model has such a tokenizer");
@@ -212,7 +216,7 @@ fn processors_that_do_not_fit_the_tower_are_refused_at_load() {
         let mut model = ImageModel::all().remove(name).expect("a model");
         model.set(file, pointer, value);
         let folder = model.folder();
-        let Err(error) = Engine::start(Config::new(folder.path().to_owned())) else { panic!("{pointer} is accepted") };
+        let Err(error) = load::start(Config::new(folder.path().to_owned())) else { panic!("{pointer} is accepted") };
         format!("{}: {}", error.reason().name(), error.chain())
     });
     error_texts::check_rows("images/processor", texts);
@@ -224,7 +228,7 @@ fn processor_settings_that_are_no_regular_file_are_refused_at_load() {
     let file = folder.path().join("preprocessor_config.json");
     std::fs::remove_file(&file).expect("the model has the file");
     std::os::unix::fs::symlink("/dev/zero", &file).expect("a link");
-    let Err(error) = Engine::start(Config::new(folder.path().to_owned())) else { panic!("it is accepted") };
+    let Err(error) = load::start(Config::new(folder.path().to_owned())) else { panic!("it is accepted") };
     let text = error.chain().to_string().replace(&folder.path().display().to_string(), "FOLDER");
     error_texts::check("images/irregular-file", format!("{}: {text}", error.reason().name()));
 }
@@ -307,7 +311,7 @@ fn images_with_more_tokens_than_the_context_are_refused_one_by_one() {
         let context = 2 * prompt.media.tokens() / 3;
         let error = vision.prompt(messages(), room(context)).expect_err(name);
         assert_eq!(error.reason().name(), "PROMPT_TOO_LONG", "{name}");
-        assert!(matches!(error, Error::ImagesTooLong { tokens, .. } if tokens >= context), "{name}: {error}");
+        assert!(matches!(error, RequestError::ImagesTooLong { tokens, .. } if tokens >= context), "{name}: {error}");
         vision.prompt(messages(), room(prompt.ids.len() + 1)).expect(name);
     });
 }

@@ -6,11 +6,11 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gen_svc::engine::Engine;
-use gen_svc::error::Error;
-use gen_svc::media::{ImageHosts, Marked, MediaFile, MediaSource, Origin, is_public};
-use gen_svc::request::{GenerateRequest, Input, PreparedRequest};
 use serde_json::{Value, json};
+use tandem_core::engine::Engine;
+use tandem_core::error::RequestError;
+use tandem_core::media::{ImageHosts, Marked, MediaFile, MediaSource, Origin, is_public};
+use tandem_core::request::{GenerateRequest, Input, PreparedRequest};
 use tandem_tests::error_texts;
 use tandem_tests::failure::{Failed, failed};
 use tandem_tests_full::image_model::{ImageModel, bitmap};
@@ -72,7 +72,7 @@ fn at(url: &str) -> Vec<Value> {
     user([json!({"type": "image_url", "image_url": {"url": url}}), text("What is this?")])
 }
 
-fn fetched(engine: &Engine, messages: Vec<Value>) -> Result<PreparedRequest, Error> {
+fn fetched(engine: &Engine, messages: Vec<Value>) -> Result<PreparedRequest, RequestError> {
     let mut request = request(messages);
     request.fetch_images(engine.model())?;
     request.prepare(engine.model())

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use gen_svc::engine::{Config, Engine};
 use render_svc::args::GenerationArgs;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::ServeArgs;
+use tandem_core::engine::{Config, Engine};
 use tandem_tests::{default_catalog, default_model, serve_catalog_with_generation};
 use tandem_tests_full::Generation;
 use tandem_tests_full::faulty_model::{DEVICE_LOST, FaultyModel, served_with_all_tokens};

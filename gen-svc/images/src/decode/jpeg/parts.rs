@@ -61,7 +61,7 @@ fn has_vector_instructions() -> bool {
 }
 
 /// Decodes a file to `out`, rows of RGB. Returns false if its data is damaged or of another kind than
-/// most files: then `out` has any bytes.
+/// most files: then `out` has other bytes of the image.
 pub(super) fn decode(bytes: &[u8], stride: usize, parts: usize, out: &mut [u8]) -> bool {
     let (mut rest, mut pieces) = (out, Vec::new());
     let ends = ends(rest.len() / stride, parts);

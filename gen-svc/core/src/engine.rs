@@ -1,0 +1,48 @@
+//! The engine: one thread that owns the model and every tensor.
+//!
+//! Handlers send commands and receive events, both through channels. Running requests are computed
+//! together, step by step: one token of each sequence in decode, and a chunk of the prompts in
+//! prefill, shared fairly. Requests join and leave between steps. A cancelled call, a passed
+//! deadline or a shutdown ends a request there.
+//!
+//! A slow reader is skipped while its channel is full, so that it delays no other request and its
+//! memory stays bounded. Its request is cancelled after [`Config::reader_patience`]. When the KV
+//! cache is full, the newest sequence is preempted and later resumes with the same tokens.
+//!
+//! The order of imports, from the bottom: `config`, `event`, `metrics`, `progress` ← `shared` ← `command`,
+//! `sink` ← `requests` ← `sequence` ← `prompt_rows` ← `schedule` ← `step`, `images` ← `thread` ← `handle`.
+
+mod command;
+mod config;
+mod event;
+mod gpu_memory;
+mod handle;
+mod images;
+mod long_waits;
+mod memory;
+mod metrics;
+mod pace;
+mod progress;
+mod prompt_rows;
+mod requests;
+mod schedule;
+mod sequence;
+mod shared;
+mod shares;
+mod sink;
+mod step;
+mod step_clock;
+mod thread;
+mod warm_up;
+
+pub use config::{Config, DeviceChoice, DeviceList, DtypeChoice, EngineLimits, Quantize, RuntimeChoice};
+pub use event::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings, Token, TopToken};
+pub use gpu_memory::{GpuMemory, MIN_CONTEXT, share_of};
+pub use handle::Engine;
+pub use memory::{
+    blocks as kv_blocks, divide_measured as divide_memory, left_in_control_groups, require_context, require_free,
+};
+pub use metrics::{Gauges, SampledRows, loaded as record_load};
+pub use progress::RequestProgress;
+pub use shared::{GpuState, QueueSlot};
+pub use warm_up::{LargestImage, run as warm_up};

@@ -1,0 +1,342 @@
+//! The configuration of the engine. Every default is stated here, once.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use crate::media::{ImageHosts, MediaLimits};
+
+/// The least capacity of an event channel: `Accepted`, a delta, and a slot for the summary.
+const MIN_EVENT_BUFFER: usize = 3;
+
+/// The configuration of an engine.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// A `.gguf` file, or a Hugging Face folder with safetensors.
+    pub model: PathBuf,
+    /// The `mmproj` file of a GGUF model. None: the one beside the model that fits it, if any.
+    pub mmproj: Option<PathBuf>,
+    /// The model's id in requests. None: the file's stem, or the folder's name.
+    pub model_id: Option<String>,
+    /// The file of sampling defaults. None: the files of the model.
+    pub generation_config: Option<PathBuf>,
+    /// The devices that compute. Several have a part of the layers each.
+    pub devices: DeviceList,
+    /// The dtype of weights and activations.
+    pub dtype: DtypeChoice,
+    /// The quantization of the weights. None: the blocks of a GGUF are kept, unless a dtype is set.
+    pub quantize: Option<Quantize>,
+    /// What computes on the CPU. On a GPU, libtorch does.
+    pub runtime: RuntimeChoice,
+    /// Compute threads. 0: one per core.
+    pub threads: usize,
+    /// Requests that may wait in the queue.
+    pub max_queue: usize,
+    /// Outputs that are generated at once.
+    pub max_running: usize,
+    /// Tokens that a prompt may have. None: as many as the context.
+    pub max_prompt_tokens: Option<usize>,
+    /// Tokens that an output may have. None: as many as the context.
+    pub max_output_tokens: Option<usize>,
+    /// Tokens of an output whose request sets no maximum. None: `max_output_tokens`.
+    pub default_output_tokens: Option<usize>,
+    /// Prompt tokens computed in one step, for all requests together.
+    pub prefill_chunk: usize,
+    /// The highest priority of a request. A higher one counts as this.
+    pub max_priority: i32,
+    /// The size of the KV cache in bytes. None: a share of the free memory, or on a GPU the rest of
+    /// `gpu_memory`.
+    pub kv_memory: Option<u64>,
+    /// The share of a GPU's memory for weights, KV cache and workspace, above 0 and at most 1.
+    pub gpu_memory: f64,
+    /// True if a step may be launched on the device before the tokens of the last one are known on the
+    /// host. None: on a GPU.
+    pub overlap_steps: Option<bool>,
+    /// True if the results of a token must not depend on the other sequences of its step, as far as libtorch
+    /// allows.
+    pub batch_invariant: bool,
+    /// The limits of images.
+    pub media: MediaLimits,
+    /// The hosts of images at URLs.
+    pub image_hosts: ImageHosts,
+    /// Events that may wait in a request's channel. At least 3.
+    pub event_buffer: usize,
+    /// The time after which a request is cancelled whose channel stays full.
+    pub reader_patience: Duration,
+    /// How long a step waits for the tokens that grammars allow, after the model. The other outputs wait
+    /// as long.
+    pub mask_patience: Duration,
+    /// The program gen-svc, which tries costly grammars in another process. None: they are not tried.
+    pub grammar_trials: Option<PathBuf>,
+}
+
+/// The outputs of which one step of the kernels computes a token. More in one step do not make it more
+/// efficient, and new requests would wait for longer steps. libtorch reads all weights in every step, as
+/// on a GPU.
+const CPU_DECODES: usize = 32;
+/// The same while a caller with few running outputs is active. Two more take part for each output of
+/// that caller.
+const CPU_SHARED_DECODES: usize = 8;
+/// The tokens of other callers' prompts that one step on a CPU computes, while a caller with few
+/// running outputs is active.
+const CPU_SHARED_PROMPT_TOKENS: usize = 32;
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            model: PathBuf::new(),
+            mmproj: None,
+            model_id: None,
+            generation_config: None,
+            devices: DeviceList::default(),
+            dtype: DtypeChoice::Auto,
+            quantize: None,
+            runtime: RuntimeChoice::Auto,
+            threads: 0,
+            max_queue: 256,
+            max_running: DeviceList::default().default_max_running(),
+            max_prompt_tokens: None,
+            max_output_tokens: None,
+            default_output_tokens: None,
+            prefill_chunk: DeviceList::default().default_prefill_chunk(),
+            max_priority: i32::MAX,
+            kv_memory: None,
+            gpu_memory: 0.9,
+            overlap_steps: None,
+            batch_invariant: false,
+            media: MediaLimits::default(),
+            image_hosts: ImageHosts::default(),
+            event_buffer: 64,
+            reader_patience: Duration::from_secs(30),
+            mask_patience: Duration::from_millis(10),
+            grammar_trials: None,
+        }
+    }
+}
+
+impl Config {
+    /// Returns the default configuration for the model at `model`.
+    #[must_use]
+    pub fn new(model: PathBuf) -> Self {
+        Self { model, ..Self::default() }
+    }
+
+    /// Returns the limits of the engine. Each is at least 1.
+    pub fn limits(&self) -> EngineLimits {
+        let on_cpu = |limit| if self.devices.is_cpu() { limit } else { usize::MAX };
+        EngineLimits {
+            max_queue: self.max_queue.max(1),
+            max_running: self.max_running.max(1),
+            prefill_chunk: self.prefill_chunk.max(1),
+            max_decodes: if self.asks_for_torch() { usize::MAX } else { on_cpu(CPU_DECODES) },
+            max_shared_decodes: on_cpu(CPU_SHARED_DECODES),
+            max_shared_prompt_tokens: on_cpu(CPU_SHARED_PROMPT_TOKENS),
+            max_priority: self.max_priority,
+            overlaps_steps: self.overlap_steps.unwrap_or(!self.devices.is_cpu()),
+            mask_patience: self.mask_patience,
+        }
+    }
+
+    /// Returns true if libtorch computes on a CPU whatever the model is.
+    pub fn asks_for_torch(&self) -> bool {
+        self.runtime == RuntimeChoice::Torch || self.dtype == DtypeChoice::F16
+    }
+
+    /// Returns the capacity of a request's event channel, without the slots for the last events.
+    pub(super) fn event_capacity(&self) -> usize {
+        self.event_buffer.max(MIN_EVENT_BUFFER)
+    }
+}
+
+/// The limits of an engine.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct EngineLimits {
+    /// Requests that may wait in the queue.
+    pub max_queue: usize,
+    /// Outputs that are generated at once.
+    pub max_running: usize,
+    /// Prompt tokens computed in one step, for all requests together.
+    pub prefill_chunk: usize,
+    /// Outputs of which one step computes a token. The others take turns.
+    pub max_decodes: usize,
+    /// The same while a caller with few running outputs is active. Two more take part for each output
+    /// of that caller.
+    pub max_shared_decodes: usize,
+    /// The most tokens of other callers' prompts in one step, while such a caller is active.
+    pub max_shared_prompt_tokens: usize,
+    /// The highest priority of a request.
+    pub max_priority: i32,
+    /// True if a step may be launched before the tokens of the last one are known.
+    pub overlaps_steps: bool,
+    /// How long a step waits for the tokens that grammars allow, after the model.
+    pub mask_patience: Duration,
+}
+
+/// A configured device: `cpu`, `cuda` or `cuda:N`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// The processor.
+    Cpu,
+    /// The GPU of this index.
+    Cuda(usize),
+}
+
+impl FromStr for DeviceChoice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let index = match text {
+            "cpu" => return Ok(Self::Cpu),
+            "cuda" => Some(0),
+            _ => text.strip_prefix("cuda:").and_then(|index| index.parse().ok()),
+        };
+        index.map(Self::Cuda).ok_or_else(|| format!("must be cpu, cuda or cuda:N, or a list of them, is {text:?}"))
+    }
+}
+
+impl fmt::Display for DeviceChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(index) => write!(f, "cuda:{index}"),
+        }
+    }
+}
+
+/// Configured devices, in the order of computation, such as `cuda:0,cuda:1`. At least one. Either all are
+/// `cpu`, or all are different GPUs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceList(Vec<DeviceChoice>);
+
+impl DeviceList {
+    /// Returns the devices.
+    #[must_use]
+    pub fn devices(&self) -> &[DeviceChoice] {
+        &self.0
+    }
+
+    /// Returns true if the processor computes.
+    #[must_use]
+    pub fn is_cpu(&self) -> bool {
+        self.0.contains(&DeviceChoice::Cpu)
+    }
+
+    /// Returns the default of [`Config::max_running`]. A GPU reads a matrix in about the time that it computes
+    /// 128 rows.
+    #[must_use]
+    pub fn default_max_running(&self) -> usize {
+        if self.is_cpu() { 64 } else { 128 }
+    }
+
+    /// Returns the default of [`Config::prefill_chunk`]. A GPU needs more rows to compute at its full rate, and
+    /// computes them in less time.
+    #[must_use]
+    pub fn default_prefill_chunk(&self) -> usize {
+        if self.is_cpu() { 512 } else { 2048 }
+    }
+}
+
+impl Default for DeviceList {
+    fn default() -> Self {
+        Self(vec![DeviceChoice::Cpu])
+    }
+}
+
+impl FromStr for DeviceList {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let devices = text.split(',').map(str::parse).collect::<Result<Vec<DeviceChoice>, String>>()?;
+        let gpus: Vec<_> = devices.iter().filter(|device| **device != DeviceChoice::Cpu).collect();
+        if !gpus.is_empty() && gpus.len() < devices.len() {
+            return Err(format!("must be GPUs only or cpu only, is {text:?}"));
+        }
+        match gpus.iter().enumerate().find(|(i, gpu)| gpus[..*i].contains(gpu)) {
+            Some((_, gpu)) => Err(format!("names {gpu} twice")),
+            None => Ok(Self(devices)),
+        }
+    }
+}
+
+impl fmt::Display for DeviceList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<String> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&names.join(","))
+    }
+}
+
+/// A configured dtype.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DtypeChoice {
+    /// f32 on the CPU, with quantized blocks as stored; bf16 on a GPU.
+    Auto,
+    /// 32-bit floats, the reference.
+    F32,
+    /// bfloat16: half the memory, coarser rounding.
+    Bf16,
+    /// 16-bit floats: finer rounding than bf16, up to 65,504. libtorch computes.
+    F16,
+}
+
+/// What computes on the CPU.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuntimeChoice {
+    /// The kernels of this project, and libtorch for models that they do not support.
+    Auto,
+    /// libtorch, as on a GPU.
+    Torch,
+}
+
+/// A configured quantization of the weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Quantize {
+    /// No quantization: all weights have the dtype.
+    None,
+    /// 8 bits.
+    Int8,
+    /// 4 bits; 8 bits for the first and the last matrix.
+    Int4,
+    /// The blocks of a GGUF as stored, on the CPU.
+    Keep,
+}
+
+impl DtypeChoice {
+    /// Returns the value of `--dtype`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        }
+    }
+}
+
+impl RuntimeChoice {
+    /// Every runtime.
+    pub const ALL: [Self; 2] = [Self::Auto, Self::Torch];
+
+    /// Returns the value of `--runtime`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Torch => "torch",
+        }
+    }
+}
+
+impl Quantize {
+    /// Returns the value of `--quantize`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Int8 => "int8",
+            Self::Int4 => "int4",
+            Self::Keep => "keep",
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! The metrics of the engine. Names and attributes follow OpenTelemetry's conventions for
+//! generative AI if these define one. All other names start with `tandem.`.
+
+use std::ops::AddAssign;
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use opentelemetry::metrics::{Counter, Histogram, Meter};
+use tandem_common::telemetry::meter;
+
+use super::config::EngineLimits;
+use super::event::Timings;
+use crate::cache::Usage;
+use crate::models::{DeviceMemory, Gpu};
+
+/// Upper bounds of buckets: the conventions' bounds and, for small models, smaller bounds below
+/// them.
+const FIRST_TOKEN_SECONDS: [f64; 19] =
+    [0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0];
+const PER_TOKEN_SECONDS: [f64; 16] =
+    [0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5];
+const REQUEST_SECONDS: [f64; 14] =
+    [0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92];
+/// Upper bounds of buckets.
+const USAGE_TOKENS: [f64; 11] =
+    [1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16_384.0, 65_536.0, 262_144.0, 1_048_576.0];
+
+/// The current activity of the engine.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Gauges {
+    /// Requests that wait in the queue.
+    pub queued: usize,
+    /// Outputs that are being generated.
+    pub running: usize,
+    /// Tokens generated since the start, for all requests.
+    pub tokens: u64,
+    /// Outputs preempted since the start.
+    pub preemptions: u64,
+    /// Steps computed since the start.
+    pub steps: u64,
+    /// Blocks of the KV cache.
+    pub kv_blocks: Usage,
+    /// Rows of logits whose token was chosen since the start.
+    pub rows: SampledRows,
+}
+
+/// Rows of logits, by the place where their token was chosen, or is given by the prompt.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SampledRows {
+    /// Where libtorch keeps them.
+    pub device: u64,
+    /// On the host. If libtorch computes, they were fetched.
+    pub host: u64,
+}
+
+impl AddAssign for SampledRows {
+    fn add_assign(&mut self, more: Self) {
+        self.device += more.device;
+        self.host += more.host;
+    }
+}
+
+/// The counters and histograms of one engine.
+#[derive(Debug)]
+pub(super) struct EngineMetrics {
+    /// The attributes of all measurements.
+    model: [KeyValue; 3],
+    queue: Histogram<f64>,
+    first_token: Histogram<f64>,
+    per_token: Histogram<f64>,
+    request: Histogram<f64>,
+    usage: Histogram<u64>,
+    cached: Counter<u64>,
+    outputs: Counter<u64>,
+    resumed: Counter<u64>,
+}
+
+impl EngineMetrics {
+    pub(super) fn new(model: &str) -> Self {
+        let meter = meter();
+        let seconds = |name: &'static str, description: &'static str, bounds: &[f64]| {
+            let histogram = meter.f64_histogram(name).with_unit("s").with_description(description);
+            histogram.with_boundaries(bounds.to_vec()).build()
+        };
+        let count = |name: &'static str, description| meter.u64_counter(name).with_description(description).build();
+        Self {
+            model: [
+                KeyValue::new("gen_ai.operation.name", "text_completion"),
+                KeyValue::new("gen_ai.provider.name", "tandem"),
+                KeyValue::new("gen_ai.request.model", model.to_owned()),
+            ],
+            queue: seconds("tandem.engine.queue.duration", "Time of a request in the queue.", &REQUEST_SECONDS),
+            first_token: seconds(
+                "gen_ai.server.time_to_first_token",
+                "Time from a request's arrival to its first token.",
+                &FIRST_TOKEN_SECONDS,
+            ),
+            per_token: seconds(
+                "gen_ai.server.time_per_output_token",
+                "Mean time per output token of a request, without the first token.",
+                &PER_TOKEN_SECONDS,
+            ),
+            request: seconds(
+                "gen_ai.server.request.duration",
+                "Time from a request's arrival to its last token.",
+                &REQUEST_SECONDS,
+            ),
+            usage: meter
+                .u64_histogram("gen_ai.client.token.usage")
+                .with_unit("{token}")
+                .with_description("Tokens of a request, in the prompt (input) or generated (output).")
+                .with_boundaries(USAGE_TOKENS.to_vec())
+                .build(),
+            cached: count("tandem.engine.cached_tokens", "Prompt tokens found in the prefix cache."),
+            outputs: count(
+                "tandem.engine.outputs",
+                "Ended outputs, by finish reason. A request that is rejected in the queue has no outputs.",
+            ),
+            resumed: count("tandem.engine.resumed", "Requests that resume an output of another replica."),
+        }
+    }
+
+    /// Counts a request on arrival.
+    pub(super) fn request_arrived(&self, is_resumed: bool) {
+        self.resumed.add(u64::from(is_resumed), &self.model);
+    }
+
+    /// Records a request that leaves the queue.
+    pub(super) fn request_started(&self, queue: Duration, cached_tokens: usize) {
+        self.queue.record(queue.as_secs_f64(), &self.model);
+        self.cached.add(cached_tokens as u64, &self.model);
+    }
+
+    /// Records the first token of a request.
+    pub(super) fn first_token(&self, since_arrival: Duration) {
+        self.first_token.record(since_arrival.as_secs_f64(), &self.model);
+    }
+
+    /// Counts the end of an output.
+    pub(super) fn output_ended(&self, finish: &'static str) {
+        self.outputs.add(1, &self.with(KeyValue::new("finish", finish)));
+    }
+
+    /// Records the end of a request with `outputs` outputs of about equal length.
+    pub(super) fn request_ended(&self, timings: Timings, prompt: usize, generated: usize, outputs: usize) {
+        let Timings { queue, prefill, decode } = timings;
+        self.request.record((queue + prefill + decode).as_secs_f64(), &self.model);
+        let after_first = generated / outputs.max(1);
+        if after_first > 1 {
+            self.per_token.record(decode.as_secs_f64() / (after_first - 1) as f64, &self.model);
+        }
+        for (kind, tokens) in [("input", prompt), ("output", generated)] {
+            self.usage.record(tokens as u64, &self.with(KeyValue::new("gen_ai.token.type", kind)));
+        }
+    }
+
+    fn with(&self, attribute: KeyValue) -> [KeyValue; 4] {
+        let [operation, provider, model] = self.model.clone();
+        [operation, provider, model, attribute]
+    }
+}
+
+/// The source of the current gauges. It returns None once the engine is dropped.
+type Source = Arc<dyn Fn() -> Option<Gauges> + Send + Sync>;
+
+/// Registers the instruments that observe the gauges of an engine, and its limits.
+pub(super) fn observe(limits: EngineLimits, gauges: impl Fn() -> Option<Gauges> + Send + Sync + 'static) {
+    let (meter, source): (Meter, Source) = (meter(), Arc::new(gauges));
+    limit(&meter, "tandem.engine.max_queued", "{request}", "Limit of requests in the queue.", limits.max_queue);
+    limit(&meter, "tandem.engine.max_running", "{output}", "Limit of running outputs.", limits.max_running);
+    gauge(&meter, "tandem.engine.queued", "{request}", "Requests in the queue.", &source, |it| it.queued as u64);
+    gauge(&meter, "tandem.engine.running", "{output}", "Running outputs.", &source, |it| it.running as u64);
+    let block_size = "Tokens per block of the KV cache.";
+    gauge(&meter, "tandem.engine.kv.block_size", "{token}", block_size, &source, |it| it.kv_blocks.positions as u64);
+    counter(&meter, "tandem.engine.generated_tokens", "{token}", "Generated tokens.", &source, |it| it.tokens);
+    counter(&meter, "tandem.engine.preemptions", "{output}", "Preempted outputs.", &source, |it| it.preemptions);
+    counter(&meter, "tandem.engine.steps", "{step}", "Computed steps.", &source, |it| it.steps);
+    observe_rows(&meter, &source);
+    observe_blocks(&meter, source);
+}
+
+/// Registers the instrument that observes rows of logits.
+fn observe_rows(meter: &Meter, source: &Source) {
+    let source = Arc::clone(source);
+    meter
+        .u64_observable_counter("tandem.engine.sampled_rows")
+        .with_unit("{row}")
+        .with_description(
+            "Rows of logits, by the place where their token was chosen. With libtorch, rows of the host were fetched \
+             from the device.",
+        )
+        .with_callback(move |observer| {
+            let Some(Gauges { rows: SampledRows { device, host }, .. }) = source() else { return };
+            for (place, rows) in [("device", device), ("host", host)] {
+                observer.observe(rows, &[KeyValue::new("place", place)]);
+            }
+        })
+        .build();
+}
+
+/// Registers the instruments that observe blocks of the KV cache.
+fn observe_blocks(meter: &Meter, source: Source) {
+    let held = Arc::clone(&source);
+    meter
+        .f64_observable_gauge("tandem.engine.kv.use")
+        .with_unit("1")
+        .with_description("Share of the KV cache's blocks that sequences hold, 0 to 1.")
+        .with_callback(move |observer| {
+            if let Some(Gauges { kv_blocks: Usage { total, held, .. }, .. }) =
+                held().filter(|it| it.kv_blocks.total > 0)
+            {
+                observer.observe(held as f64 / total as f64, &[]);
+            }
+        })
+        .build();
+    meter
+        .u64_observable_gauge("tandem.engine.kv.blocks")
+        .with_unit("{block}")
+        .with_description("Blocks of the KV cache: held by sequences, kept for the prefix cache, or free.")
+        .with_callback(move |observer| {
+            let Some(gauges) = source() else { return };
+            let Usage { total, held, kept, .. } = gauges.kv_blocks;
+            for (state, blocks) in [("held", held), ("kept", kept), ("free", total - held - kept)] {
+                observer.observe(blocks as u64, &[KeyValue::new("state", state)]);
+            }
+        })
+        .build();
+}
+
+/// Registers the instrument that observes the memory of GPUs.
+pub(super) fn observe_gpus(gpus: impl Iterator<Item = Gpu>) {
+    let gpus: Vec<_> = gpus.map(observed_gpu).collect();
+    if gpus.is_empty() {
+        return;
+    }
+    meter()
+        .u64_observable_gauge("tandem.engine.gpu.memory")
+        .with_unit("By")
+        .with_description("Memory of each GPU, by its name and index: used by any process, or free.")
+        .with_callback(move |observer| {
+            for (gpu, attributes) in &gpus {
+                let Some(DeviceMemory { free, total }) = gpu.memory() else { continue };
+                for (state, bytes) in [("free", free), ("used", total - free)] {
+                    let [name, index] = attributes.clone();
+                    observer.observe(bytes, &[name, index, KeyValue::new("state", state)]);
+                }
+            }
+        })
+        .build();
+}
+
+/// Returns a GPU and its attributes.
+fn observed_gpu(gpu: Gpu) -> (Gpu, [KeyValue; 2]) {
+    let name = KeyValue::new("device", gpu.name.clone());
+    let index = KeyValue::new("index", i64::try_from(gpu.index).unwrap_or(i64::MAX));
+    (gpu, [name, index])
+}
+
+/// Records how long the model took to load.
+pub fn loaded(took: Duration) {
+    let meter = meter();
+    let gauge = meter.f64_gauge("tandem.engine.load.duration").with_unit("s");
+    gauge.with_description("Time to load the model.").build().record(took.as_secs_f64(), &[]);
+}
+
+/// Registers a gauge that never changes.
+fn limit(meter: &Meter, name: &'static str, unit: &'static str, description: &'static str, limit: usize) {
+    let gauge = meter.u64_gauge(name).with_unit(unit).with_description(description).build();
+    gauge.record(limit as u64, &[]);
+}
+
+/// Defines a function that registers an instrument over one number of the gauges.
+macro_rules! observed {
+    ($name:ident, $instrument:ident) => {
+        fn $name(
+            meter: &Meter,
+            name: &'static str,
+            unit: &'static str,
+            description: &'static str,
+            source: &Source,
+            number: fn(Gauges) -> u64,
+        ) {
+            let source = Arc::clone(source);
+            let callback = move |observer: &dyn opentelemetry::metrics::AsyncInstrument<u64>| {
+                if let Some(gauges) = source() {
+                    observer.observe(number(gauges), &[]);
+                }
+            };
+            meter.$instrument(name).with_unit(unit).with_description(description).with_callback(callback).build();
+        }
+    };
+}
+
+observed!(gauge, u64_observable_gauge);
+observed!(counter, u64_observable_counter);
+
+/// Returns a count as a span attribute.
+pub(super) fn attribute_count(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}

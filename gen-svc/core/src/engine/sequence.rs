@@ -1,0 +1,588 @@
+//! One output of a request: its tokens, its blocks in the KV cache, and its next step.
+
+pub(super) mod turn;
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use opentelemetry::KeyValue;
+use tandem_common::telemetry::Span;
+
+use super::event::{Delta, Event, FinishReason, Finished, Timings, Token, TopToken};
+use super::metrics::attribute_count;
+use super::requests::{Interruption, RequestId, RequestState};
+use crate::cache::{BlockPool, BlockTable, ImageSpan};
+use crate::error::{RequestError, StepError};
+use crate::grammar::{Constraint, Mask, MaskError};
+use crate::models::{ImageRows, KeptRow, LogitsFor, SequenceChunk};
+use crate::output::{Matched, OutputPipeline, TextSegment, TokenOutput, push_segment};
+use crate::request::PreparedRequest;
+use crate::sampling::{Chosen, Logprobs, Slot};
+
+/// The identity of a sequence: its request, and the output.
+pub(super) type SequenceId = (RequestId, u32);
+
+/// The order of sequences: by priority, then by arrival, then by output.
+pub(super) type Rank = (Reverse<i32>, RequestId, u32);
+
+/// One output of a request.
+#[derive(Debug)]
+pub(super) struct Sequence {
+    pub(super) request: RequestId,
+    priority: i32,
+    /// The caller of the request.
+    pub(super) caller: Arc<str>,
+    /// Since when it waits, while it waits.
+    waits_since: Instant,
+    output: u32,
+    /// True for the first output of its request. Only this output reports the prompt's
+    /// log-probabilities.
+    is_first: bool,
+    /// The span of the current phase: `prefill` once the sequence has left the queue, then
+    /// `decode`, and `preempted` between them after a preemption.
+    phase: Span,
+    is_decoding: bool,
+    /// The prompt and the generated tokens.
+    ids: Arc<Vec<u32>>,
+    /// Number of tokens whose keys and values are computed.
+    computed: usize,
+    pub(super) table: BlockTable,
+    /// The last step that computed a token after the prompt.
+    pub(super) last_step: u64,
+    /// Number of prompt tokens whose log-probabilities were sent. The first token of a prompt has
+    /// no log-probability.
+    reported: usize,
+    /// The logits of the next token, while the tokens that its grammar allows are not known yet.
+    unsampled: Option<KeptRow>,
+    /// The counts of its tokens, if its request has penalties.
+    slot: Option<Slot>,
+    /// The tokens after `ids` that only the backend has. Steps that compute them are launched.
+    awaited: Vec<Awaited>,
+    /// The tokens after its next one that the backend drafts in the planned step.
+    drafted: usize,
+    /// The tokens that the grammar allows next, once they are asked for.
+    mask: Option<Mask>,
+    /// Created when the sequence first leaves the queue, so that a queued sequence needs little
+    /// memory.
+    writer: Option<Writer>,
+}
+
+/// A token that a launched step chooses.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Awaited {
+    /// The number of the step.
+    step: u64,
+    /// The index among the step's plans.
+    result: usize,
+}
+
+/// Takes the place of a token that only the backend has.
+const AWAITED: [u32; 1] = [0];
+
+/// How an output ends without a further token.
+#[derive(Debug)]
+enum Ending {
+    Finished(FinishReason),
+    Failed(RequestError),
+}
+
+/// Follows the grammar of an output, and turns its tokens into text.
+#[derive(Debug)]
+struct Writer {
+    constraint: Option<Constraint>,
+    pipeline: OutputPipeline,
+    /// The whole output, if the request asks for extracted text.
+    whole: Vec<TextSegment>,
+}
+
+impl Writer {
+    fn new(request: &PreparedRequest) -> Self {
+        Self {
+            constraint: request.grammar.as_ref().map(|grammar| Constraint::start(grammar, &request.caller)),
+            pipeline: request.output.clone(),
+            whole: request.delivered.clone(),
+        }
+    }
+
+    /// Returns true if the tokens that the grammar allows next are known by that time.
+    fn is_mask_known_by(&mut self, time: Instant) -> bool {
+        self.constraint.as_mut().is_none_or(|constraint| constraint.is_computed_by(time))
+    }
+
+    /// Returns the tokens that the grammar allows next.
+    fn mask(&mut self) -> Result<Option<Mask>, MaskError> {
+        self.constraint.as_mut().map(Constraint::mask).transpose()
+    }
+}
+
+impl Sequence {
+    /// Creates the sequences of a request, one for each output.
+    pub(super) fn of(id: RequestId, request: &PreparedRequest) -> Vec<Self> {
+        let outputs = request.first_output..request.first_output + request.sampling.n;
+        let sequence = |output| Self {
+            request: id,
+            priority: request.priority,
+            caller: Arc::clone(&request.caller),
+            waits_since: Instant::now(),
+            output,
+            is_first: output == request.first_output,
+            phase: Span::none(),
+            is_decoding: false,
+            ids: Arc::clone(&request.ids),
+            computed: 0,
+            table: BlockTable::default(),
+            last_step: 0,
+            reported: 1,
+            unsampled: None,
+            slot: None,
+            awaited: Vec::new(),
+            drafted: 0,
+            mask: None,
+            writer: None,
+        };
+        outputs.map(sequence).collect()
+    }
+
+    pub(super) fn id(&self) -> SequenceId {
+        (self.request, self.output)
+    }
+
+    pub(super) fn rank(&self) -> Rank {
+        (Reverse(self.priority), self.request, self.output)
+    }
+
+    /// Returns the priority, higher first: the request's, or the highest once it has waited long.
+    pub(super) fn priority(&self) -> i32 {
+        self.priority
+    }
+
+    /// Returns true if it has waited for longer than `time`.
+    pub(super) fn waits_longer_than(&self, time: Duration, now: Instant) -> bool {
+        now.saturating_duration_since(self.waits_since) > time
+    }
+
+    /// Returns since when it waits.
+    pub(super) fn waits_since(&self) -> Instant {
+        self.waits_since
+    }
+
+    /// Raises the priority to the highest, until it is preempted.
+    pub(super) fn raise(&mut self) {
+        self.priority = i32::MAX;
+    }
+
+    /// Returns true if the first output of the request must compute the prompt before this output
+    /// starts.
+    pub(super) fn awaits_sibling(&self, state: &RequestState) -> bool {
+        !self.is_first && !state.is_prefilled()
+    }
+
+    /// Returns the number of prompt and generated tokens, awaited ones included.
+    pub(super) fn length(&self) -> usize {
+        self.ids.len() + self.awaited.len()
+    }
+
+    /// Returns the number of prompt and generated tokens, without awaited ones.
+    pub(super) fn known(&self) -> usize {
+        self.ids.len()
+    }
+
+    /// Returns the number of tokens to compute: more than one during prefill.
+    pub(super) fn pending(&self) -> usize {
+        self.length() - self.computed
+    }
+
+    /// Returns the positions in use after `count` more tokens are computed.
+    pub(super) fn length_after(&self, count: usize) -> usize {
+        self.computed + count
+    }
+
+    /// Returns how many tokens after the next one the backend may draft, of at most `most`.
+    pub(super) fn can_draft(&self, state: &RequestState, most: usize) -> usize {
+        let request = &state.request;
+        let left = request.limits.max_new_tokens.saturating_sub(self.generated(request) + 1);
+        if request.grammar.is_some() || self.reports_prompt(state) { 0 } else { most.min(left) }
+    }
+
+    /// Sets how many tokens after the next one the backend drafts.
+    pub(super) fn set_drafted(&mut self, count: usize) {
+        self.drafted = count;
+    }
+
+    /// Finds the parts of the prefix cache that contain the first tokens, and references them.
+    pub(super) fn find_cached(&mut self, state: &RequestState, pool: &mut BlockPool) {
+        if self.reports_prompt(state) {
+            return;
+        }
+        let mut found = pool.find(state.request.content(&self.ids));
+        // A part before an image may contain the end of another image.
+        while let Some(span) = cut_span(state, found.positions()) {
+            found.truncate(span.positions.start);
+        }
+        self.computed = found.positions();
+        self.table = pool.take(&found);
+    }
+
+    /// Computes the last tokens of the found prefix instead of copying them, so that their block can
+    /// be evicted. Returns false if nothing had to be copied.
+    pub(super) fn cancel_copy(&mut self, pool: &mut BlockPool) -> bool {
+        let left = pool.cancel_copy(&mut self.table);
+        self.computed = left.unwrap_or(self.computed);
+        left.is_some()
+    }
+
+    /// Returns the end of the tokens that can be computed: those before the first image whose features
+    /// are missing. An awaited token is computed alone, unless the output ends with it.
+    fn available(&self, state: &RequestState) -> usize {
+        let is_last = self.length() - state.request.prompt_tokens >= state.request.limits.max_new_tokens;
+        let end = if self.computed < self.ids.len() || is_last { self.ids.len() } else { self.length() };
+        self.missing_image(state).map_or(end, |span| span.positions.start.max(self.computed))
+    }
+
+    /// Returns the first image span that must be computed and whose features are missing.
+    pub(super) fn missing_image<'a>(&self, state: &'a RequestState) -> Option<&'a ImageSpan> {
+        let spans = state.request.media.iter().flat_map(|media| &media.spans);
+        let mut missing = spans.filter(|span| state.features(span.image).is_none());
+        missing.find(|span| span.positions.end > self.computed)
+    }
+
+    /// Returns true if its next token can be computed.
+    pub(super) fn is_available(&self, state: &RequestState) -> bool {
+        self.available(state) > self.computed
+    }
+
+    /// Returns the number of tokens that a step may compute: up to `most`, or more up to the end of an image
+    /// whose tokens attend to each other.
+    pub(super) fn step_tokens(&self, state: &RequestState, most: usize) -> usize {
+        let count = most.min(self.available(state) - self.computed);
+        cut_span(state, self.computed + count).map_or(count, |span| span.positions.end - self.computed)
+    }
+
+    /// Returns the number of tokens that a step may compute with their rows of logits: up to `most`, or more if
+    /// they begin with an image whose tokens attend to each other.
+    pub(super) fn step_rows(&self, state: &RequestState, most: usize) -> usize {
+        let count = most.min(self.available(state) - self.computed);
+        let cut = cut_span(state, self.computed + count).map(|span| &span.positions);
+        cut.map_or(count, |cut| if cut.start > self.computed { cut.start } else { cut.end } - self.computed)
+    }
+
+    /// Returns the image tokens among the next `count` tokens.
+    pub(super) fn image_rows<'a>(&self, state: &'a RequestState, count: usize) -> Vec<ImageRows<'a>> {
+        let chunk = self.computed..self.computed + count;
+        let spans = state.request.media.iter().flat_map(|media| &media.spans);
+        let rows = spans.filter_map(|span| {
+            let (start, end) = (span.positions.start.max(chunk.start), span.positions.end.min(chunk.end));
+            let first = span.first_row + start.checked_sub(span.positions.start)?;
+            let features = state.features(span.image).filter(|_| start < end)?;
+            let rows = first..first + end - start;
+            Some(ImageRows {
+                start: start - chunk.start,
+                rows: features.rows(rows.clone()),
+                deep: features.deep(rows),
+                block: span.positions.clone(),
+            })
+        });
+        rows.collect()
+    }
+
+    /// Returns the positions of the next `count` tokens, if the model has three axes.
+    pub(super) fn axes(&self, state: &RequestState, count: usize) -> Option<Vec<[u32; 3]>> {
+        let positions = state.request.media.as_ref()?.positions.as_ref()?;
+        Some(positions.range(self.computed, count))
+    }
+
+    /// Records that the sequence has left the queue.
+    pub(super) fn start(&mut self, state: &mut RequestState) {
+        self.writer(&state.request);
+        let (output, cached) = (i64::from(self.output), attribute_count(self.computed));
+        let attributes = || [KeyValue::new("tandem.output", output), KeyValue::new("tandem.cached_tokens", cached)];
+        self.phase = state.span.part("prefill", attributes);
+        if !state.is_accepted() {
+            state.accept(self.computed);
+        }
+    }
+
+    fn writer(&mut self, request: &PreparedRequest) -> &mut Writer {
+        self.writer.get_or_insert_with(|| Writer::new(request))
+    }
+
+    /// Returns the text that is held back, at the end of the output.
+    fn flush(&mut self) -> Vec<TextSegment> {
+        self.writer.as_mut().map(|writer| writer.pipeline.finish()).unwrap_or_default()
+    }
+
+    /// Returns the number of alternatives to report for each prompt token, or None if they are not
+    /// requested of this output.
+    fn prompt_logprobs(&self, state: &RequestState) -> Option<u32> {
+        state.request.returns.prompt_logprobs.filter(|_| self.is_first)
+    }
+
+    /// Returns true if log-probabilities of the prompt must still be sent. The prefix cache does
+    /// not contain them.
+    pub(super) fn reports_prompt(&self, state: &RequestState) -> bool {
+        self.prompt_logprobs(state).is_some() && self.reported < state.request.prompt_tokens
+    }
+
+    /// Releases the blocks. If a block is evicted, its tokens are computed again.
+    pub(super) fn release(&mut self, pool: &mut BlockPool) {
+        pool.release(&mut self.table);
+        self.computed = 0;
+        self.unsampled = None;
+        self.slot = None;
+    }
+
+    /// Releases the blocks, before the sequence returns to the queue with the priority of its request.
+    pub(super) fn preempt(&mut self, state: &RequestState, pool: &mut BlockPool) {
+        self.release(pool);
+        let output = i64::from(self.output);
+        self.phase = state.span.part("preempted", || [KeyValue::new("tandem.output", output)]);
+        self.is_decoding = false;
+        self.priority = state.request.priority;
+        self.waits_since = Instant::now();
+    }
+
+    /// Returns the next `count` tokens for the model, with the image tokens among them and their
+    /// positions.
+    pub(super) fn chunk<'a>(
+        &'a self,
+        state: &RequestState,
+        count: usize,
+        images: &'a [ImageRows<'a>],
+        positions: Option<&'a [[u32; 3]]>,
+    ) -> SequenceChunk<'a> {
+        let known = self.ids.get(self.computed..self.computed + count);
+        SequenceChunk {
+            tokens: known.unwrap_or(&AWAITED),
+            chosen: self.awaited.last().filter(|_| known.is_none()).map(|awaited| awaited.result),
+            drafted: self.drafted,
+            past: self.computed,
+            blocks: self.table.blocks(),
+            copy: self.table.copy(),
+            logits: self.logits_for(state, count),
+            images,
+            positions,
+        }
+    }
+
+    /// Returns the tokens among the next `count` whose logits are needed.
+    fn logits_for(&self, state: &RequestState, count: usize) -> LogitsFor {
+        if self.reports_prompt(state) {
+            LogitsFor::All
+        } else if self.computed + count == self.length() {
+            LogitsFor::Last
+        } else {
+            LogitsFor::Nothing
+        }
+    }
+
+    fn record_computed(&mut self, state: &RequestState, count: usize, pool: &mut BlockPool) {
+        self.computed += count;
+        if self.is_first {
+            state.progress.set_computed(self.computed.min(state.request.prompt_tokens));
+        }
+        pool.copied(&mut self.table);
+        self.commit(state, pool);
+    }
+
+    /// Adds the computed tokens, without awaited ones, to the prefix cache.
+    fn commit(&mut self, state: &RequestState, pool: &mut BlockPool) {
+        pool.commit(&mut self.table, state.request.content(&self.ids), self.computed.min(self.ids.len()));
+    }
+
+    /// Sends the log-probabilities of the next prompt tokens.
+    fn send_prompt(&mut self, state: &RequestState, tokens: Vec<Token>) {
+        self.reported += tokens.len();
+        if !tokens.is_empty() {
+            state.sink.send(Event::PromptLogprobs(tokens));
+        }
+    }
+
+    /// Sets the mask of the tokens that the grammar allows next, once they are known. None: all.
+    fn allowed(&mut self, state: &RequestState) -> Result<(), Ending> {
+        let mask = match self.mask.take() {
+            None => self.writer(&state.request).mask(),
+            known => Ok(known),
+        };
+        match mask {
+            Ok(mask) => {
+                self.mask = mask;
+                let is_ended = self.mask == Some(Mask::Ended);
+                if is_ended { Err(Ending::Finished(FinishReason::Stop)) } else { Ok(()) }
+            }
+            Err(MaskError::Limit(problem)) => {
+                state.span.in_scope(|| tracing::info!(problem, "output ended: the grammar exceeds a limit"));
+                Err(Ending::Finished(FinishReason::GrammarLimit))
+            }
+            Err(MaskError::Failed(problem)) => Err(Ending::Failed(RequestError::Grammar { problem })),
+        }
+    }
+
+    /// Ends the output without a further token. Returns true.
+    fn conclude(&mut self, state: &mut RequestState, ending: Ending) -> bool {
+        match ending {
+            Ending::Finished(reason) => {
+                let rest = self.flush();
+                self.end(state, reason, None, rest, Delta::default());
+                true
+            }
+            Ending::Failed(error) => {
+                state.span.in_scope(|| tracing::warn!(error = error.chain(), "grammar failed"));
+                self.end_failed(state)
+            }
+        }
+    }
+
+    /// Appends drawn tokens, up to one that ends the output. Sends one event. Returns true if the output ends.
+    fn push(&mut self, state: &mut RequestState, drawn: impl IntoIterator<Item = Chosen>) -> bool {
+        let (mut segments, mut tokens) = (Vec::new(), Delta::default());
+        for Chosen { id, logprobs } in drawn {
+            Arc::make_mut(&mut self.ids).push(id);
+            self.mask = None;
+            state.record_token();
+            if !std::mem::replace(&mut self.is_decoding, true) {
+                let output = i64::from(self.output);
+                self.phase = state.span.part("decode", || [KeyValue::new("tandem.output", output)]);
+            }
+            let request = &state.request;
+            let TokenOutput { segments: text, stopped } = self.writer(request).pipeline.push(id);
+            if segments.is_empty() {
+                segments = text;
+            } else {
+                text.into_iter().for_each(|segment| push_segment(&mut segments, segment));
+            }
+            tokens.token_ids.extend(request.returns.token_ids.then_some(id));
+            tokens.tokens.extend(logprobs.iter().map(|logprobs| token(request, id, logprobs)));
+            if stopped.is_some() {
+                self.end(state, FinishReason::Stop, stopped, segments, tokens);
+                return true;
+            }
+            if self.generated(request) >= request.limits.max_new_tokens {
+                self.flush().into_iter().for_each(|segment| push_segment(&mut segments, segment));
+                let constraint = self.writer(request).constraint.as_mut();
+                let is_whole = constraint.is_some_and(|constraint| constraint.completes_with(id));
+                let reason = if is_whole { FinishReason::Stop } else { FinishReason::Length };
+                self.end(state, reason, None, segments, tokens);
+                return true;
+            }
+            self.writer(request).constraint.iter_mut().for_each(|constraint| constraint.advance(id));
+        }
+        let delta = self.delta(&state.request, segments, tokens);
+        if !delta.is_empty() {
+            state.sink.send(Event::Delta(delta));
+        }
+        false
+    }
+
+    /// Completes `tokens`, a delta without text, with `segments`, the text of its tokens.
+    fn delta(&mut self, request: &PreparedRequest, mut segments: Vec<TextSegment>, tokens: Delta) -> Delta {
+        if let Some(writer) = self.writer.as_mut().filter(|_| request.extraction.is_some()) {
+            segments.iter().for_each(|segment| push_segment(&mut writer.whole, segment.clone()));
+        }
+        if segments.is_empty() {
+            let reasoning = self.writer.as_ref().is_some_and(|writer| writer.pipeline.is_reasoning());
+            segments.push(TextSegment { reasoning, ..TextSegment::default() });
+        }
+        if !request.returns.bytes {
+            segments.iter_mut().for_each(|segment| segment.bytes.clear());
+        }
+        Delta { output: self.output, segments, ..tokens }
+    }
+
+    fn generated(&self, request: &PreparedRequest) -> usize {
+        self.ids.len() - request.prompt_tokens
+    }
+
+    /// Ends the output with an error. Returns true.
+    pub(super) fn fail(&mut self, state: &mut RequestState, error: &StepError) -> bool {
+        state.span.in_scope(|| tracing::error!(error = error.chain(), "step failed"));
+        self.end_failed(state)
+    }
+
+    fn end_failed(&mut self, state: &mut RequestState) -> bool {
+        state.span.fail();
+        self.end(state, FinishReason::Error, None, Vec::new(), Delta::default());
+        true
+    }
+
+    /// Ends the output because its request was interrupted.
+    pub(super) fn interrupt(&mut self, state: &mut RequestState, interruption: Interruption) {
+        match interruption {
+            Interruption::CallerGone => self.log(state, "cancelled"),
+            Interruption::Refused(error) => state.refuse(error),
+            Interruption::Ended(reason) => {
+                let rest = self.flush();
+                self.end(state, reason, None, rest, Delta::default());
+            }
+        }
+    }
+
+    /// Ends the output because the engine has failed.
+    pub(super) fn abort(&mut self, state: &mut RequestState) {
+        state.span.fail();
+        if state.is_accepted() {
+            self.phase = Span::none();
+            self.log(state, FinishReason::Error.name());
+            state.abort();
+        } else {
+            state.refuse(RequestError::EngineFailed);
+        }
+    }
+
+    fn end(
+        &mut self,
+        state: &mut RequestState,
+        reason: FinishReason,
+        matched: Option<Matched>,
+        segments: Vec<TextSegment>,
+        tokens: Delta,
+    ) {
+        state.awaited -= std::mem::take(&mut self.awaited).len();
+        self.phase = Span::none();
+        self.log(state, reason.name());
+        let last = self.delta(&state.request, segments, tokens);
+        let whole = self.writer.as_ref().map_or(&[][..], |writer| &writer.whole);
+        let extracted_text = state.request.extraction.as_ref().map(|rules| rules.apply(whole));
+        state.sink.send(Event::Finished(Finished { last, reason, matched, extracted_text }));
+        state.finish_output();
+    }
+
+    fn log(&self, state: &RequestState, finish: &'static str) {
+        state.count_output(finish);
+        let Timings { queue, prefill, decode } = state.timings();
+        let _entered = state.span.enter();
+        tracing::info!(
+            finish,
+            output = self.output,
+            tokens = self.generated(&state.request),
+            queue_ms = milliseconds(queue),
+            prefill_ms = milliseconds(prefill),
+            decode_ms = milliseconds(decode),
+            "generation ended"
+        );
+    }
+}
+
+/// Returns the tokens that must not be at a position: stop tokens of an output that is too short.
+fn forbidden(request: &PreparedRequest, position: usize) -> &[u32] {
+    let is_early = position - request.prompt_tokens < request.limits.min_new_tokens;
+    if is_early { &request.limits.stop_token_ids } else { &[] }
+}
+
+/// Returns the image span with tokens on both sides of `end`, if the tokens of an image attend to each
+/// other.
+fn cut_span(state: &RequestState, end: usize) -> Option<&ImageSpan> {
+    let media = state.request.media.as_ref().filter(|media| media.is_mutual)?;
+    media.span_at(end).filter(|span| span.positions.start < end)
+}
+
+/// Returns a token with its log-probability and the likeliest alternatives.
+fn token(request: &PreparedRequest, id: u32, logprobs: &Logprobs) -> Token {
+    let bytes = |id| request.output.bytes(id);
+    let top = logprobs.top.iter().map(|&(id, logprob)| TopToken { id, bytes: bytes(id), logprob });
+    Token { id, bytes: bytes(id), logprob: logprobs.logprob, top: top.collect() }
+}
+
+fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

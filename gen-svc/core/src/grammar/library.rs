@@ -1,0 +1,96 @@
+//! Calls the grammar library: from the text of a grammar to its parser.
+
+use std::panic::AssertUnwindSafe;
+
+use llguidance::api::{GrammarInit, ParserLimits, StopReason, TopLevelGrammar};
+use llguidance::earley::SlicedBiasComputer;
+use llguidance::panic_utils::catch_unwind;
+use llguidance::toktrie::{InferenceCapabilities, TokEnv};
+use llguidance::{Logger, ParserFactory, TokenParser};
+use serde_json::Value;
+use tandem_model_files::tokenizer::CancelScope;
+
+use super::source::Grammar;
+use crate::error::RequestError;
+
+/// The most symbols of a JSON schema's grammar. The library's time grows with the square of the
+/// symbols: an optional property has 8 symbols, and 4,000 of them take about two seconds.
+const MAX_SCHEMA_SYMBOLS: usize = 32_000;
+/// The same for other grammars, whose symbols can cost more.
+const MAX_SYMBOLS: usize = 4_000;
+/// The size of a compiling thread's stack. Deep grammars recurse.
+pub(super) const STACK_BYTES: usize = 64 * 1024 * 1024;
+
+/// Returns what all parsers for these tokens share. `None` if the library does not support them.
+pub(super) fn factory(tokens: &TokEnv) -> Option<ParserFactory> {
+    let slices = SlicedBiasComputer::general_slices();
+    let mut factory = ParserFactory::new(tokens, InferenceCapabilities::default(), &slices).ok()?;
+    factory.quiet();
+    let limits = factory.limits_mut();
+    limits.verbose_errors = false; // verbose errors quote the output
+    limits.max_lexer_states = 50_000;
+    limits.precompute_large_lexemes = false;
+    Some(factory)
+}
+
+/// Reads the text of a grammar.
+///
+/// # Errors
+/// A JSON schema is not JSON.
+pub(super) fn read(grammar: &Grammar) -> Result<TopLevelGrammar, RequestError> {
+    Ok(match grammar {
+        Grammar::JsonSchema(text) => {
+            let schema: Value = serde_json::from_str(text)
+                .map_err(|error| RequestError::invalid(grammar.field(), format!("must be JSON: {error}")))?;
+            TopLevelGrammar::from_json_schema(schema)
+        }
+        Grammar::Regex(text) => TopLevelGrammar::from_regex(text),
+        Grammar::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
+        Grammar::Choice(choices) => {
+            let choices: Vec<String> = choices.iter().map(|choice| quoted(choice)).collect();
+            TopLevelGrammar::from_lark(format!("start: {}", choices.join(" | ")))
+        }
+    })
+}
+
+/// Quotes a text as a string of a Lark grammar. Such strings are those of JSON, except for DEL.
+fn quoted(text: &str) -> String {
+    Value::from(text).to_string().replace('\u{7f}', "\\u007f")
+}
+
+/// Compiles a grammar, and computes its first tokens. Between the parts, it checks the thread's caller.
+///
+/// # Errors
+/// The grammar is malformed or too large, allows no output, or its first tokens cost too much; or the
+/// caller has gone.
+pub(super) fn parser(factory: &ParserFactory, grammar: &Grammar, text: TopLevelGrammar) -> Result<TokenParser, String> {
+    let limits = ParserLimits { max_grammar_size: max_symbols(grammar), ..factory.limits().clone() };
+    let tokens = Some(factory.tok_env().clone());
+    let read = AssertUnwindSafe(|| GrammarInit::Serialized(text).to_internal(tokens, limits.clone()));
+    let (symbols, lexer) = catch_unwind(read).map_err(|error| error.to_string())?;
+    check_caller()?;
+    let (quiet, init) = (Logger::new(0, 0), GrammarInit::Internal(symbols, lexer));
+    let parser = factory.create_parser_from_init_ext(init, quiet, InferenceCapabilities::default(), limits);
+    let parser = parser.map_err(|error| error.to_string())?;
+    check_caller()?;
+    startable(parser)
+}
+
+fn max_symbols(grammar: &Grammar) -> usize {
+    if matches!(grammar, Grammar::JsonSchema(_)) { MAX_SCHEMA_SYMBOLS } else { MAX_SYMBOLS }
+}
+
+fn check_caller() -> Result<(), String> {
+    CancelScope::check().map_err(|error| error.to_string())
+}
+
+/// Fails if no output can start with the grammar, or if computing its first tokens costs too much.
+fn startable(mut parser: TokenParser) -> Result<TokenParser, String> {
+    parser.start_without_prompt();
+    match parser.stop_reason() {
+        StopReason::NotStopped => parser.compute_mask().map(drop).map_err(|error| error.to_string())?,
+        reason if reason.is_ok() => {}
+        reason => return Err(reason.to_string()),
+    }
+    Ok(parser)
+}

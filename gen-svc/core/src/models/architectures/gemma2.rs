@@ -1,0 +1,101 @@
+//! Gemma 2: norms before and after each branch, bounded scores and logits, a window in every other
+//! layer. Reference: transformers, `models/gemma2/modeling_gemma2.py`.
+
+use serde_json::json;
+
+use super::llama::{self, Defaults, path};
+use crate::error::LoadError;
+use crate::models::architecture::Architecture;
+use crate::models::config::{Config, ConfigError};
+use crate::models::decoder::{Decoder, Norm};
+use crate::models::rope;
+use crate::models::windows;
+use crate::weights::gguf::architecture::{ConfigMap, GgufArchitecture, Name};
+use crate::weights::gguf::header::GgufHeader;
+
+/// Defaults of settings that are not in the config.
+const DEFAULTS: Defaults = Defaults {
+    tied: true,
+    head_size: Some(256),
+    activation: ("hidden_activation", "gelu_pytorch_tanh"),
+    ropes: &[rope::ONLY],
+    ..llama::DEFAULTS
+};
+
+/// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
+pub(super) const ARCHITECTURE: Architecture = Architecture { name: "gemma2", describe, gguf: Some(GGUF) };
+
+const GGUF: GgufArchitecture = GgufArchitecture {
+    floats: &[
+        ("attn_logit_softcapping", "attn_logit_softcapping"),
+        ("final_logit_softcapping", "final_logit_softcapping"),
+    ],
+    layer_tensors: GGUF_NORMS,
+    add_implied: |header, config| add_implied(header, config, LARGEST_MODEL_LAYERS),
+    ..GgufArchitecture::named("gemma2")
+};
+
+/// The four norms of a layer in GGUF.
+pub(super) const GGUF_NORMS: &[Name] = &[
+    ("post_attention_layernorm", "post_attention_norm"),
+    ("pre_feedforward_layernorm", "ffn_norm"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
+];
+
+/// Layers of the 27B model.
+const LARGEST_MODEL_LAYERS: u32 = 46;
+
+/// Adds the settings that a GGUF file implies. The converter has added 1 to the weights of norms.
+/// llama.cpp recognizes the largest model, whose attention scale differs, by its layers.
+pub(super) fn add_implied(header: &GgufHeader, config: &mut ConfigMap, largest: u32) -> Result<(), LoadError> {
+    config.insert("norm_offset".into(), json!(0));
+    let is_largest = header.find("block_count")? == Some(largest);
+    let size = if is_largest { header.hidden_size_per_head()? } else { header.head_size()? };
+    config.insert("query_pre_attn_scalar".into(), json!(size));
+    Ok(())
+}
+
+fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
+    let mut decoder = decoder(config, &DEFAULTS)?;
+    let softcap = config.find_positive("attn_logit_softcapping")?;
+    decoder.layers.iter_mut().for_each(|layer| layer.attention.softcap = softcap);
+    let window = config.find_size("sliding_window")?;
+    windows::add(&mut decoder, config, window, |i| i.is_multiple_of(2))?;
+    Ok(decoder)
+}
+
+/// Describes the part that Gemma 2 and Gemma 3 share.
+pub(super) fn decoder(config: &Config<'_>, defaults: &Defaults) -> Result<Decoder, ConfigError> {
+    let mut decoder = llama::decoder(config, defaults)?;
+    let scale = config.float_or("query_pre_attn_scalar", 256.0)?.sqrt().recip();
+    decoder.layers.iter_mut().for_each(|layer| layer.attention.scale = scale);
+    add_output_norms(&mut decoder);
+    scale_ends(&mut decoder, config)?;
+    add_offset(&mut decoder, config)?;
+    Ok(decoder)
+}
+
+/// Adds the factor of embeddings and the bound of logits.
+pub(super) fn scale_ends(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), ConfigError> {
+    decoder.embed_scale = (decoder.hidden as f32).sqrt();
+    decoder.logits.softcap = config.find_positive("final_logit_softcapping")?;
+    Ok(())
+}
+
+/// Adds the norms of the outputs of both branches to every layer.
+pub(super) fn add_output_norms(decoder: &mut Decoder) {
+    for (i, layer) in decoder.layers.iter_mut().enumerate() {
+        let norms = &mut layer.norms;
+        let norm = |name| Norm { name: format!("{}.{name}", path(i)), ..norms.before_attention.clone() };
+        norms.after_attention = Some(norm("post_attention_layernorm"));
+        norms.after_feed_forward = Some(norm("post_feedforward_layernorm"));
+        norms.before_feed_forward = norm("pre_feedforward_layernorm");
+    }
+}
+
+/// Adds 1 to the weights of norms, unless a converter has already added it.
+fn add_offset(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), ConfigError> {
+    let offset = config.find_float("norm_offset")?.unwrap_or(1.0);
+    decoder.norms_mut().for_each(|norm| norm.offset = offset);
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! Qwen 2.5 VL: Qwen 2 with positions of three axes. Reference: transformers,
+//! `models/qwen2_5_vl/modeling_qwen2_5_vl.py`.
+
+use serde_json::json;
+
+use super::llama::{self, Defaults};
+use super::qwen2;
+use crate::error::LoadError;
+use crate::models::architecture::Architecture;
+use crate::models::config::{Config, ConfigError};
+use crate::models::decoder::Decoder;
+use crate::models::rope::{self, Axes, RopeSetting};
+use crate::weights::gguf::architecture::{ConfigMap, GgufArchitecture};
+use crate::weights::gguf::header::GgufHeader;
+
+const ROPE: RopeSetting = RopeSetting {
+    default_theta: 1_000_000.0,
+    axes: Some(Axes { interleaved: false, default: [16, 24, 24] }),
+    ..rope::ONLY
+};
+
+/// Defaults of settings that are not in the config.
+const DEFAULTS: Defaults =
+    Defaults { epsilon: 1e-5, kv_heads: Some(8), context: Some(32_768), ropes: &[ROPE], ..llama::DEFAULTS };
+
+/// The row of the model with images.
+pub(super) const MULTIMODAL: Architecture = Architecture { name: "qwen2_5_vl", describe, gguf: None };
+
+/// The row of the language model.
+pub(super) const TEXT: Architecture = Architecture { name: "qwen2_5_vl_text", describe, gguf: Some(GGUF) };
+
+/// The language model of Qwen 2 VL has the same name.
+const GGUF: GgufArchitecture = GgufArchitecture { add_implied: add_sections, ..GgufArchitecture::named("qwen2vl") };
+
+/// Adds the frequencies of the three axes. The file has a fourth axis without frequencies.
+pub(super) fn add_sections(header: &GgufHeader, config: &mut ConfigMap) -> Result<(), LoadError> {
+    if let Some(sections) = header.find::<&[i32]>("rope.dimension_sections")? {
+        let used = sections.iter().rposition(|size| *size != 0).map_or(0, |last| last + 1);
+        config.insert("mrope_section".into(), json!(sections[..used.max(3).min(sections.len())]));
+    }
+    Ok(())
+}
+
+fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
+    qwen2::decoder(config, &DEFAULTS)
+}

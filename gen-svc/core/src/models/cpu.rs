@@ -1,0 +1,204 @@
+//! Computes the model of a [`Decoder`] on the CPU, with the kernels of this project. Quantized
+//! weights stay quantized. The results of a token depend only on the token and its sequence, to the
+//! bit.
+//!
+//! Shapes: T tokens of a call, R requested rows, E hidden size, V vocabulary.
+
+use tandem_kernels::{Angles, Int8Rows, Kernels, KvRun, KvShape, KvStore, Linear as Factor, Matrix, Scratch, vocab};
+
+use super::decoder::{self, Attention as AttentionRule, Decoder, LogitRule, Pairs};
+use super::images;
+use super::interface::{Logits, Model, ModelShape, SequenceChunk};
+use crate::cache::BLOCK;
+use crate::error::{LoadError, StepError};
+use crate::weights::ModelFile;
+
+mod attention;
+mod feed_forward;
+mod load;
+mod parts;
+mod workspace;
+
+use attention::Attention;
+use feed_forward::FeedForward;
+use load::Loader;
+pub use load::Precision;
+use parts::{Linear, RmsNorm};
+use workspace::{Branch, Tokens, Workspace};
+
+/// A loaded model.
+#[derive(Debug)]
+pub struct CpuDecoder {
+    description: Decoder,
+    /// `[V, E]`
+    embeddings: Matrix,
+    layers: Vec<Layer>,
+    final_norm: RmsNorm,
+    /// `None`: the embedding table.
+    head: Option<Linear>,
+    kv_shape: KvShape,
+    workspace: Workspace,
+}
+
+#[derive(Debug)]
+struct Layer {
+    before_attention: RmsNorm,
+    attention: Attention,
+    after_attention: Option<RmsNorm>,
+    before_feed_forward: RmsNorm,
+    feed_forward: FeedForward,
+    after_feed_forward: Option<RmsNorm>,
+    residual_scale: f32,
+}
+
+impl CpuDecoder {
+    /// Returns true if the kernels support the size of the heads, and every part of the layers.
+    pub fn can_compute(description: &Decoder) -> bool {
+        let shape = kv_shape(description, Precision::F32);
+        let supports = |layer: &decoder::Layer| {
+            let AttentionRule { kv_heads, head_size, pairs, value_epsilon, .. } = &layer.attention;
+            (*kv_heads, *head_size) == (shape.heads, shape.head_dim)
+                && (*pairs, *value_epsilon) == (Pairs::Computed, None)
+                && layer.input.is_none()
+                && layer.scale.is_none()
+        };
+        shape.block_bytes().is_ok() && description.layers.iter().all(supports)
+    }
+
+    /// Reads and packs the tensors.
+    pub fn load(
+        description: Decoder,
+        file: &ModelFile,
+        kernels: Kernels,
+        precision: Precision,
+    ) -> Result<Self, LoadError> {
+        let loader = Loader::new(file, &kernels, precision);
+        let kv_shape = kv_shape(&description, precision);
+        Ok(Self {
+            embeddings: loader.table(&description.embeddings)?,
+            head: description.head.as_ref().map(|head| loader.head(head)).transpose()?,
+            layers: description
+                .layers
+                .iter()
+                .enumerate()
+                .map(|(i, layer)| Layer::load(layer, i, &loader))
+                .collect::<Result<_, _>>()?,
+            final_norm: loader.norm(&description.final_norm)?,
+            kv_shape,
+            workspace: Workspace {
+                angles: description.ropes.iter().map(|_| Angles::default()).collect(),
+                kv: None,
+                integers: Int8Rows::default(),
+                scratch: Scratch::default(),
+                kernels,
+            },
+            description,
+        })
+    }
+
+    /// `[T, E]`, before the last norm.
+    fn hidden(&mut self, chunks: &[SequenceChunk<'_>]) -> Result<Vec<f32>, StepError> {
+        let ids: Vec<u32> = chunks.iter().flat_map(|chunk| chunk.tokens).copied().collect();
+        let numbers = |chunk: &SequenceChunk<'_>| chunk.blocks.iter().map(|block| block.0).collect();
+        let blocks: Vec<Vec<u32>> = chunks.iter().map(numbers).collect();
+        let with_blocks = chunks.iter().zip(&blocks);
+        let runs: Vec<KvRun<'_>> =
+            with_blocks.map(|(chunk, blocks)| KvRun { past: chunk.past, length: chunk.tokens.len(), blocks }).collect();
+        for (angles, rope) in self.workspace.angles.iter_mut().zip(&self.description.ropes) {
+            let positions = chunks.iter().flat_map(SequenceChunk::axes);
+            angles.fill_axes(&rope.frequencies, rope.axes.as_deref(), rope.scale, positions);
+        }
+        let ends = self.description.has_image_blocks().then(|| images::ends(chunks)).flatten();
+        let tokens = Tokens { runs: &runs, ends: ends.as_deref() };
+        let mut x = vec![0.0; ids.len() * self.description.hidden];
+        self.workspace.kernels.embed(&self.embeddings, &ids, self.description.embed_scale, &mut x)?;
+        images::place(&mut x, chunks, self.description.hidden);
+        for (i, layer) in self.layers.iter().enumerate() {
+            layer.forward(&mut x, tokens, &mut self.workspace)?;
+            images::deepen(&mut x, chunks, self.description.hidden, i);
+        }
+        Ok(x)
+    }
+
+    /// `[R, E] -> [R, V]`
+    fn logits(&mut self, rows: &[f32], out: &mut [f32]) -> Result<(), StepError> {
+        let LogitRule { scale, softcap } = self.description.logits;
+        let normal = self.final_norm.forward(rows, &self.workspace.kernels)?;
+        match &self.head {
+            Some(head) => self.workspace.multiply(&normal, &[head], &mut [&mut *out])?,
+            None => {
+                let table = Factor { matrix: &self.embeddings, bias: None };
+                self.workspace.multiply_by(&normal, &[table], &mut [&mut *out])?;
+            }
+        }
+        let level = self.workspace.kernels.level();
+        for row in out.chunks_exact_mut(self.description.vocabulary) {
+            if scale != 1.0 {
+                vocab::scale(level, row, scale);
+            }
+            if let Some(cap) = softcap {
+                vocab::soft_cap(level, row, cap);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Layer {
+    fn load(layer: &decoder::Layer, index: usize, loader: &Loader<'_>) -> Result<Self, LoadError> {
+        let norm = |norm: &decoder::Norm| loader.norm(norm);
+        let decoder::Norms { before_attention, after_attention, before_feed_forward, after_feed_forward } =
+            &layer.norms;
+        Ok(Self {
+            before_attention: norm(before_attention)?,
+            attention: Attention::load(&layer.attention, index, loader)?,
+            after_attention: after_attention.as_ref().map(norm).transpose()?,
+            before_feed_forward: norm(before_feed_forward)?,
+            feed_forward: FeedForward::load(&layer.feed_forward, loader)?,
+            after_feed_forward: after_feed_forward.as_ref().map(norm).transpose()?,
+            residual_scale: layer.residual_scale,
+        })
+    }
+
+    /// Adds both branches to `x`, `[T, E]`.
+    fn forward(&self, x: &mut [f32], tokens: Tokens<'_>, workspace: &mut Workspace) -> Result<(), StepError> {
+        let scale = self.residual_scale;
+        let normal = self.before_attention.forward(x, &workspace.kernels)?;
+        self.attention.forward(&normal, tokens, workspace, Branch { norm: self.after_attention.as_ref(), scale }, x)?;
+        let normal = self.before_feed_forward.forward(x, &workspace.kernels)?;
+        self.feed_forward.forward(&normal, workspace, Branch { norm: self.after_feed_forward.as_ref(), scale }, x)
+    }
+}
+
+/// Returns the shape of the KV cache, which all layers share.
+fn kv_shape(description: &Decoder, precision: Precision) -> KvShape {
+    let (heads, head_dim) =
+        description.layers.first().map_or((1, 1), |layer| (layer.attention.kv_heads, layer.attention.head_size));
+    KvShape { layers: description.layers.len(), blocks: 0, heads, head_dim, format: precision.kv() }
+}
+
+impl Model for CpuDecoder {
+    fn shape(&self) -> ModelShape {
+        let Decoder { vocabulary, context, .. } = self.description;
+        let block_bytes = self.kv_shape.block_bytes().map_or(u64::MAX, |bytes| bytes as u64);
+        ModelShape { vocabulary, context, block: BLOCK, block_bytes }
+    }
+
+    fn allocate(&mut self, blocks: u32) -> Result<(), StepError> {
+        self.workspace.kv = Some(KvStore::new(KvShape { blocks: blocks as usize, ..self.kv_shape })?);
+        Ok(())
+    }
+
+    fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), StepError> {
+        let hidden = self.hidden(chunks)?;
+        let width = self.description.hidden;
+        let (mut rows, mut start) = (Vec::new(), 0);
+        for chunk in chunks {
+            let wanted = chunk.logit_rows();
+            rows.extend_from_slice(&hidden[(start + wanted.start) * width..(start + wanted.end) * width]);
+            start += chunk.tokens.len();
+        }
+        let out = logits.resize(rows.len() / width, self.description.vocabulary);
+        if rows.is_empty() { Ok(()) } else { self.logits(&rows, out) }
+    }
+}

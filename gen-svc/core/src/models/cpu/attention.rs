@@ -1,0 +1,81 @@
+//! A layer's attention.
+//!
+//! Shapes: T tokens of a call, E hidden size, H query heads, K key/value heads, D head size.
+
+use tandem_kernels::{Heads, KeysValues};
+
+use super::load::Loader;
+use super::parts::{Linear, RmsNorm};
+use super::workspace::{Branch, Tokens, Workspace};
+use crate::error::{LoadError, StepError};
+use crate::models::decoder;
+
+#[derive(Debug)]
+pub(super) struct Attention {
+    description: decoder::Attention,
+    /// The index among all layers.
+    layer: usize,
+    /// Queries, keys, values.
+    qkv: [Linear; 3],
+    qk_norm: [Option<RmsNorm>; 2],
+    output: Linear,
+}
+
+impl Attention {
+    pub(super) fn load(attention: &decoder::Attention, layer: usize, loader: &Loader<'_>) -> Result<Self, LoadError> {
+        let (queries, pairs) = (attention.heads * attention.head_size, attention.kv_heads * attention.head_size);
+        let norm = |i: usize| attention.qk_norm[i].as_ref().map(|norm| loader.norm(norm)).transpose();
+        Ok(Self {
+            layer,
+            qkv: loader.parts(&attention.qkv, [queries, pairs, pairs])?,
+            qk_norm: [norm(0)?, norm(1)?],
+            output: loader.linear(&attention.output)?,
+            description: attention.clone(),
+        })
+    }
+
+    /// Adds the attention of the tokens of `normal` to `x`, both `[T, E]`.
+    pub(super) fn forward(
+        &self,
+        normal: &[f32],
+        tokens: Tokens<'_>,
+        workspace: &mut Workspace,
+        branch: Branch<'_>,
+        x: &mut [f32],
+    ) -> Result<(), StepError> {
+        let Tokens { runs, ends } = tokens;
+        let count = runs.iter().map(|run| run.length).sum::<usize>();
+        let [mut queries, mut keys, mut values] =
+            self.qkv.each_ref().map(|linear| vec![0.0; count * linear.matrix.rows()]);
+        workspace.multiply(normal, &self.qkv.each_ref(), &mut [&mut queries, &mut keys, &mut values])?;
+        self.rotate(&mut queries, 0, count, workspace)?;
+        self.rotate(&mut keys, 1, count, workspace)?;
+        let store = workspace.kv.as_mut().ok_or(StepError::NoKvMemory)?;
+        workspace.kernels.write(store, runs, KeysValues { layer: self.layer, keys: &keys, values: &values })?;
+        let decoder::Attention { heads, scale, softcap, window, image_blocks, .. } = self.description;
+        let attention = tandem_kernels::Attention {
+            layer: self.layer,
+            heads,
+            scale,
+            soft_cap: softcap,
+            window,
+            ends: ends.filter(|_| image_blocks),
+            runs,
+            queries: &queries,
+        };
+        let mut seen = vec![0.0; queries.len()];
+        workspace.kernels.attend(store, &attention, &mut workspace.scratch, &mut seen)?;
+        workspace.add(&seen, &self.output, branch, x)
+    }
+
+    /// Normalizes and rotates the heads of queries (0) or keys (1), if the layer has a norm or a
+    /// rotation.
+    fn rotate(&self, x: &mut [f32], which: usize, tokens: usize, workspace: &Workspace) -> Result<(), StepError> {
+        let norm = self.qk_norm[which].as_ref().map(RmsNorm::kernel);
+        let angles = self.description.rope.map(|rope| &workspace.angles[rope]);
+        if norm.is_none() && angles.is_none() {
+            return Ok(());
+        }
+        Ok(workspace.kernels.rotate(x, tokens, Heads { head_dim: self.description.head_size, norm, angles })?)
+    }
+}

@@ -1,0 +1,39 @@
+//! The parts of layers: norms and matrices.
+
+use tandem_kernels::{Kernels, Linear as Factor, Matrix, Norm};
+
+use crate::error::StepError;
+
+/// Root-mean-square normalization.
+#[derive(Debug)]
+pub(super) struct RmsNorm {
+    pub(super) weight: Vec<f32>,
+    pub(super) epsilon: f32,
+    pub(super) offset: f32,
+}
+
+impl RmsNorm {
+    pub(super) fn kernel(&self) -> Norm<'_> {
+        Norm { weight: &self.weight, epsilon: self.epsilon, offset: self.offset }
+    }
+
+    /// `[T, E] -> [T, E]`
+    pub(super) fn forward(&self, x: &[f32], kernels: &Kernels) -> Result<Vec<f32>, StepError> {
+        let mut normal = vec![0.0; x.len()];
+        kernels.norm(x, self.kernel(), &mut normal)?;
+        Ok(normal)
+    }
+}
+
+/// A matrix and its bias.
+#[derive(Debug)]
+pub(super) struct Linear {
+    pub(super) matrix: Matrix,
+    pub(super) bias: Option<Vec<f32>>,
+}
+
+impl Linear {
+    pub(super) fn kernel(&self) -> Factor<'_> {
+        Factor { matrix: &self.matrix, bias: self.bias.as_deref() }
+    }
+}

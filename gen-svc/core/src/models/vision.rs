@@ -1,0 +1,76 @@
+//! Vision towers: from an image's pixel values to the rows that replace its tokens' embeddings.
+//!
+//! A tower describes itself as data ([`tower`]), one file per family in [`towers`]. A backend computes the
+//! description.
+
+mod family;
+mod fit;
+pub mod geometry;
+pub mod tower;
+mod towers;
+
+use family::Configs;
+use tandem_images::{ImagePlan, Processor};
+use tower::Tower;
+
+use super::config::Config;
+use crate::error::LoadError;
+use crate::weights::ModelFile;
+use crate::weights::gguf::projector::GgufProjector;
+
+/// Returns true if the model of this file has a tower that is supported.
+#[must_use]
+pub fn has_tower(file: &ModelFile) -> bool {
+    towers::find(file).is_some()
+}
+
+/// Finds how `mmproj` files with this projector store a tower.
+pub(super) fn projector(name: &str) -> Option<&'static GgufProjector> {
+    towers::projectors().find(|projector| projector.name == name)
+}
+
+/// Returns the names of the supported projectors of `mmproj` files.
+pub fn projector_names() -> impl Iterator<Item = &'static str> {
+    towers::projectors().map(|projector| projector.name)
+}
+
+/// The facts about a tower that decide which images it takes.
+#[derive(Debug)]
+pub struct TowerFit(Option<Tower>);
+
+impl TowerFit {
+    /// Describes the tower of a model with images.
+    ///
+    /// # Errors
+    /// The tower is not supported.
+    pub fn of(file: &ModelFile) -> Result<Self, LoadError> {
+        describe(file).map(Self)
+    }
+
+    /// Checks that a model's processor prepares images as the tower takes them.
+    ///
+    /// # Errors
+    /// A setting of the processor does not suit the tower.
+    pub fn check(&self, processor: &Processor) -> Result<(), LoadError> {
+        let problem = self.0.as_ref().and_then(|tower| tower.mismatch(processor));
+        problem.map_or(Ok(()), |problem| Err(LoadError::ProcessorOfOthers { problem }))
+    }
+
+    /// Returns why the tower cannot take an image, if it cannot.
+    #[must_use]
+    pub fn problem_of(&self, plan: &ImagePlan) -> Option<String> {
+        self.0.as_ref()?.problem_of(plan)
+    }
+}
+
+/// Describes the tower of a model with images, and checks that the file has every tensor in its
+/// shape.
+pub fn describe(file: &ModelFile) -> Result<Option<Tower>, LoadError> {
+    let Some(family) = towers::find(file) else { return Ok(None) };
+    let tower =
+        (family.describe)(&Configs { vision: Config::vision(file.config()), model: Config::new(file.config()) })?;
+    for (name, shape) in tower.tensors() {
+        file.tensor(&name, &shape)?;
+    }
+    Ok(Some(tower))
+}

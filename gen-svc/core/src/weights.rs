@@ -1,0 +1,134 @@
+//! A model's config and tensors by name, in any file format. Tensors are read as stored: quantized
+//! blocks stay quantized. A tensor is read when it is packed.
+
+use serde_json::Value;
+use tandem_images::Files;
+use tandem_model_files::artifacts::Artifacts;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::LoadError;
+
+mod folder;
+pub mod gguf;
+mod pair;
+mod progress;
+pub mod quant;
+mod stored;
+
+use folder::FolderModel;
+use gguf::GgufModel;
+use gguf::architecture::GgufArchitecture;
+use gguf::header::GgufHeader;
+use gguf::mmproj::MmprojModel;
+use gguf::projector::{GgufProjector, ProjectorConfig};
+use pair::GgufPair;
+use progress::Progress;
+use stored::TensorSource;
+pub use stored::{RowOrder, Stored};
+
+/// A model's config, under the names of `config.json`, and its tensors, under the names of
+/// transformers.
+#[derive(Debug)]
+pub struct ModelFile {
+    source: Box<dyn TensorSource>,
+    config: Value,
+    /// The files of the processor of images. `None`: they are in the folder, or there are none.
+    processor: Option<Files>,
+    cancelled: CancellationToken,
+    /// The load that is reported, once it has started.
+    progress: Option<Progress>,
+}
+
+impl ModelFile {
+    /// Opens the safetensors files of a Hugging Face folder.
+    ///
+    /// # Errors
+    /// The folder has no weights, or a header is malformed.
+    pub fn from_folder(artifacts: &Artifacts) -> Result<Self, LoadError> {
+        let folder = FolderModel::open(&artifacts.path)?;
+        Ok(Self::new(Box::new(folder), artifacts.config.clone()))
+    }
+
+    /// Opens a GGUF file of the architecture that transformers calls `model_type`.
+    ///
+    /// # Errors
+    /// A value of the header has the wrong type.
+    pub fn from_gguf(header: GgufHeader, model_type: &str, architecture: GgufArchitecture) -> Result<Self, LoadError> {
+        let config = gguf::config::config(&header, model_type, &architecture)?;
+        Ok(Self::new(Box::new(GgufModel::new(header, architecture)), config))
+    }
+
+    /// Returns the same GGUF file, with the tower of an `mmproj` file.
+    ///
+    /// # Errors
+    /// A value of a header has the wrong type, or a setting of the tower is not supported.
+    pub fn from_gguf_pair(
+        (header, model_type, architecture): (GgufHeader, &str, GgufArchitecture),
+        (tower, projector): (GgufHeader, GgufProjector),
+    ) -> Result<Self, LoadError> {
+        let text_config = gguf::config::config(&header, model_type, &architecture)?;
+        let settings = gguf::mmproj_config::config(&tower, &projector)?;
+        let processor = settings.files(&projector);
+        let ProjectorConfig { model: mut config, vision, .. } = settings;
+        config.insert("model_type".into(), projector.model_type.into());
+        config.insert("text_config".into(), text_config);
+        config.insert("vision_config".into(), Value::Object(vision));
+        let text = GgufModel::new(header, architecture);
+        let pair = GgufPair { text, tower: MmprojModel::new(tower, projector)? };
+        Ok(Self { processor: Some(processor), ..Self::new(Box::new(pair), Value::Object(config)) })
+    }
+
+    fn new(source: Box<dyn TensorSource>, config: Value) -> Self {
+        Self { source, config, processor: None, cancelled: CancellationToken::new(), progress: None }
+    }
+
+    /// Returns the files of the processor of images, if they are not in a folder.
+    #[must_use]
+    pub fn processor(&self) -> Option<&Files> {
+        self.processor.as_ref()
+    }
+
+    /// Returns the same file, whose [`tensor`](Self::tensor) fails once `cancelled` is cancelled.
+    #[must_use]
+    pub fn cancelled_by(self, cancelled: CancellationToken) -> Self {
+        Self { cancelled, ..self }
+    }
+
+    /// Returns the same file. From now on, the log says every few seconds how much of it is read.
+    #[must_use]
+    pub fn with_progress(self) -> Self {
+        Self { progress: Some(Progress::start(self.source.bytes())), ..self }
+    }
+
+    /// Returns the architecture's name in transformers, such as `llama`.
+    #[must_use]
+    pub fn architecture(&self) -> &str {
+        self.config["model_type"].as_str().unwrap_or_default()
+    }
+
+    /// Returns `config.json`, or its equivalent in a GGUF header.
+    #[must_use]
+    pub fn config(&self) -> &Value {
+        &self.config
+    }
+
+    /// Returns true if the file has a tensor of this name, in any shape and type.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        !matches!(self.source.stored(name), Err(LoadError::TensorMissing { .. }))
+    }
+
+    /// Returns a tensor of exactly this shape and of a readable type.
+    ///
+    /// # Errors
+    /// The tensor is missing, has another shape, or has a type that cannot be read;
+    /// [`LoadError::Cancelled`] once the load is cancelled.
+    pub fn tensor(&self, name: &str, shape: &[usize]) -> Result<Stored<'_>, LoadError> {
+        if self.cancelled.is_cancelled() {
+            return Err(LoadError::Cancelled);
+        }
+        let stored = self.source.stored(name)?;
+        stored.check(shape)?;
+        Ok(Stored { progress: self.progress.as_ref(), ..stored })
+    }
+}

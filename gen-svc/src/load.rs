@@ -1,0 +1,12 @@
+//! Chooses the backend that computes the configured model, and loads the model. The rest of the service uses
+//! backends through their port.
+
+mod choice;
+mod start;
+mod step_times;
+#[cfg_attr(not(feature = "torch"), path = "load/without_torch.rs")]
+mod torch;
+
+pub use choice::{BackendChoice, load};
+pub use start::{start, start_loading};
+pub use step_times::{StepTimes, measure as measure_steps};

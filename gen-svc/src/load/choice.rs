@@ -1,0 +1,153 @@
+//! The backend that the configuration and the model need.
+
+use std::thread;
+
+use tandem_core::engine::{Config, DeviceList, DtypeChoice, Quantize, require_free};
+use tandem_core::error::LoadError;
+use tandem_core::models::decoder::Decoder;
+use tandem_core::models::{CpuDecoder, HostBackend, LoadedModel, Precision, Tower};
+use tandem_core::weights::ModelFile;
+use tandem_kernels::{IsaLevel, Kernels};
+
+use super::torch;
+
+/// The backend that computes a model.
+#[derive(Debug, Clone, Copy)]
+pub enum BackendChoice {
+    /// libtorch, on any device.
+    Torch(torch::Target),
+    /// The kernels of this project, on the CPU.
+    Cpu {
+        /// The precision of the weights.
+        precision: Precision,
+        /// Compute threads.
+        threads: usize,
+    },
+}
+
+/// Resolves the configured backend. libtorch's has the first of several devices.
+///
+/// # Errors
+/// A device is not available, or does not support the dtype or the quantization; the CPU's own kernels
+/// compute, which have one device.
+pub(super) fn resolve(config: &Config) -> Result<BackendChoice, LoadError> {
+    if !config.devices.is_cpu() || config.asks_for_torch() {
+        return torch::resolve(config).map(BackendChoice::Torch);
+    }
+    require_one(&config.devices)?;
+    let precision = precision(config.dtype, config.quantize)?;
+    Ok(BackendChoice::Cpu { precision, threads: threads(config.threads) })
+}
+
+fn require_one(list: &DeviceList) -> Result<(), LoadError> {
+    if list.devices().len() > 1 {
+        return Err(LoadError::DevicesOfKernels { devices: list.to_string() });
+    }
+    Ok(())
+}
+
+fn precision(dtype: DtypeChoice, quantize: Option<Quantize>) -> Result<Precision, LoadError> {
+    if let (Some(quantize), DtypeChoice::Bf16) = (quantize.filter(|quantize| *quantize != Quantize::None), dtype) {
+        return Err(LoadError::QuantizeDtype { quantize: quantize.name() });
+    }
+    Ok(match (quantize, dtype) {
+        (Some(Quantize::Int8), _) => Precision::Int8,
+        (Some(Quantize::Int4), _) => Precision::Int4,
+        (Some(Quantize::Keep), _) | (None, DtypeChoice::Auto) => Precision::Keep,
+        (_, DtypeChoice::Bf16) => Precision::Bf16,
+        (_, DtypeChoice::F32 | DtypeChoice::F16 | DtypeChoice::Auto) => Precision::F32,
+    })
+}
+
+/// Returns the number of compute threads. If 0 is configured, this is one per core.
+pub(super) fn threads(configured: usize) -> usize {
+    if configured == 0 { thread::available_parallelism().map_or(1, usize::from) } else { configured }
+}
+
+/// Returns the dtype and the quantization of a backend, as spelled on the command line.
+pub(super) fn names(choice: BackendChoice) -> (&'static str, &'static str) {
+    let (dtype, quantization) = match choice {
+        BackendChoice::Torch(target) => torch::names(target),
+        BackendChoice::Cpu { precision, .. } => match precision {
+            Precision::F32 => (DtypeChoice::F32, Quantize::None),
+            Precision::Bf16 => (DtypeChoice::Bf16, Quantize::None),
+            Precision::Keep => (DtypeChoice::F32, Quantize::Keep),
+            Precision::Int8 => (DtypeChoice::F32, Quantize::Int8),
+            Precision::Int4 => (DtypeChoice::F32, Quantize::Int4),
+        },
+    };
+    (dtype.name(), quantization.name())
+}
+
+/// Loads the described model with the resolved backend, if its weights fit. libtorch computes models that the
+/// kernels do not support.
+///
+/// # Errors
+/// The weights do not fit, a tensor cannot be read, or the backend fails.
+pub(super) fn load_configured(
+    config: &Config,
+    file: &ModelFile,
+    decoder: Decoder,
+    choice: BackendChoice,
+) -> Result<LoadedModel, LoadError> {
+    match choice {
+        BackendChoice::Torch(target) => torch::load_configured(config, file, decoder, target),
+        BackendChoice::Cpu { precision, .. } if !CpuDecoder::can_compute(&decoder) => {
+            torch::load_substitute(config, file, decoder, precision)
+        }
+        BackendChoice::Cpu { precision, threads } => {
+            require_free(weight_bytes(file, &decoder, precision)?)?;
+            with_kernels(file, decoder, precision, threads, torch::load_tower(file)?)
+        }
+    }
+}
+
+/// Returns the bytes that the weights of the described model take once the kernels have loaded them.
+fn weight_bytes(file: &ModelFile, decoder: &Decoder, precision: Precision) -> Result<u64, LoadError> {
+    let bits = match precision {
+        Precision::F32 => 32,
+        Precision::Bf16 => 16,
+        Precision::Int8 => 9,
+        Precision::Int4 => 5,
+        Precision::Keep => return kept_bytes(file, decoder),
+    };
+    Ok(decoder.parameter_count().saturating_mul(bits) / 8)
+}
+
+/// Returns the bytes of the weights if blocks are kept as stored, and all others become 32-bit
+/// floats.
+fn kept_bytes(file: &ModelFile, decoder: &Decoder) -> Result<u64, LoadError> {
+    let mut bytes: u64 = 0;
+    for (name, shape) in decoder.tensors() {
+        let stored = file.tensor(&name, &shape)?;
+        let floats = 4 * shape.iter().product::<usize>();
+        bytes += if stored.is_float() { floats } else { stored.bytes.len() } as u64;
+    }
+    Ok(bytes)
+}
+
+fn with_kernels(
+    file: &ModelFile,
+    decoder: Decoder,
+    precision: Precision,
+    threads: usize,
+    tower: Option<Box<dyn Tower>>,
+) -> Result<LoadedModel, LoadError> {
+    let kernels = Kernels::new(threads, IsaLevel::detect());
+    let model = CpuDecoder::load(decoder, file, kernels, precision)?;
+    Ok(LoadedModel { backend: Box::new(HostBackend::new(Box::new(model))), tower })
+}
+
+/// Loads the described model onto one device, without a look at the memory.
+///
+/// # Errors
+/// As [`load_configured`].
+pub fn load(file: &ModelFile, decoder: Decoder, choice: BackendChoice) -> Result<LoadedModel, LoadError> {
+    match choice {
+        BackendChoice::Cpu { precision, threads } if CpuDecoder::can_compute(&decoder) => {
+            with_kernels(file, decoder, precision, threads, torch::load_tower(file)?)
+        }
+        BackendChoice::Cpu { precision, .. } => torch::load_substitute(&Config::default(), file, decoder, precision),
+        BackendChoice::Torch(target) => torch::load_whole(file, decoder, target),
+    }
+}
