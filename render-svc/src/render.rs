@@ -376,48 +376,16 @@ fn render_hf_messages(
     ignored.extend(unused_capabilities(resolved, &job.options));
     let RenderOptions { now, control_tokens, .. } = job.options;
     let continue_final_message = job.options.continued_field().is_some();
-    let prepared = prepare::for_hf(job.conversation, &job.options, resolved, limits)?;
-    let Prepared { mut conversation, mut warnings, mut origins } = prepared;
-    warnings.extend(ignored);
+    let mut prepared = prepare::for_hf(job.conversation, &job.options, resolved, limits)?;
+    prepared.warnings.extend(ignored);
     CancelScope::check()?;
-    conversation.messages = hf_messages::hf_messages(&conversation).map_err(|invalid| origins.invalid(invalid))?;
-    let data = hf_messages::take_data(&mut conversation.messages);
-    let empty = Conversation::default();
-    let input = Input {
-        conversation: &empty,
-        add_generation_prompt: resolved.add_generation_prompt,
-        continue_final_message: job.options.continued_field(),
-        template: None,
-        is_normalized: job.options.normalization == Normalization::Capability,
-        now,
-        limits: *limits,
-        taint: None,
-    };
+    let mapped = hf_messages::hf_messages(&prepared.conversation);
+    prepared.conversation.messages = mapped.map_err(|invalid| prepared.origins.invalid(invalid))?;
+    let data = hf_messages::take_data(&mut prepared.conversation.messages);
     if resolved.adapter().kind == Kind::Template {
-        let given = Input { conversation: &conversation, ..input };
-        let output = run_adapter(resolved, &given);
-        // A list that the template prints stays a list, since the model's processor may read it.
-        let changed = output.as_ref().err().and_then(|_| refitted(resolved, &job.options, &given, &origins, &output));
-        let (output, refitted) = match changed {
-            Some((refitted, better)) => (Ok(better), Some(refitted)),
-            None => (output, None),
-        };
-        if let Some(refitted) = refitted {
-            warnings.extend(refitted.rewrites.iter().map(prepare::rewrite_warning));
-            (conversation, origins.messages) = (refitted.conversation, refitted.places);
-        }
-        // Without its template, a model may still read the messages.
-        match output {
-            Ok(output) => {
-                let lost = hf_warnings::of_output(resolved, &Input { conversation: &conversation, ..input }, output);
-                warnings.extend(lost.into_iter().flat_map(|warning| origins.warnings(warning)));
-            }
-            Err(error @ Error::Template(RenderError::Raised { .. } | RenderError::Cancelled)) => {
-                return Err(origins.error(error));
-            }
-            Err(_) => {}
-        }
+        fit_hf_messages(resolved, &job.options, limits, &mut prepared)?;
     }
+    let Prepared { mut conversation, warnings, origins } = prepared;
     if job.omit_media {
         hf_messages::omit_data(&mut conversation.messages, &origins);
     } else {
@@ -443,6 +411,50 @@ fn render_hf_messages(
         render_time: start.elapsed(),
         tokenize_time: Duration::ZERO,
     })
+}
+
+/// Renders mapped messages with the model's template: changes them as it needs, and warns of each part that
+/// the prompt lacks.
+///
+/// # Errors
+/// The template refuses the messages.
+fn fit_hf_messages(
+    resolved: &ResolvedRender<'_>,
+    options: &RenderOptions,
+    limits: &Limits,
+    prepared: &mut Prepared,
+) -> Result<(), Error> {
+    let empty = Conversation::default();
+    let input = Input {
+        conversation: &empty,
+        add_generation_prompt: resolved.add_generation_prompt,
+        continue_final_message: options.continued_field(),
+        template: None,
+        is_normalized: options.normalization == Normalization::Capability,
+        now: options.now,
+        limits: *limits,
+        taint: None,
+    };
+    let Prepared { conversation, warnings, origins } = prepared;
+    let given = Input { conversation, ..input };
+    let mut output = run_adapter(resolved, &given);
+    // A list that the template prints stays a list, since the model's processor may read it.
+    let refitted = output.is_err().then(|| refitted(resolved, options, &given, origins, &output));
+    if let Some((refitted, better)) = refitted.flatten() {
+        output = Ok(better);
+        warnings.extend(refitted.rewrites.iter().map(prepare::rewrite_warning));
+        (*conversation, origins.messages) = (refitted.conversation, refitted.places);
+    }
+    match output {
+        Ok(output) => {
+            let lost = hf_warnings::of_output(resolved, &Input { conversation, ..input }, output);
+            warnings.extend(lost.into_iter().flat_map(|warning| origins.warnings(warning)));
+            Ok(())
+        }
+        Err(error @ Error::Template(RenderError::Raised { .. } | RenderError::Cancelled)) => Err(origins.error(error)),
+        // Without its template, a model may still read the messages.
+        Err(_) => Ok(()),
+    }
 }
 
 /// Warns of capabilities of the request for an encoder of a family, which takes none.

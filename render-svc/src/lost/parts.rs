@@ -177,94 +177,94 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts) -> V
     let mut parts = Vec::with_capacity(messages.len() + 1);
     let last_user = messages.iter().rposition(|message| role(message) == "user");
     for (at, message) in messages.iter().enumerate() {
-        let group = match role(message) {
-            "system" | "developer" => Group::Instructions,
-            _ => Group::Dialogue,
-        };
-        if let Some(name) = author(message) {
-            parts.push(Part {
-                place: Place::Message(at, Within::Name),
-                code: WarningCode::MessageIgnored,
-                texts: Texts::One(name),
-                finding: Finding::Unknown,
-                is_shared: true,
-                group,
-                steps: Vec::new(),
-            });
-        }
-        let mut add = |within, code, text: &'c str, finding| {
-            let part = Part {
-                place: Place::Message(at, within),
-                code,
-                texts: Texts::One(text),
-                finding,
-                is_shared: false,
-                group,
-                steps: Vec::new(),
-            };
-            parts.extend(Some(part).filter(|part| part.texts.has_words()));
-        };
-        // In the order of prompts.
-        for (key, text) in reasonings(message) {
-            let finding = of_reasoning(message, last_user.is_none_or(|last| at > last), facts);
-            add(Within::Reasoning(key), WarningCode::ReasoningIgnored, text, finding);
-        }
-        each_content(message, |within, text| {
-            let (code, finding) = match within {
-                Within::Section if facts.reasoning.is_cut_from_text && last_user.is_some_and(|last| at < last) => {
-                    (WarningCode::ReasoningIgnored, Finding::LeftOut)
-                }
-                Within::Section => (WarningCode::ReasoningIgnored, Finding::Unknown),
-                _ => (WarningCode::MessageIgnored, of_content(message, at, facts)),
-            };
-            add(within, code, text, finding);
-        });
-        if let Some(name) = message.get("function_call").and_then(|call| call.get("name")?.as_str()) {
-            parts.push(Part {
-                place: Place::Message(at, Within::FunctionCall),
-                code: WarningCode::ToolCallsIgnored,
-                texts: Texts::One(name),
-                finding: Finding::Unknown,
-                is_shared: true,
-                group,
-                steps: Vec::new(),
-            });
-        }
-        for (index, call, name) in calls(message) {
-            let part = |argument, texts, is_shared, steps| Part {
-                place: Place::Message(at, Within::Call(index, argument)),
-                code: WarningCode::ToolCallsIgnored,
-                texts,
-                finding: facts.tools.calls,
-                is_shared,
-                group,
-                steps,
-            };
-            let (steps, given) = arguments(call);
-            let texts = given.map_or_else(Vec::new, words_of);
-            let is_shared = texts.is_empty();
-            parts.push(part(
-                None,
-                if is_shared { Texts::One(name) } else { Texts::Many(texts) },
-                is_shared,
-                Vec::new(),
-            ));
-            for (number, (key, value)) in given.and_then(Value::as_object).into_iter().flatten().enumerate() {
-                let texts = Some(words_of(value)).filter(|texts| !texts.is_empty()).unwrap_or_else(|| numbers(value));
-                let steps = steps.iter().copied().chain([Step::Key(key)]).collect();
-                parts.extend(
-                    Some(texts)
-                        .filter(|texts| !texts.is_empty())
-                        .map(|texts| part(Some(number), Texts::Many(texts), false, steps)),
-                );
-            }
-        }
+        add_message(&mut parts, at, message, last_user, facts);
     }
     let has_system = messages.first().is_some_and(|message| role(message) == "system");
     let declared = if has_system { facts.tools.declared_beside_system } else { facts.tools.declared };
     parts.extend(items(tools).flat_map(|(item, tool)| of_tool(item, tool, declared, facts)));
     parts.extend(items(documents).flat_map(|(item, document)| of_document(item, document, facts)));
     parts
+}
+
+/// Adds the parts of a message in the order of prompts. `last_user` is the index of the last user's message.
+fn add_message<'c>(
+    parts: &mut Vec<Part<'c>>,
+    at: usize,
+    message: &'c Value,
+    last_user: Option<usize>,
+    facts: &TemplateFacts,
+) {
+    let group = match role(message) {
+        "system" | "developer" => Group::Instructions,
+        _ => Group::Dialogue,
+    };
+    let part = |within, code, text: &'c str, finding, is_shared| Part {
+        place: Place::Message(at, within),
+        code,
+        texts: Texts::One(text),
+        finding,
+        is_shared,
+        group,
+        steps: Vec::new(),
+    };
+    let name = author(message);
+    parts.extend(name.map(|name| part(Within::Name, WarningCode::MessageIgnored, name, Finding::Unknown, true)));
+    let mut add = |within, code, text: &'c str, finding| {
+        parts.extend(Some(part(within, code, text, finding, false)).filter(|part| part.texts.has_words()));
+    };
+    for (key, text) in reasonings(message) {
+        let finding = of_reasoning(message, last_user.is_none_or(|last| at > last), facts);
+        add(Within::Reasoning(key), WarningCode::ReasoningIgnored, text, finding);
+    }
+    each_content(message, |within, text| {
+        let (code, finding) = match within {
+            Within::Section if facts.reasoning.is_cut_from_text && last_user.is_some_and(|last| at < last) => {
+                (WarningCode::ReasoningIgnored, Finding::LeftOut)
+            }
+            Within::Section => (WarningCode::ReasoningIgnored, Finding::Unknown),
+            _ => (WarningCode::MessageIgnored, of_content(message, at, facts)),
+        };
+        add(within, code, text, finding);
+    });
+    let earlier_call = message.get("function_call").and_then(|call| call.get("name")?.as_str());
+    parts.extend(
+        earlier_call
+            .map(|name| part(Within::FunctionCall, WarningCode::ToolCallsIgnored, name, Finding::Unknown, true)),
+    );
+    for (index, call, name) in calls(message) {
+        add_call(parts, |argument| Place::Message(at, Within::Call(index, argument)), call, name, facts.tools.calls);
+    }
+}
+
+/// Adds a call and its arguments, each at the place of its number.
+fn add_call<'c>(
+    parts: &mut Vec<Part<'c>>,
+    place: impl Fn(Option<usize>) -> Place,
+    call: &'c Value,
+    name: &'c str,
+    finding: Finding,
+) {
+    let part = |argument, texts, is_shared, steps| Part {
+        place: place(argument),
+        code: WarningCode::ToolCallsIgnored,
+        texts,
+        finding,
+        is_shared,
+        group: Group::Dialogue,
+        steps,
+    };
+    let (steps, given) = arguments(call);
+    let texts = given.map_or_else(Vec::new, words_of);
+    let is_shared = texts.is_empty();
+    let texts = if is_shared { Texts::One(name) } else { Texts::Many(texts) };
+    parts.push(part(None, texts, is_shared, Vec::new()));
+    for (number, (key, value)) in given.and_then(Value::as_object).into_iter().flatten().enumerate() {
+        let texts = Some(words_of(value)).filter(|texts| !texts.is_empty()).unwrap_or_else(|| numbers(value));
+        if !texts.is_empty() {
+            let steps = steps.iter().copied().chain([Step::Key(key)]).collect();
+            parts.push(part(Some(number), Texts::Many(texts), false, steps));
+        }
+    }
 }
 
 /// Returns a tool, and the parts of its schema that a template may leave out: names of parameters, unless
