@@ -30,3 +30,18 @@ pub use services::{
 };
 pub use terminal::Terminal;
 pub use tiny_model::{ModelFolder, byte_tokenizer};
+
+use std::time::{Duration, Instant};
+
+/// Waits for a condition, 20 seconds at most.
+///
+/// # Panics
+/// If it does not hold by then.
+#[track_caller]
+pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}: not within 20 s");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -15,7 +15,7 @@ use tandem_core::output::reasoning::{MarkerSet, Markers};
 use tandem_core::request::{
     GenerateRequest, Input, OutputSpec, Returns, SamplingOptions, ServedModel, SpecialTokenClass, StopOptions,
 };
-use tandem_tests::{default_model, error_texts, scramble};
+use tandem_tests::{default_model, error_texts, scramble, wait_until};
 use tandem_tests_full::served_model::{CONTEXT, VOCABULARY, served_model};
 use tandem_torch::FLASH_BLOCK;
 use tokio::sync::mpsc::Receiver;
@@ -225,15 +225,6 @@ fn finish(mut events: Receiver<Event>) -> Answer {
 fn alone(request: GenerateRequest) -> Vec<Vec<u32>> {
     let (engine, _) = engine(64, |_| {});
     finish(submit(&engine, request)).outputs
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}: not within 20 s");
-        std::thread::sleep(Duration::from_millis(1));
-    }
 }
 
 #[test]

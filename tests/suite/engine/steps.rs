@@ -22,7 +22,7 @@ use tandem_core::weights::quant;
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::digest::hex_sha256;
 use tandem_model_files::gguf::GgmlType;
-use tandem_tests::{default_model, error_texts, goldens, scramble};
+use tandem_tests::{default_model, error_texts, goldens, scramble, wait_until};
 use tandem_torch::TorchTarget;
 use tch::Kind;
 use tempfile::TempDir;
@@ -514,15 +514,6 @@ fn tiny(change: impl FnOnce(&mut Config)) -> Engine {
 
 fn submit(engine: &Engine, tokens: u32, deadline: Option<Instant>) -> Result<Receiver<Event>, RequestError> {
     engine.submit(greedy(engine, &[1, 2, 3], tokens), deadline)
-}
-
-#[track_caller]
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(20), "{what}: not within 20 s");
-        std::thread::sleep(Duration::from_millis(2));
-    }
 }
 
 fn refusal(events: &mut Receiver<Event>) -> RequestError {
