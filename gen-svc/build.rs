@@ -6,8 +6,6 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let arguments = env::var("DEP_TANDEM_TORCH_LINK_ARGS").unwrap_or_default();
     for argument in arguments.split_whitespace() {
-        println!("cargo::rustc-link-arg={argument}");
+        println!("cargo::rustc-link-arg-bins={argument}");
     }
-    // Dependents read these as DEP_GEN_SVC_LINK_ARGS: link arguments are not inherited.
-    println!("cargo::metadata=link_args={arguments}");
 }

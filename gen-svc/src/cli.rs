@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use tandem_common::input;
 use tandem_core::engine::{Config, Engine, Event, FinishReason, Summary};
 use tandem_core::error::RequestError;
+use tandem_core::library::Library;
 use tandem_core::request::{GenerateRequest, Returns};
 use tokio::sync::mpsc::Receiver;
 
@@ -27,14 +28,14 @@ mod output_spec;
 /// # Errors
 /// The model cannot be loaded, the input cannot be read, the output cannot be written, or a request
 /// fails.
-pub fn run(args: Generate) -> Result<ExitCode, CommandError> {
+pub fn run(args: Generate, library: &'static dyn Library) -> Result<ExitCode, CommandError> {
     let defaults = Defaults::new(args.set).map_err(|error| failed(&json::failure(&error)))?;
     let config = Config::from(args.engine);
     let in_flight = config.max_running.clamp(1, config.max_queue.max(1));
     let content = if args.jsonl { "requests, one per line," } else { "a request" };
     let input =
         input::open(&args.input, content).map_err(|source| CommandError::Input { path: args.input.clone(), source })?;
-    let (engine, _) = load::start(config)?;
+    let (engine, _) = load::start(config, library)?;
     let runner = Runner { engine: &engine, defaults: &defaults };
     if args.jsonl {
         run_lines(runner, in_flight, input, &mut io::stdout().lock())?
@@ -49,10 +50,10 @@ pub fn run(args: Generate) -> Result<ExitCode, CommandError> {
 ///
 /// # Errors
 /// The model cannot be loaded, a step fails, or the output cannot be written.
-pub fn time_steps(args: TimeSteps) -> Result<ExitCode, CommandError> {
+pub fn time_steps(args: TimeSteps, library: &dyn Library) -> Result<ExitCode, CommandError> {
     let TimeSteps { sequences, positions, steps, engine, .. } = args;
     let times = StepTimes { sequences, positions, steps };
-    let measured = measure_steps(Config::from(engine), &times)?;
+    let measured = measure_steps(Config::from(engine), library, &times)?;
     for (sequences, step) in times.sequences.iter().zip(measured) {
         let line = json!({ "sequences": sequences, "milliseconds": 1000.0 * step.as_secs_f64() });
         writeln!(io::stdout(), "{line}")?;

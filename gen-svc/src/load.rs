@@ -4,9 +4,8 @@
 mod choice;
 mod start;
 mod step_times;
-#[cfg_attr(not(feature = "torch"), path = "load/without_torch.rs")]
-mod torch;
+mod without_library;
 
-pub use choice::{BackendChoice, load};
 pub use start::{start, start_loading};
 pub use step_times::{StepTimes, measure as measure_steps};
+pub use without_library::WithoutLibrary;

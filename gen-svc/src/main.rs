@@ -9,14 +9,20 @@ use tandem_common::check::Check;
 use tandem_common::program::{Build, Invocation};
 use tandem_common::telemetry::{self, Telemetry};
 use tandem_core::grammar::trial;
+use tandem_core::library::Library;
 use tandem_kernels::IsaLevel;
+
+/// What computes beside the CPU's kernels.
+#[cfg(feature = "torch")]
+const LIBRARY: &dyn Library = &tandem_torch::Libtorch;
+#[cfg(not(feature = "torch"))]
+const LIBRARY: &dyn Library = &gen_svc::load::WithoutLibrary;
 
 fn main() -> ExitCode {
     let build = build();
     let (Args { command }, invocation) = Invocation::parse(&build);
-    #[cfg(feature = "torch")]
     if matches!(command, Command::Serve(_) | Command::Generate(_)) {
-        tandem_torch::openmp::shorten_spinning();
+        LIBRARY.prepare_process();
     }
     let ended = match command {
         Command::Serve(args) if args.dry_run.print_config => print_config(&invocation),
@@ -37,12 +43,7 @@ fn main() -> ExitCode {
 
 /// The commit is an environment variable of the build, so that a commit rebuilds nothing.
 fn build() -> Build {
-    #[cfg(feature = "torch")]
-    let libtorch = tandem_torch::VERSION;
-    #[cfg(not(feature = "torch"))]
-    let libtorch = "none";
-    let components =
-        vec![("libtorch", libtorch.to_owned()), ("kernels on this machine", IsaLevel::detect().name().to_owned())];
+    let components = vec![LIBRARY.version(), ("kernels on this machine", IsaLevel::detect().name().to_owned())];
     Build { name: "gen-svc", commit: option_env!("TANDEM_COMMIT"), components }
 }
 
@@ -57,7 +58,7 @@ fn print_config(invocation: &Invocation) -> anyhow::Result<ExitCode> {
 fn check_serve(args: Serve, build: &Build) -> anyhow::Result<ExitCode> {
     tokio::runtime::Runtime::new()?.block_on(async {
         telemetry::check(build, &args.telemetry)?;
-        succeed(writeln!(io::stdout(), "{}", serve::check(args).await?))
+        succeed(writeln!(io::stdout(), "{}", serve::check(args, LIBRARY).await?))
     })
 }
 
@@ -69,19 +70,19 @@ fn check(check: Check) -> anyhow::Result<ExitCode> {
 
 fn generate(args: Generate) -> anyhow::Result<ExitCode> {
     telemetry::init(&args.log)?;
-    Ok(cli::run(args)?)
+    Ok(cli::run(args, LIBRARY)?)
 }
 
 fn time_steps(args: TimeSteps) -> anyhow::Result<ExitCode> {
     telemetry::init(&args.log)?;
-    Ok(cli::time_steps(args)?)
+    Ok(cli::time_steps(args, LIBRARY)?)
 }
 
 fn run_server(args: Serve, build: &Build, invocation: &Invocation) -> anyhow::Result<ExitCode> {
     tokio::runtime::Runtime::new()?.block_on(async {
         let telemetry = Telemetry::start(build, &args.telemetry)?;
         telemetry::record_service(build, &invocation.settings());
-        let ended = serve::run(args, &telemetry).await;
+        let ended = serve::run(args, LIBRARY, &telemetry).await;
         telemetry.end().await;
         Ok(ended.map(|()| ExitCode::SUCCESS)?)
     })

@@ -13,6 +13,7 @@ use tandem_common::serve::{
 use tandem_common::telemetry::Telemetry;
 use tandem_core::engine::{Config, Engine};
 use tandem_core::error::LoadError;
+use tandem_core::library::Library;
 use tandem_core::lifecycle::{Lifecycle, ServerState};
 use tandem_core::models::Model;
 use tandem_core::request::ServedModel;
@@ -85,8 +86,13 @@ impl Server {
     /// # Errors
     /// The model cannot be loaded as configured; [`LoadError::Cancelled`] if the server drains
     /// during the load.
-    pub fn load(&self, config: Config, max_message_bytes: usize) -> Result<(Engine, JoinHandle<()>), LoadError> {
-        let (engine, thread) = load::start_loading(config, self.lifecycle.clone())?;
+    pub fn load(
+        &self,
+        config: Config,
+        library: &'static dyn Library,
+        max_message_bytes: usize,
+    ) -> Result<(Engine, JoinHandle<()>), LoadError> {
+        let (engine, thread) = load::start_loading(config, library, self.lifecycle.clone())?;
         self.install(engine.clone(), max_message_bytes);
         Ok((engine, thread))
     }
@@ -124,11 +130,11 @@ impl Server {
 /// # Errors
 /// An address, the TLS or token files, or the model cannot be used, or the server or the engine
 /// failed.
-pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError> {
+pub async fn run(args: Serve, library: &'static dyn Library, telemetry: &Telemetry) -> Result<(), CommandError> {
     let shutdown = Shutdown::on_signals()?;
     let (generate, control) = listen(&args, telemetry).await?;
     let (address, server) = (generate.listener.local_addr()?, Server::default());
-    let loading = load(server.clone(), args.engine.into(), args.serve.max_message_bytes, address);
+    let loading = load(server.clone(), args.engine.into(), library, args.serve.max_message_bytes, address);
     let serving = async {
         let ended = serve(server.clone(), generate, control, &args.serve, shutdown).await;
         server.lifecycle.drain();
@@ -148,14 +154,14 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
 ///
 /// # Errors
 /// An address must not be used, or the TLS or token files or the model cannot be used.
-pub async fn check(args: Serve) -> Result<String, CommandError> {
+pub async fn check(args: Serve, library: &'static dyn Library) -> Result<String, CommandError> {
     let security = Security::open(&args.serve.security)?;
     for address in args.telemetry.metrics_listen.iter().chain([&args.listen]) {
         security.check(*address)?;
     }
     Control::configured(&args, &security)?;
     let (config, max_message_bytes) = (args.engine.into(), args.serve.max_message_bytes);
-    let load = move || Server::default().load(config, max_message_bytes);
+    let load = move || Server::default().load(config, library, max_message_bytes);
     let (engine, thread) = tokio::task::spawn_blocking(load).await??;
     let ServedModel { id, architecture, device, dtype, quantization, context_length, .. } = engine.model();
     let line = format!(
@@ -171,12 +177,13 @@ pub async fn check(args: Serve) -> Result<String, CommandError> {
 async fn load(
     server: Server,
     config: Config,
+    library: &'static dyn Library,
     max_message_bytes: usize,
     address: SocketAddr,
 ) -> Result<Option<(Engine, JoinHandle<()>)>, CommandError> {
     tracing::info!(%address, "loading model; calls are rejected until it is loaded");
     let (lifecycle, ready) = (server.lifecycle.clone(), Arc::clone(&server.ready));
-    let loaded = match tokio::task::spawn_blocking(move || server.load(config, max_message_bytes)).await? {
+    let loaded = match tokio::task::spawn_blocking(move || server.load(config, library, max_message_bytes)).await? {
         Err(LoadError::Cancelled) => return Ok(None),
         loaded => loaded?,
     };
@@ -209,7 +216,7 @@ async fn listen(args: &Serve, telemetry: &Telemetry) -> Result<(SecureListener, 
     Ok((SecureListener { listener, security }, control))
 }
 
-/// Stops the engine and waits for its thread, because libtorch must not compute while the process
+/// Stops the engine and waits for its thread, because a library must not compute while the process
 /// exits.
 ///
 /// # Errors

@@ -76,6 +76,17 @@ pub fn binary(name: &str) -> PathBuf {
     profile_folder().join(name)
 }
 
+/// Returns gen-svc without libtorch.
+///
+/// # Panics
+/// If it is missing: `cargo xtask test` builds it.
+#[must_use]
+pub fn text_only_program() -> PathBuf {
+    let path = profile_folder().join("gen-svc-text");
+    assert!(path.is_file(), "{} is missing: run `cargo xtask text-only`", path.display());
+    path
+}
+
 /// Returns the folder of this build's binaries: `target/PROFILE`.
 fn profile_folder() -> PathBuf {
     let test = std::env::current_exe().expect("the test program has a path");

@@ -1,25 +1,35 @@
 //! Helpers of the tests, by role. None needs libtorch. The helpers that need it are in
 //! `tests/full`.
 
+pub mod answers;
 pub mod conversations;
 pub mod corpus;
 pub mod error_texts;
 pub mod failure;
 mod files;
+pub mod generate_command;
+mod generation;
 pub mod gguf_file;
 mod goldens;
+pub mod host_sampler;
 pub mod module_graph;
 mod process;
 mod random;
 mod rendering;
+pub mod resumed;
 pub mod safetensors_file;
 pub mod sentencepiece;
+pub mod served_model;
 mod services;
 mod terminal;
+pub mod tiny_llama;
 mod tiny_model;
 pub mod tokenizers;
 
-pub use files::{binary, corpus, default_artifacts, default_model, envoy, python, repository, scratch};
+pub use files::{
+    binary, corpus, default_artifacts, default_model, envoy, python, repository, scratch, text_only_program,
+};
+pub use generation::Generation;
 pub use goldens::{Golden, goldens};
 pub use process::Process;
 pub use random::{Random, scramble};

@@ -2,6 +2,8 @@
 
 mod chat;
 mod contract;
+mod engine;
+mod generate;
 mod kernels;
 mod model_files;
 mod network;

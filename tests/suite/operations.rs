@@ -5,6 +5,7 @@ mod chat;
 mod control;
 mod dist;
 mod dry_run;
+mod generate;
 mod gpu_proof;
 mod images;
 mod program;

@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::files;
 use crate::layout::Layout;
 
 /// Returns a command for the cargo that started this program, to run in the repository's root.
@@ -94,6 +95,25 @@ pub(crate) fn build_command(layout: &Layout, profile: Profile, programs: &[&str]
     command.args(["build", "--profile", profile.name()]);
     command.args(programs.iter().flat_map(|program| ["--bin", program]));
     command
+}
+
+/// The packages that need libtorch.
+const OF_LIBTORCH: [&str; 2] = ["tandem-tests-full", "tandem-torch"];
+
+/// As [`build_command`], without libtorch: its packages are not built, and gen-svc has no feature `torch`.
+pub(crate) fn text_only_command(layout: &Layout, profile: Profile, programs: &[&str]) -> Command {
+    let mut command = build_command(layout, profile, programs);
+    command.args(["--workspace", "--no-default-features"]);
+    command.args(OF_LIBTORCH.iter().flat_map(|package| ["--exclude", package]));
+    command
+}
+
+/// Builds gen-svc without libtorch, and copies it to `gen-svc-text`, beside which gen-svc is built as usual.
+pub(crate) fn build_text_only(layout: &Layout) -> Result<()> {
+    let profile = Profile::Dev;
+    run(&mut text_only_command(layout, profile, &["gen-svc"]))?;
+    let programs = Programs::of(profile)?;
+    files::copy(&programs.executable("gen-svc")?, &programs.folder().join("gen-svc-text"))
 }
 
 /// Builds programs.

@@ -7,9 +7,9 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 use tandem_chat_args::Args;
 
-use crate::cargo::{self, Profile};
+use crate::cargo::{self, Profile, Programs};
 use crate::layout::Layout;
-use crate::setup::{self, model};
+use crate::setup::{self, Requirement, model};
 
 /// The client. It starts the services, and stops them when it ends.
 const CLIENT: &str = "tandem-chat";
@@ -33,12 +33,29 @@ fn with_services(layout: &Layout, args: &Args) -> Result<Command> {
     if let Some(image) = args.images.iter().find(|image| !image.is_file()) {
         bail!("image is not a file: {}; give the path of an image file", image.display());
     }
-    // gen-svc needs libtorch to compile. The other programs compile while it is fetched.
-    setup::ensure_beside(layout, cargo::build_command(layout, Profile::Dev, &[CLIENT, "render-svc"]))?;
-    let built = cargo::build(layout, Profile::Dev, &[CLIENT, "render-svc", "gen-svc"])?;
+    let built = match args.model {
+        None => text_only(layout)?,
+        Some(_) => with_libtorch(layout)?,
+    };
     let mut client = Command::new(built.executable(CLIENT)?);
     client.arg("--gen-svc").arg(built.executable("gen-svc")?);
     client.arg("--render-svc").arg(built.executable("render-svc")?);
     client.arg("--default-model").arg(model::path(layout));
     Ok(client)
+}
+
+/// Builds the programs for the default model, which needs no libtorch. They compile while the model is fetched.
+fn text_only(layout: &Layout) -> Result<Programs> {
+    let build = || cargo::text_only_command(layout, Profile::Dev, &[CLIENT, "render-svc", "gen-svc"]);
+    setup::ensure_beside(layout, Requirement::Model, build())?;
+    cargo::run(&mut build())?;
+    Programs::of(Profile::Dev)
+}
+
+/// Builds the programs for any model. gen-svc needs libtorch to compile. The other programs compile while it is
+/// fetched.
+fn with_libtorch(layout: &Layout) -> Result<Programs> {
+    let build = cargo::build_command(layout, Profile::Dev, &[CLIENT, "render-svc"]);
+    setup::ensure_beside(layout, Requirement::AnyLibtorch, build)?;
+    cargo::build(layout, Profile::Dev, &[CLIENT, "render-svc", "gen-svc"])
 }

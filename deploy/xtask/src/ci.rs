@@ -26,7 +26,7 @@ const BASELINE: &str = "proto/baseline/tandem.binpb";
 ///
 /// The first steps are the download of all dependencies, formatting, clippy, documentation, rules
 /// for dependencies, and clippy of the benchmarks. Then follow the fuzz targets' lock file, the
-/// proto linter, breaking proto changes, the Helm chart, all tests, and the clients of each language
+/// proto linter, breaking proto changes, the Helm chart, gen-svc without libtorch, all tests, and the clients of each language
 /// whose tools are installed. Every step runs, even after a failed one; the summary lists the failed
 /// steps. Warnings are failures.
 #[derive(Debug, clap::Args)]
@@ -86,6 +86,7 @@ fn steps(layout: &Layout) -> Result<Vec<Step>> {
         steps.push(Step::new("buf breaking", breaking));
     }
     steps.push(chart(layout)?);
+    steps.push(Step::new("text only", this(&["text-only"])?));
     steps.push(Step::new("test", test::command(layout, &[])?));
     steps.extend(clients::steps(layout, None)?);
     Ok(steps)
@@ -116,9 +117,14 @@ fn chart(layout: &Layout) -> Result<Step> {
     if let Err(error) = programs::helm(layout) {
         return Ok(Step::skipped("chart", format!("{error:#}")));
     }
+    Ok(Step::new("chart", this(&["chart"])?))
+}
+
+/// Returns a command of this program.
+fn this(arguments: &[&str]) -> Result<Command> {
     let mut command = Command::new(env::current_exe().context("cannot find this program")?);
-    command.arg("chart");
-    Ok(Step::new("chart", command))
+    command.args(arguments);
+    Ok(command)
 }
 
 /// Checks the lock file of the fuzz targets, a separate workspace for nightly Rust.

@@ -22,6 +22,7 @@ mod setup;
 mod simulate;
 mod steps;
 mod test;
+mod text_only;
 mod tools;
 
 use std::process::ExitCode;
@@ -40,10 +41,10 @@ use crate::layout::Layout;
     bin_name = "cargo xtask",
     after_help = "\
 Start here:
-  cargo xtask chat \"Why is the sky blue?\"    sets up what is missing, then answers
-  cargo xtask test                           the same, then runs every test
+  cargo xtask chat \"Why is the sky blue?\"    fetches a small model, builds, then answers
+  cargo xtask test                           fetches libtorch too, then runs every test
 
-After either of them, plain `cargo build`, `cargo test` and `cargo run` work too."
+After the second one, plain `cargo build`, `cargo test` and `cargo run` work too."
 )]
 struct Args {
     #[command(subcommand)]
@@ -65,6 +66,7 @@ enum Command {
     Images(images::Args),
     Sbom(sbom::Args),
     Simulate(simulate::Args),
+    TextOnly(text_only::Args),
 }
 
 fn main() -> ExitCode {
@@ -93,5 +95,6 @@ fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Images(args) => images::run(&layout, &args),
         Command::Sbom(args) => sbom::run(&layout, &args),
         Command::Simulate(args) => simulate::run(&layout, &args),
+        Command::TextOnly(_) => text_only::run(&layout),
     }
 }

@@ -41,17 +41,14 @@ fn build(layout: &Layout, services: &[String], commit: &Commit) -> Result<Vec<Pa
     names.iter().map(|name| built.executable(name)).collect()
 }
 
-/// Builds the services' optimized programs without libtorch, which is not needed then. Their dependencies
-/// have only the features that one program needs, so that some are compiled again.
+/// Builds the services' optimized programs without libtorch, which is not needed then.
 pub(crate) fn without_libtorch(layout: &Layout, services: &[String], commit: &Commit) -> Result<Vec<PathBuf>> {
     let programs = Programs::of(Profile::Release)?;
-    for service in services {
-        eprintln!("Building {service} of commit {} without libtorch, optimized.", commit.name);
-        let mut command = cargo::command(layout);
-        command.args(["build", "--release", "--package", service, "--bin", service, "--no-default-features"]);
-        cargo::run(command.env("TANDEM_DIST", "1").env("TANDEM_COMMIT", &commit.name))?;
-    }
-    services.iter().map(|service| programs.executable(service)).collect()
+    let names: Vec<&str> = services.iter().map(String::as_str).collect();
+    eprintln!("Building {} of commit {} without libtorch, optimized.", names.join(" and "), commit.name);
+    let mut command = cargo::text_only_command(layout, Profile::Release, &names);
+    cargo::run(command.env("TANDEM_DIST", "1").env("TANDEM_COMMIT", &commit.name))?;
+    names.iter().map(|name| programs.executable(name)).collect()
 }
 
 /// Returns the folder of libtorch's libraries.

@@ -89,12 +89,12 @@ pub(crate) fn libtorch_with_cuda(layout: &Layout) -> Result<PathBuf> {
 
 /// Sets up the missing parts while `build` runs. The build must not need them. If nothing is
 /// missing, does not run `build`.
-pub(crate) fn ensure_beside(layout: &Layout, mut build: Command) -> Result<()> {
-    if is_complete(layout, Requirement::AnyLibtorch) {
+pub(crate) fn ensure_beside(layout: &Layout, required: Requirement, mut build: Command) -> Result<()> {
+    if is_complete(layout, required) {
         return Ok(());
     }
     let mut build = build.spawn().context("cannot run cargo")?;
-    if let Err(error) = ensure(layout) {
+    if let Err(error) = prepare(layout, required) {
         let _ = build.kill();
         let _ = build.wait();
         return Err(error);
@@ -105,10 +105,14 @@ pub(crate) fn ensure_beside(layout: &Layout, mut build: Command) -> Result<()> {
     Ok(())
 }
 
+/// What must be set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Requirement {
-    /// The installed libtorch, or else the CPU-only one.
+pub(crate) enum Requirement {
+    /// The model alone.
+    Model,
+    /// The model, and the installed libtorch, or else the CPU-only one.
     AnyLibtorch,
+    /// The model, and a libtorch with CUDA.
     Cuda,
 }
 
@@ -144,6 +148,7 @@ fn missing_libtorch(layout: &Layout, required: Requirement) -> Option<Flavour> {
         return None;
     }
     match (required, libtorch::installed(&layout.libtorch())) {
+        (Requirement::Model, _) => None,
         (Requirement::AnyLibtorch, Some(_)) | (Requirement::Cuda, Some(Flavour::Cuda)) => None,
         (Requirement::AnyLibtorch, None) => Some(Flavour::Cpu),
         (Requirement::Cuda, _) => Some(Flavour::Cuda),

@@ -100,7 +100,9 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
     // clap removes the first `--`, which cargo needs. The original arguments are therefore
     // forwarded.
     let arguments: Vec<OsString> = env::args_os().skip(2).collect();
-    let status = command(layout, &arguments)?.status().context("cannot run cargo")?;
+    let mut command = command(layout, &arguments)?;
+    cargo::build_text_only(layout)?;
+    let status = command.status().context("cannot run cargo")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

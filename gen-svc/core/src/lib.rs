@@ -4,13 +4,14 @@
 //! behind a port. The backend of the CPU's kernels is here, that of libtorch in `gen-svc/torch`.
 //!
 //! The order of imports, from the bottom: `error` ← `cache`, `heap`, `lifecycle` ← `weights`, `sampling` ←
-//! `models` ← `media`, `grammar`, `output` ← `request` ← `engine`.
+//! `models` ← `media`, `grammar`, `output` ← `request` ← `engine` ← `library`.
 
 pub mod cache;
 pub mod engine;
 pub mod error;
 pub mod grammar;
 pub mod heap;
+pub mod library;
 pub mod lifecycle;
 pub mod media;
 pub mod models;

@@ -4,18 +4,16 @@ use std::thread;
 
 use tandem_core::engine::{Config, DeviceList, DtypeChoice, Quantize, require_free};
 use tandem_core::error::LoadError;
+use tandem_core::library::{Library, Target};
 use tandem_core::models::decoder::Decoder;
-use tandem_core::models::{CpuDecoder, HostBackend, LoadedModel, Precision, Tower};
+use tandem_core::models::{CpuDecoder, LoadedModel, Precision};
 use tandem_core::weights::ModelFile;
-use tandem_kernels::{IsaLevel, Kernels};
-
-use super::torch;
 
 /// The backend that computes a model.
-#[derive(Debug, Clone, Copy)]
-pub enum BackendChoice {
-    /// libtorch, on any device.
-    Torch(torch::Target),
+#[derive(Debug)]
+pub(super) enum BackendChoice {
+    /// The library, on any device.
+    Library(Box<dyn Target>),
     /// The kernels of this project, on the CPU.
     Cpu {
         /// The precision of the weights.
@@ -25,14 +23,14 @@ pub enum BackendChoice {
     },
 }
 
-/// Resolves the configured backend. libtorch's has the first of several devices.
+/// Resolves the configured backend.
 ///
 /// # Errors
 /// A device is not available, or does not support the dtype or the quantization; the CPU's own kernels
 /// compute, which have one device.
-pub(super) fn resolve(config: &Config) -> Result<BackendChoice, LoadError> {
+pub(super) fn resolve(config: &Config, library: &dyn Library) -> Result<BackendChoice, LoadError> {
     if !config.devices.is_cpu() || config.asks_for_torch() {
-        return torch::resolve(config).map(BackendChoice::Torch);
+        return library.resolve(config).map(BackendChoice::Library);
     }
     require_one(&config.devices)?;
     let precision = precision(config.dtype, config.quantize)?;
@@ -65,9 +63,9 @@ pub(super) fn threads(configured: usize) -> usize {
 }
 
 /// Returns the dtype and the quantization of a backend, as spelled on the command line.
-pub(super) fn names(choice: BackendChoice) -> (&'static str, &'static str) {
+pub(super) fn names(choice: &BackendChoice) -> (&'static str, &'static str) {
     let (dtype, quantization) = match choice {
-        BackendChoice::Torch(target) => torch::names(target),
+        BackendChoice::Library(target) => target.names(),
         BackendChoice::Cpu { precision, .. } => match precision {
             Precision::F32 => (DtypeChoice::F32, Quantize::None),
             Precision::Bf16 => (DtypeChoice::Bf16, Quantize::None),
@@ -79,25 +77,27 @@ pub(super) fn names(choice: BackendChoice) -> (&'static str, &'static str) {
     (dtype.name(), quantization.name())
 }
 
-/// Loads the described model with the resolved backend, if its weights fit. libtorch computes models that the
+/// Loads the described model with the resolved backend, if its weights fit. The library computes models that the
 /// kernels do not support.
 ///
 /// # Errors
 /// The weights do not fit, a tensor cannot be read, or the backend fails.
-pub(super) fn load_configured(
+pub(super) fn load(
     config: &Config,
     file: &ModelFile,
     decoder: Decoder,
-    choice: BackendChoice,
+    choice: &BackendChoice,
+    library: &dyn Library,
 ) -> Result<LoadedModel, LoadError> {
     match choice {
-        BackendChoice::Torch(target) => torch::load_configured(config, file, decoder, target),
+        BackendChoice::Library(target) => target.load(config, file, decoder),
         BackendChoice::Cpu { precision, .. } if !CpuDecoder::can_compute(&decoder) => {
-            torch::load_substitute(config, file, decoder, precision)
+            library.substitute(config, file, *precision)?.load(config, file, decoder)
         }
         BackendChoice::Cpu { precision, threads } => {
-            require_free(weight_bytes(file, &decoder, precision)?)?;
-            with_kernels(file, decoder, precision, threads, torch::load_tower(file)?)
+            require_free(weight_bytes(file, &decoder, *precision)?)?;
+            let backend = CpuDecoder::backend(decoder, file, *precision, *threads)?;
+            Ok(LoadedModel { backend, tower: library.load_tower(file)? })
         }
     }
 }
@@ -124,30 +124,4 @@ fn kept_bytes(file: &ModelFile, decoder: &Decoder) -> Result<u64, LoadError> {
         bytes += if stored.is_float() { floats } else { stored.bytes.len() } as u64;
     }
     Ok(bytes)
-}
-
-fn with_kernels(
-    file: &ModelFile,
-    decoder: Decoder,
-    precision: Precision,
-    threads: usize,
-    tower: Option<Box<dyn Tower>>,
-) -> Result<LoadedModel, LoadError> {
-    let kernels = Kernels::new(threads, IsaLevel::detect());
-    let model = CpuDecoder::load(decoder, file, kernels, precision)?;
-    Ok(LoadedModel { backend: Box::new(HostBackend::new(Box::new(model))), tower })
-}
-
-/// Loads the described model onto one device, without a look at the memory.
-///
-/// # Errors
-/// As [`load_configured`].
-pub fn load(file: &ModelFile, decoder: Decoder, choice: BackendChoice) -> Result<LoadedModel, LoadError> {
-    match choice {
-        BackendChoice::Cpu { precision, threads } if CpuDecoder::can_compute(&decoder) => {
-            with_kernels(file, decoder, precision, threads, torch::load_tower(file)?)
-        }
-        BackendChoice::Cpu { precision, .. } => torch::load_substitute(&Config::default(), file, decoder, precision),
-        BackendChoice::Torch(target) => torch::load_whole(file, decoder, target),
-    }
 }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use tandem_core::engine::{self, Config, Engine};
 use tandem_core::error::LoadError;
 use tandem_core::grammar::Grammars;
+use tandem_core::library::Library;
 use tandem_core::lifecycle::Lifecycle;
 use tandem_core::media::{self, ImageAttention, Vision};
 use tandem_core::models::decoder::Decoder;
@@ -19,16 +20,15 @@ use tandem_model_files::artifacts::Artifacts;
 use tokio_util::sync::CancellationToken;
 
 use super::choice::{self, BackendChoice};
-use super::torch;
 
 /// Starts the engine's thread, which loads the model. Returns once requests are accepted. The
 /// result includes the thread, which the caller joins at shutdown.
 ///
 /// # Errors
 /// The model cannot be loaded as configured.
-pub fn start(config: Config) -> Result<(Engine, JoinHandle<()>), LoadError> {
+pub fn start(config: Config, library: &'static dyn Library) -> Result<(Engine, JoinHandle<()>), LoadError> {
     let lifecycle = Lifecycle::default();
-    let started = start_loading(config, lifecycle.clone())?;
+    let started = start_loading(config, library, lifecycle.clone())?;
     lifecycle.serve();
     Ok(started)
 }
@@ -38,33 +38,41 @@ pub fn start(config: Config) -> Result<(Engine, JoinHandle<()>), LoadError> {
 ///
 /// # Errors
 /// Fails as [`start`] does, and with [`LoadError::Cancelled`] if the server drains during the load.
-pub fn start_loading(config: Config, lifecycle: Lifecycle) -> Result<(Engine, JoinHandle<()>), LoadError> {
+pub fn start_loading(
+    config: Config,
+    library: &'static dyn Library,
+    lifecycle: Lifecycle,
+) -> Result<(Engine, JoinHandle<()>), LoadError> {
     let cancelled = lifecycle.cancellation();
-    Engine::start_loading_with(config, lifecycle, |config| load(config, cancelled))
+    Engine::start_loading_with(config, lifecycle, move |config| load(config, library, cancelled))
 }
 
-/// Loads the configured model. Runs on the engine's thread, because libtorch's settings are per
+/// Loads the configured model. Runs on the engine's thread, because a library's settings may be per
 /// thread.
 ///
 /// # Errors
 /// The model cannot be loaded as configured; [`LoadError::Cancelled`] once `cancelled` is
 /// cancelled.
-pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(ServedModel, LoadedModel), LoadError> {
+pub(super) fn load(
+    config: &Config,
+    library: &dyn Library,
+    cancelled: CancellationToken,
+) -> Result<(ServedModel, LoadedModel), LoadError> {
     let start = Instant::now();
-    let choice = choice::resolve(config)?;
+    let choice = choice::resolve(config, library)?;
     let threads = choice::threads(config.threads);
-    torch::set_threads(threads);
+    library.set_threads(threads);
     let artifacts = Artifacts::load(&config.model)?;
     let defaults = artifacts.sampling_defaults(config.generation_config.as_deref())?;
     let sampling = SamplingOptions::recommended(&defaults)?;
     let file = models::open_with(&artifacts, config.mmproj.as_deref())?.cancelled_by(cancelled);
     let decoder = models::describe(&file)?;
-    let has_tower = has_tower(&file);
+    let has_tower = has_tower(&file, library);
     let vision = if has_tower { vision(&artifacts, &file, &decoder, config)? } else { None };
-    let loaded = choice::load_configured(config, &file.with_progress(), decoder, choice)?;
+    let loaded = choice::load(config, &file.with_progress(), decoder, &choice, library)?;
     let backend = loaded.backend.as_ref();
     engine::require_context(config, backend)?;
-    let served = ServedModel { vision, ..served_model(&artifacts, config, sampling, backend, choice)? };
+    let served = ServedModel { vision, ..served_model(&artifacts, config, sampling, backend, &choice)? };
     let took = start.elapsed();
     engine::record_load(took);
     log_loaded(&served, config, backend, threads, took)?;
@@ -72,12 +80,12 @@ pub(super) fn load(config: &Config, cancelled: CancellationToken) -> Result<(Ser
 }
 
 /// Returns true if the model takes images here.
-fn has_tower(file: &ModelFile) -> bool {
+fn has_tower(file: &ModelFile, library: &dyn Library) -> bool {
     let has_tower = models::vision::has_tower(file);
-    if has_tower && !torch::HAS_TOWERS {
+    if has_tower && !library.has_towers() {
         tracing::warn!("this gen-svc is built without libtorch, which computes images: the model takes text only");
     }
-    has_tower && torch::HAS_TOWERS
+    has_tower && library.has_towers()
 }
 
 /// Reads the processor of images. Returns None for a model without a chat template, which would place
@@ -145,7 +153,7 @@ fn served_model(
     config: &Config,
     defaults: SamplingOptions,
     backend: &dyn Backend,
-    choice: BackendChoice,
+    choice: &BackendChoice,
 ) -> Result<ServedModel, LoadError> {
     let (dtype, quantization) = choice::names(choice);
     let shape = backend.shape();

@@ -7,6 +7,7 @@ use tandem_common::status::Reason;
 use tandem_core::cache::BlockId;
 use tandem_core::engine::{Config, RuntimeChoice};
 use tandem_core::error::StepError;
+use tandem_core::library::Library;
 use tandem_core::models::{Backend, LoadedModel, LogitsFor, ModelShape, SequenceChunk};
 use tandem_core::sampling::{Draw, RowPlan, Sampling, TokenPlan};
 use tokio_util::sync::CancellationToken;
@@ -28,14 +29,14 @@ pub struct StepTimes {
     pub steps: usize,
 }
 
-/// Loads the configured model, which libtorch computes, and returns the time of one greedy step for each
+/// Loads the configured model, which the library computes, and returns the time of one greedy step for each
 /// number of sequences. Keys and values are not those of tokens.
 ///
 /// # Errors
 /// The model cannot be loaded, or has fewer positions than the last step needs; a step fails.
-pub fn measure(config: Config, times: &StepTimes) -> Result<Vec<Duration>, CommandError> {
+pub fn measure(config: Config, library: &dyn Library, times: &StepTimes) -> Result<Vec<Duration>, CommandError> {
     let config = Config { runtime: RuntimeChoice::Torch, ..config };
-    let (_, LoadedModel { mut backend, .. }) = load(&config, CancellationToken::new())?;
+    let (_, LoadedModel { mut backend, .. }) = load(&config, library, CancellationToken::new())?;
     times.sequences.iter().map(|&count| time(backend.as_mut(), count.max(1), times)).collect()
 }
 

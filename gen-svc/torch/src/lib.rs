@@ -5,9 +5,10 @@ mod backend;
 pub(crate) mod decoder;
 pub mod device;
 mod error;
+mod library;
 pub mod load;
 mod model;
-pub mod openmp;
+mod openmp;
 mod placement;
 mod sampler;
 mod target;
@@ -16,11 +17,9 @@ mod tower;
 pub use backend::TorchBackend;
 pub use decoder::{AttentionCase, AttentionDifference, FLASH_BLOCK, FlashCall, FlashOperation, Workspace};
 pub use error::Error;
+pub use library::Libtorch;
 pub use model::{DeviceRows, TorchModel};
 pub use placement::{Costs, LayerCosts, PlacedLayers, Placement};
 pub use sampler::{DeviceSampler, SamplerCall};
 pub use target::{TorchTarget, WeightBits};
 pub use tower::{TorchTower, TowerRun};
-
-/// The version of libtorch.
-pub const VERSION: &str = env!("TANDEM_LIBTORCH_VERSION");

@@ -7,7 +7,7 @@ use tandem_core::engine::{Config, DeviceChoice, DeviceList, DtypeChoice, GpuMemo
 use tandem_core::engine::{require_free, share_of};
 use tandem_core::error::{DeviceNeed, KvNeed, LoadError, MemoryError};
 use tandem_core::models::decoder::Decoder;
-use tandem_core::models::{Backend, LoadedModel, Precision, Tower};
+use tandem_core::models::{Backend, LoadedModel, Tower};
 use tandem_core::weights::ModelFile;
 use tch::{Cuda, Device, Kind};
 
@@ -21,16 +21,11 @@ use crate::tower::TorchTower;
 /// The free memory of a device if it is unknown, so that weights fit.
 const UNKNOWN_BYTES: u64 = 1 << 50;
 
-/// Sets the number of threads that compute on the CPU. Call it on the thread that computes.
-pub fn set_threads(threads: usize) {
-    tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
-}
-
 /// Resolves the configured device, dtype and quantization. Of several devices, the target has the first.
 ///
 /// # Errors
 /// A device is not available, or does not support the dtype or the quantization.
-pub fn resolve(config: &Config) -> Result<TorchTarget, LoadError> {
+pub(crate) fn resolve(config: &Config) -> Result<TorchTarget, LoadError> {
     let device = devices(&config.devices)?.first().copied().unwrap_or(Device::Cpu);
     let bits = bits(config.quantize)?;
     let dtype = match config.dtype {
@@ -46,35 +41,11 @@ pub fn resolve(config: &Config) -> Result<TorchTarget, LoadError> {
     Ok(TorchTarget { device, dtype, bits, batch_invariant: config.batch_invariant, ..TorchTarget::REFERENCE })
 }
 
-/// Returns the target for a model that the CPU's kernels do not support. Quantized weights become 32-bit
-/// floats.
-#[must_use]
-pub fn substitute(precision: Precision, batch_invariant: bool) -> TorchTarget {
-    let dtype = if precision == Precision::Bf16 { Kind::BFloat16 } else { Kind::Float };
-    TorchTarget { dtype, batch_invariant, ..TorchTarget::REFERENCE }
-}
-
-/// Returns the dtype and the quantization of a target, as spelled on the command line.
-#[must_use]
-pub fn names(target: TorchTarget) -> (DtypeChoice, Quantize) {
-    let dtype = match target.dtype {
-        Kind::BFloat16 => DtypeChoice::Bf16,
-        Kind::Half => DtypeChoice::F16,
-        _ => DtypeChoice::F32,
-    };
-    let quantization = match target.bits {
-        WeightBits::Full => Quantize::None,
-        WeightBits::Int8 => Quantize::Int8,
-        WeightBits::Int4 => Quantize::Int4,
-    };
-    (dtype, quantization)
-}
-
 /// Loads the described model and its tower, with the layers placed on the configured devices.
 ///
 /// # Errors
 /// The weights do not fit, a tensor cannot be read, or libtorch fails.
-pub fn load_configured(
+pub(crate) fn load_configured(
     config: &Config,
     file: &ModelFile,
     decoder: Decoder,

@@ -19,7 +19,7 @@ const DECIDED: [&str; 2] = [ROUNDS.0, "OMP_WAIT_POLICY"];
 ///
 /// libgomp reads its variables before `main` begins. So the process starts its program again, with
 /// the same identifier and arguments. If that is not possible, the threads spin as long as by default.
-pub fn shorten_spinning() {
+pub(crate) fn shorten_spinning() {
     if DECIDED.iter().any(|name| env::var_os(name).is_some()) {
         return;
     }

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex};
 
 use tandem_core::cache::BLOCK;
 use tandem_core::error::StepError;
-use tandem_core::grammar::Grammars;
 use tandem_core::models::{Backend, HostBackend, Logits, Model, ModelShape, SequenceChunk};
 use tandem_core::request::ServedModel;
 use tandem_tests::scramble;
@@ -14,7 +13,7 @@ use tandem_torch::device::upload::Upload;
 use tandem_torch::{DeviceRows, DeviceSampler, SamplerCall, TorchBackend, TorchModel};
 use tch::{Device, TchError, Tensor};
 
-use crate::served_model::{CONTEXT, served_model};
+use tandem_tests::served_model::CONTEXT;
 
 /// The text of libtorch for a GPU without memory, with the start of its stack.
 pub const OUT_OF_MEMORY: &str = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB \
@@ -22,9 +21,6 @@ pub const OUT_OF_MEMORY: &str = "CUDA out of memory. Tried to allocate 2.00 GiB.
 /// The text of libtorch for a kernel that failed.
 pub const DEVICE_LOST: &str = "CUDA error: an illegal memory access was encountered\nCUDA kernel errors might be \
                                asynchronously reported at some other API call.";
-
-/// The token that ends outputs, in models with all tokens.
-const EOS: u32 = 2;
 
 /// Returns the text of a step's error, or None if the step succeeds.
 type Fault = Box<dyn FnMut(&[SequenceChunk<'_>]) -> Option<&'static str> + Send>;
@@ -93,15 +89,6 @@ impl FaultyModel {
         let sampler_fault: Arc<Mutex<SamplerFault>> = Arc::new(Mutex::new(Box::new(|_, _| None)));
         Self { vocabulary: served.vocabulary_size, fault, freed: Arc::default(), rows_stay: false, sampler_fault }
     }
-}
-
-/// Returns the facts of a model with every token of the default model, one of which ends outputs.
-#[must_use]
-pub fn served_with_all_tokens() -> ServedModel {
-    let served = served_model();
-    let (vocabulary_size, eos_token_ids) = (served.tokenizer.vocab_size(), vec![EOS]);
-    let grammars = Grammars::new(served.tokenizer.clone(), vocabulary_size, eos_token_ids.clone(), None);
-    ServedModel { vocabulary_size, eos_token_ids, grammars, ..served }
 }
 
 impl fmt::Debug for FaultyModel {

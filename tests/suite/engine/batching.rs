@@ -15,9 +15,8 @@ use tandem_core::output::reasoning::{MarkerSet, Markers};
 use tandem_core::request::{
     GenerateRequest, Input, OutputSpec, Returns, SamplingOptions, ServedModel, SpecialTokenClass, StopOptions,
 };
+use tandem_tests::served_model::{CONTEXT, VOCABULARY, served_model};
 use tandem_tests::{default_model, error_texts, scramble, wait_until};
-use tandem_tests_full::served_model::{CONTEXT, VOCABULARY, served_model};
-use tandem_torch::FLASH_BLOCK;
 use tokio::sync::mpsc::Receiver;
 
 /// The log of all steps: for each run, the number of earlier positions and of its tokens.
@@ -136,8 +135,11 @@ fn engine(blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
     paced(blocks, Duration::ZERO, change)
 }
 
-/// The positions of a block on the CPU, and with flash attention.
-const BLOCKS: [usize; 2] = [BLOCK, FLASH_BLOCK];
+/// The positions of a block of a GPU.
+const LONG_BLOCK: usize = 256;
+
+/// The positions of a block on the CPU, and of a GPU.
+const BLOCKS: [usize; 2] = [BLOCK, LONG_BLOCK];
 
 /// Starts an engine whose blocks have `block` positions, with as much memory as [`engine`].
 fn engine_of(block: usize, blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
@@ -264,7 +266,7 @@ fn preempted_request_resumes_with_the_same_tokens() {
     // All the short prompts fit at first. The long answers do not.
     // The later ones are longer: they take the last blocks before the first ones need them.
     let requests: Vec<_> = (0..12).map(|i| request(&prompt(i, 20 + 4 * i as usize), 400)).collect();
-    for (block, blocks) in [(BLOCK, 64), (FLASH_BLOCK, 80)] {
+    for (block, blocks) in [(BLOCK, 64), (LONG_BLOCK, 80)] {
         let (engine, _, gate) = gated_of(block, blocks, |config| config.event_buffer = 1000);
         let running: Vec<_> = requests.iter().cloned().map(|request| submit(&engine, request)).collect();
         drop(gate);
@@ -311,7 +313,7 @@ fn prefix_cache_is_separate_for_each_cache_salt() {
 /// The prompts share 80, 272 and 512 tokens, and differ in their last ones.
 #[test]
 fn prompts_that_share_parts_of_a_block_keep_their_outputs() {
-    let (engine, steps) = engine_of(FLASH_BLOCK, 256, |_| {});
+    let (engine, steps) = engine_of(LONG_BLOCK, 256, |_| {});
     for (shared, parts) in [(90, 80), (287, 272), (512, 512)] {
         let with = |which| request(&[prompt(7, shared), prompt(which, 50)].concat(), 30);
         let salted = |which| GenerateRequest { cache_salt: shared.to_string(), ..with(which) };
@@ -330,7 +332,7 @@ fn prompts_that_share_parts_of_a_block_keep_their_outputs() {
 /// One block: its positions cannot be copied to another. They are computed again.
 #[test]
 fn a_shared_part_of_the_only_block_is_computed_again() {
-    let (engine, _) = engine_of(FLASH_BLOCK, (FLASH_BLOCK / BLOCK) as u64, |_| {});
+    let (engine, _) = engine_of(LONG_BLOCK, (LONG_BLOCK / BLOCK) as u64, |_| {});
     let with = |which| request(&[prompt(7, 64), prompt(which, 50)].concat(), 20);
     for which in [1, 2, 1, 2, 2] {
         assert_eq!(finish(submit(&engine, with(which))).outputs, alone(with(which)), "{which}");

@@ -8,8 +8,8 @@ use tandem_core::error::StepError;
 use tandem_core::models::{Backend, Drawn, KeptRow, ModelShape, SequenceChunk};
 use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use tandem_core::sampling::{Chosen, RowPlan, Sampling, Slot, TokenPlan};
+use tandem_tests::served_model::{CONTEXT, VOCABULARY, served_model};
 use tandem_tests::{default_model, scramble, wait_until};
-use tandem_tests_full::served_model::{CONTEXT, VOCABULARY, served_model};
 use tokio::sync::mpsc::Receiver;
 
 /// More tokens than a block has, so that a step can draft several blocks.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use gen_svc::load;
+use gen_svc::load::{self, WithoutLibrary};
 use tandem_core::engine::{Config, Event};
 use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use tandem_tests::gguf_file::File;
@@ -47,7 +47,7 @@ fn model(vocabulary: &Vocabulary) -> File {
 /// Returns the ids and the bytes of 48 tokens after the prompt, and the prompt's number of tokens.
 fn generate(path: &Path, prompt: &str) -> (Vec<u32>, Vec<u8>, usize) {
     let config = Config { threads: 1, kv_memory: Some(8 << 20), ..Config::new(path.to_owned()) };
-    let engine = load::start(config).expect("the model loads").0;
+    let engine = load::start(config, &WithoutLibrary).expect("the model loads").0;
     let request = GenerateRequest {
         sampling: SamplingOptions { temperature: Some(1.0), seed: Some(5), ..SamplingOptions::default() },
         stop: StopOptions { max_new_tokens: Some(48), ignore_eos: true, ..StopOptions::default() },

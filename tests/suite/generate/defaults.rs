@@ -3,14 +3,13 @@
 use std::fs;
 use std::path::Path;
 
-use gen_svc::load;
+use gen_svc::load::{self, WithoutLibrary};
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_core::engine::{Config, DtypeChoice};
-use tandem_tests::{default_model, error_texts};
-use tandem_tests_full::Generation;
+use tandem_tests::{Generation, default_model, error_texts};
 use tempfile::TempDir;
 
 /// Returns a folder with a link to the default model, and this file beside it.
@@ -59,7 +58,7 @@ fn default_out_of_range_fails_the_load_with_its_name() {
     let values = [r#"{"temperature": -1}"#, r#"{"temperature": 1e99}"#, r#"{"top_p": 0}"#, r#"{"min_p": 2}"#];
     let texts = values.map(|values| {
         let folder = model_with(values);
-        let error = load::start(config(folder.path())).expect_err(values);
+        let error = load::start(config(folder.path()), &WithoutLibrary).expect_err(values);
         assert_eq!(error.reason().name(), "MODEL_UNREADABLE");
         error.chain().replace(&folder.path().display().to_string(), "FOLDER")
     });

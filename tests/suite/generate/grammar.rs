@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use gen_svc::load;
+use gen_svc::load::{self, WithoutLibrary};
 use serde_json::{Value, json};
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
@@ -15,9 +15,8 @@ use tandem_core::grammar::{Constraint, Grammar, Mask, MaskError};
 use tandem_core::request::{GenerateRequest, Input, SamplingOptions, StopOptions};
 use tandem_model_files::tokenizer::{CancelScope, TokenizerError};
 use tandem_tests::failure::is_failed;
-use tandem_tests::{Random, binary, default_model, error_texts, goldens};
-use tandem_tests_full::Generation;
-use tandem_tests_full::faulty_model::served_with_all_tokens;
+use tandem_tests::served_model::served_with_all_tokens;
+use tandem_tests::{Generation, Random, binary, default_model, error_texts, goldens};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 use tokio::task::JoinSet;
@@ -28,7 +27,7 @@ use tonic::transport::Channel;
 fn engine(change: impl FnOnce(&mut Config)) -> Engine {
     let mut config = Config { threads: 1, ..Config::new(default_model()) };
     change(&mut config);
-    load::start(config).expect("the model loads").0
+    load::start(config, &WithoutLibrary).expect("the model loads").0
 }
 
 /// Returns a request with a high temperature: without the grammar, forbidden tokens would be drawn.

@@ -8,11 +8,10 @@ use tandem_common::pb::generate::v1::finished::Matched;
 use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
-use tandem_core::engine::{Config, DtypeChoice, RuntimeChoice};
 use tandem_core::error::RequestError;
 use tandem_tests::failure::{failed, is_failed};
-use tandem_tests::{Golden, default_artifacts, default_model, error_texts, goldens};
-use tandem_tests_full::Generation;
+use tandem_tests::resumed::{Resumed, check_resumes, check_resumes_with_a_grammar, greedy, resumed};
+use tandem_tests::{Generation, Golden, default_artifacts, error_texts, goldens};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -24,13 +23,6 @@ async fn serve() -> (Generation, Client) {
     (service, client)
 }
 
-async fn serve_with(runtime: RuntimeChoice) -> (Generation, Client) {
-    let (threads, dtype) = (1, DtypeChoice::F32);
-    let service = Generation::start_with(Config { threads, dtype, runtime, ..Config::new(default_model()) }).await;
-    let client = GenerateServiceClient::new(service.running.channel().await);
-    (service, client)
-}
-
 #[test]
 fn a_prompt_that_the_tokenizer_cannot_encode_is_too_long() {
     let status = Status::from(RequestError::TextTooLong { field: "prompt", bytes: 11 << 20, limit: 10 << 20 });
@@ -38,16 +30,6 @@ fn a_prompt_that_the_tokenizer_cannot_encode_is_too_long() {
     assert_eq!((failure.code, failure.reason.as_str()), (Code::InvalidArgument, "TEXT_TOO_LONG"));
     assert_eq!(failure.field.as_deref(), Some("prompt"));
     error_texts::check("generate/text-too-long", status.message());
-}
-
-fn greedy(prompt: &str, max_new_tokens: u32) -> pb::GenerateRequest {
-    pb::GenerateRequest {
-        input: Some(Input::Prompt(prompt.to_owned())),
-        sampling: Some(pb::Sampling { temperature: Some(0.0), ..Default::default() }),
-        stop: Some(pb::Stop { max_new_tokens: Some(max_new_tokens), ..Default::default() }),
-        return_options: Some(pb::ReturnOptions { token_ids: true, ..Default::default() }),
-        ..Default::default()
-    }
 }
 
 /// A whole answer, joined from its events.
@@ -556,97 +538,10 @@ async fn include_stop_shows_the_request_stop_string() {
     assert_eq!(ask(&mut client, request).await.expect("answers").text(), without.text());
 }
 
-/// An output: its ids, and the text of each.
-struct Collected {
-    ids: Vec<u32>,
-    texts: Vec<String>,
-    finished: pb::Finished,
-    completion_tokens: u32,
-}
-
-impl Collected {
-    fn text(&self) -> String {
-        self.texts.concat()
-    }
-}
-
-async fn collect(client: &mut Client, request: pb::GenerateRequest, output: u32) -> Result<Collected, Status> {
-    let mut stream = client.generate(request).await?.into_inner();
-    let mut collected =
-        Collected { ids: vec![], texts: vec![], finished: pb::Finished::default(), completion_tokens: 0 };
-    let mut text = String::new();
-    while let Some(response) = stream.message().await? {
-        match response.event.expect("an event") {
-            Event::Delta(delta) if delta.output_index == output => {
-                text += &delta.text;
-                if let [id] = delta.token_ids[..] {
-                    collected.ids.push(id);
-                    collected.texts.push(std::mem::take(&mut text));
-                }
-            }
-            Event::Finished(finished) if finished.output_index == output => collected.finished = finished,
-            Event::Summary(summary) => collected.completion_tokens = summary.usage.expect("set").completion_tokens,
-            _ => {}
-        }
-    }
-    assert_eq!(text, "", "every text comes with its token");
-    Ok(collected)
-}
-
-fn resumed(request: &pb::GenerateRequest, prompt: &[u32], before: &[u32], output_index: u32) -> pb::GenerateRequest {
-    let ids = [prompt, before].concat();
-    let generated_tokens = before.len() as u32;
-    let sampling = pb::Sampling { n: None, ..request.sampling.clone().expect("set") };
-    pb::GenerateRequest {
-        input: Some(Input::TokenIds(pb::TokenIds { ids })),
-        sampling: Some(sampling),
-        resume: Some(pb::Resume { generated_tokens, output_index, ..pb::Resume::default() }),
-        ..request.clone()
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn output_resumes_on_another_service_unchanged() {
-    let ((_here, client), (_there, elsewhere)) = (serve().await, serve().await);
-    check_resume(client, elsewhere, &[1, 7, 20, 31]).await;
-}
-
-/// Each resume has its own part of the prefix cache, so that the tokens before it are computed again.
-#[tokio::test(flavor = "multi_thread")]
-async fn output_of_libtorch_resumes_unchanged() {
-    let (_service, client) = serve_with(RuntimeChoice::Torch).await;
-    check_resume(client.clone(), client, &[7, 31]).await;
-}
-
-async fn check_resume(mut client: Client, mut elsewhere: Client, cuts: &[usize]) {
-    let golden = golden("plain");
-    let prompt = default_artifacts().tokenizer().expect("one").encode(&golden.prompt, false).expect("encodes");
-    let mut request = greedy(&golden.prompt, 40);
-    request.sampling = Some(pb::Sampling {
-        temperature: Some(0.9),
-        seed: Some(11),
-        repetition_penalty: Some(1.1),
-        presence_penalty: Some(0.7),
-        frequency_penalty: Some(0.4),
-        n: Some(3),
-        ..Default::default()
-    });
-    request.stop = Some(pb::Stop { max_new_tokens: Some(40), ignore_eos: true, ..Default::default() });
-    let whole = collect(&mut client, request.clone(), 2).await.expect("answers");
-    // At some of the cuts, a part of this string is held back.
-    let stop_string = whole.texts[30..34].concat();
-    request.stop.as_mut().expect("set").stop_strings = vec![stop_string];
-    let whole = collect(&mut client, request.clone(), 2).await.expect("answers");
-    assert!((30..40).contains(&whole.ids.len()), "{}", whole.ids.len());
-    for cut in cuts.iter().copied().chain([whole.ids.len() - 1]) {
-        let rest = resumed(&request, &prompt, &whole.ids[..cut], 2);
-        let rest = pb::GenerateRequest { cache_salt: format!("after {cut}"), ..rest };
-        let rest = collect(&mut elsewhere, rest, 2).await.expect("resumes");
-        assert_eq!([&whole.ids[..cut], &rest.ids].concat(), whole.ids, "cut at {cut}");
-        assert_eq!(whole.texts[..cut].concat() + &rest.text(), whole.text(), "cut at {cut}");
-        assert_eq!(rest.finished, whole.finished);
-        assert_eq!(rest.completion_tokens as usize, whole.ids.len());
-    }
+    let ((_here, mut client), (_there, mut elsewhere)) = (serve().await, serve().await);
+    let Resumed { request, prompt, whole } = check_resumes(&mut client, &mut elsewhere, &[1, 7, 20, 31]).await;
     let mut ended = resumed(&request, &prompt, &whole.ids, 2);
     let has_ended = refused(&mut client, ended.clone()).await;
     ended.stop = Some(pb::Stop { max_new_tokens: Some(whole.ids.len() as u32), ..Default::default() });
@@ -674,22 +569,8 @@ fn check_refused<const N: usize>(case: &str, refused: [(String, String); N], fie
 
 #[tokio::test(flavor = "multi_thread")]
 async fn resumed_output_follows_its_grammar() {
-    for runtime in RuntimeChoice::ALL {
-        check_resume_with_a_grammar(runtime).await;
-    }
-}
-
-async fn check_resume_with_a_grammar(runtime: RuntimeChoice) {
-    let (_service, mut client) = serve_with(runtime).await;
-    let golden = golden("plain");
-    let prompt = default_artifacts().tokenizer().expect("one").encode(&golden.prompt, false).expect("encodes");
-    let kind = pb::grammar::Kind::Regex("[a-e]{3}-[0-9]{6}-[x-z]{4}".to_owned());
-    let request = pb::GenerateRequest { grammar: Some(pb::Grammar { kind: Some(kind) }), ..greedy(&golden.prompt, 40) };
-    let whole = collect(&mut client, request.clone(), 0).await.expect("answers");
-    for cut in [1, whole.ids.len() / 2] {
-        let rest = collect(&mut client, resumed(&request, &prompt, &whole.ids[..cut], 0), 0).await.expect("resumes");
-        assert_eq!(whole.texts[..cut].concat() + &rest.text(), whole.text());
-    }
+    let (_service, mut client) = serve().await;
+    let Resumed { request, prompt, whole } = check_resumes_with_a_grammar(&mut client).await;
     let other = refused(&mut client, resumed(&request, &prompt, &[2_000], 0)).await;
     let has_ended = refused(&mut client, resumed(&request, &prompt, &whole.ids, 0)).await;
 

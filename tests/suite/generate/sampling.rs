@@ -4,7 +4,7 @@
 use tandem_core::error::StepError;
 use tandem_core::sampling::{Logprobs, Sampling, distribution, uniform};
 
-use super::host_sampler::Sampler;
+use tandem_tests::host_sampler::Sampler;
 
 const LOGITS: [f32; 12] = [2.5, -1.0, 0.5, 3.0, 3.0, -4.0, 1.25, 0.0, 2.0, -0.5, 1.0, -2.0];
 const PROMPT: [u32; 4] = [3, 5, 3, 8];

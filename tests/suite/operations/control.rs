@@ -19,11 +19,12 @@ use tandem_core::engine::{Config, Engine};
 use tandem_core::error::{LoadError, StepError};
 use tandem_core::lifecycle::ServerState;
 use tandem_core::models::{Logits, Model, ModelShape, SequenceChunk};
+use tandem_tests::Generation;
 use tandem_tests::failure::{failed, is_failed};
+use tandem_tests::served_model::served_model;
 use tandem_tests::{Running, default_model, error_texts};
-use tandem_tests_full::Generation;
 use tandem_tests_full::faulty_model::{DEVICE_LOST, FaultyModel};
-use tandem_tests_full::served_model::served_model;
+use tandem_torch::Libtorch;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tonic::Code;
@@ -317,7 +318,7 @@ async fn serving(server: Server, args: ServeArgs) -> (Running, ControlServiceCli
 async fn load(server: &Server) -> Result<Engine, LoadError> {
     let server = server.clone();
     let config = Config { threads: 1, ..Config::new(default_model()) };
-    let load = move || server.load(config, 1 << 20).map(|(engine, _)| engine);
+    let load = move || server.load(config, &Libtorch, 1 << 20).map(|(engine, _)| engine);
     tokio::task::spawn_blocking(load).await.expect("no panic")
 }
 

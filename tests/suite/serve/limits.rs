@@ -13,9 +13,9 @@ use tandem_common::pb::generate::v1::{GenerateRequest, Resume, Stop, TokenIds};
 use tandem_common::pb::render::v1::RenderRequest;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_core::engine::{Config, DtypeChoice};
+use tandem_tests::Generation;
 use tandem_tests::failure::is_failed;
 use tandem_tests::{ModelFolder, Process, binary, default_model};
-use tandem_tests_full::Generation;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 

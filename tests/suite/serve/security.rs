@@ -20,12 +20,12 @@ use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::{self, Caller, DeferredRoutes, Health, Security, SecurityArgs, ServeArgs, ServeError};
 use tandem_common::status::chain;
 use tandem_core::engine::Config;
+use tandem_tests::Generation;
 use tandem_tests::error_texts;
 use tandem_tests::failure::failed;
 use tandem_tests::{
     ModelFolder, Running, default_catalog, default_model, render_service_with_args, serve_catalog_with_generation,
 };
-use tandem_tests_full::Generation;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};

@@ -16,6 +16,7 @@ use tandem_template::LocalTime;
 use tandem_tests::failure::failed;
 use tandem_tests_full::image_checkpoint::Goldens;
 use tandem_tests_full::image_model::{ImageModel, bitmap};
+use tandem_torch::Libtorch;
 use tonic::Status;
 use tonic::transport::Channel;
 
@@ -105,7 +106,7 @@ async fn tasks_of_gemma_4_with_attachments_have_the_answers_of_its_messages() {
         kv_memory: Some(16 << 20),
         ..Config::new(folder.path().to_owned())
     };
-    let engine = load::start(config).expect("a model").0;
+    let engine = load::start(config, &Libtorch).expect("a model").0;
     let replicas = [generation_of(folder.path())];
     let (_service, mut client) = serve_with_replicas(folder.path(), &replicas).await;
     for numbers in [vec![1], vec![2], vec![1, 2], vec![3, 3]] {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Talk to a model through both services.
 ///
-/// Sets up the missing parts (libtorch, a small model), builds, starts gen-svc and render-svc on
+/// Sets up the missing parts (a small model; for another model libtorch), builds, starts gen-svc and render-svc on
 /// free loopback ports, streams the answer, and stops both. Only the answer is written to stdout.
 ///
 /// Without a prompt this is a conversation, with line editing and a history of messages. Enter

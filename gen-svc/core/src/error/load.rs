@@ -186,7 +186,9 @@ pub enum LoadError {
         problem: String,
     },
     /// The program is built without libtorch.
-    #[error("{needed_by} needs libtorch, without which this gen-svc is built; use the one with libtorch")]
+    #[error(
+        "{needed_by} needs libtorch, without which this gen-svc is built: use the image whose tag does not end with -text, or build with the feature `torch`"
+    )]
     WithoutTorch {
         /// The options or the model.
         needed_by: String,

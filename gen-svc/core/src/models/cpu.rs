@@ -4,9 +4,13 @@
 //!
 //! Shapes: T tokens of a call, R requested rows, E hidden size, V vocabulary.
 
-use tandem_kernels::{Angles, Int8Rows, Kernels, KvRun, KvShape, KvStore, Linear as Factor, Matrix, Scratch, vocab};
+use tandem_kernels::{
+    Angles, Int8Rows, IsaLevel, Kernels, KvRun, KvShape, KvStore, Linear as Factor, Matrix, Scratch, vocab,
+};
 
+use super::backend::Backend;
 use super::decoder::{self, Attention as AttentionRule, Decoder, LogitRule, Pairs};
+use super::host::HostBackend;
 use super::images;
 use super::interface::{Logits, Model, ModelShape, SequenceChunk};
 use crate::cache::BLOCK;
@@ -63,6 +67,21 @@ impl CpuDecoder {
                 && layer.scale.is_none()
         };
         shape.block_bytes().is_ok() && description.layers.iter().all(supports)
+    }
+
+    /// Loads the described model, and returns its backend.
+    ///
+    /// # Errors
+    /// A tensor cannot be read, or there is no memory.
+    pub fn backend(
+        description: Decoder,
+        file: &ModelFile,
+        precision: Precision,
+        threads: usize,
+    ) -> Result<Box<dyn Backend>, LoadError> {
+        let kernels = Kernels::new(threads, IsaLevel::detect());
+        let model = Self::load(description, file, kernels, precision)?;
+        Ok(Box::new(HostBackend::new(Box::new(model))))
     }
 
     /// Reads and packs the tensors.

@@ -7,9 +7,10 @@ use render_svc::args::GenerationArgs;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::ServeArgs;
 use tandem_core::engine::{Config, Engine};
+use tandem_tests::Generation;
+use tandem_tests::served_model::served_with_all_tokens;
 use tandem_tests::{default_catalog, default_model, serve_catalog_with_generation};
-use tandem_tests_full::Generation;
-use tandem_tests_full::faulty_model::{DEVICE_LOST, FaultyModel, served_with_all_tokens};
+use tandem_tests_full::faulty_model::{DEVICE_LOST, FaultyModel};
 use tokio::sync::watch;
 
 use super::{Answer, ask, task};

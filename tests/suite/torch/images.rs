@@ -25,15 +25,16 @@ use tandem_core::request::{GenerateRequest, Input, PreparedRequest, Returns, Sam
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::tokenizer::{CancelScope, TokenizerError};
 use tandem_template::LocalTime;
+use tandem_tests_full::backend::{self, BackendChoice};
 use tandem_tests_full::image_checkpoint::Goldens;
 use tandem_tests_full::image_model::{ImageModel, bitmap};
 use tandem_tests_full::vision_oracle;
-use tandem_torch::TorchTarget;
+use tandem_torch::{Libtorch, TorchTarget};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
-use super::cli::{answers, generate_with, rendered};
+use tandem_tests::generate_command::{answers, generate_with, rendered};
 
 // ---- conversations ----
 
@@ -98,7 +99,7 @@ fn start(folder: &Path, change: impl FnOnce(&mut Config)) -> Engine {
     let mut config =
         Config { threads: 1, dtype: DtypeChoice::F32, kv_memory: Some(16 << 20), ..Config::new(folder.to_owned()) };
     change(&mut config);
-    load::start(config).unwrap_or_else(|error| panic!("{}: {}", folder.display(), error.chain())).0
+    load::start(config, &Libtorch).unwrap_or_else(|error| panic!("{}: {}", folder.display(), error.chain())).0
 }
 
 /// The largest difference of a log-probability between steps of different sizes.
@@ -404,9 +405,9 @@ fn a_prefix_that_ends_within_an_image_is_found_as_far_as_its_model_can_continue(
 /// Returns the bytes of a block of the KV cache.
 fn block_bytes(folder: &Path) -> u64 {
     let file = models::open(&Artifacts::load(folder).expect("artifacts")).expect("a model");
-    let backend = load::BackendChoice::Torch(TorchTarget::REFERENCE);
+    let backend = BackendChoice::Torch(TorchTarget::REFERENCE);
     let decoder = models::describe(&file).expect("a model");
-    load::load(&file, decoder, backend).expect("a model").backend.shape().block_bytes
+    backend::load(&file, decoder, backend).expect("a model").backend.shape().block_bytes
 }
 
 #[test]

@@ -3,8 +3,8 @@
 //! The weights of these models are numbers that 8 or 4 bits express exactly. Their logits are those of
 //! the same weights in f32.
 
-use gen_svc::load::BackendChoice;
 use tandem_core::models::Backend;
+use tandem_tests_full::backend::BackendChoice;
 use tandem_torch::{TorchTarget, WeightBits};
 use tempfile::TempDir;
 

@@ -6,6 +6,7 @@ use gen_svc::load;
 use tandem_core::engine::{Config, DtypeChoice};
 use tandem_tests::error_texts;
 use tandem_tests_full::gguf_pair::{Entry, GgufModel, MMPROJ, MODEL, Pair};
+use tandem_torch::Libtorch;
 
 use super::{for_each, pairs};
 
@@ -13,7 +14,7 @@ use super::{for_each, pairs};
 fn refused(folder: &Path, change: impl FnOnce(&mut Config)) -> String {
     let mut config = Config { threads: 1, dtype: DtypeChoice::F32, ..Config::new(folder.join(MODEL)) };
     change(&mut config);
-    let Err(error) = load::start(config) else { panic!("{} is loaded", folder.display()) };
+    let Err(error) = load::start(config, &Libtorch) else { panic!("{} is loaded", folder.display()) };
     format!("{}: {}", error.reason().name(), error.chain()).replace(&folder.display().to_string(), "FOLDER")
 }
 

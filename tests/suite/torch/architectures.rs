@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
-use gen_svc::load::{self, BackendChoice};
+use gen_svc::load;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tandem_core::cache::{BLOCK, BlockId};
@@ -15,8 +15,9 @@ use tandem_core::models::{self, Backend, LogitsFor, Precision, SequenceChunk, ar
 use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::{repository, scramble};
+use tandem_tests_full::backend::{self, BackendChoice};
 use tandem_tests_full::flash::EXACT;
-use tandem_torch::{Costs, FlashOperation, Placement, TorchTarget};
+use tandem_torch::{Costs, FlashOperation, Libtorch, Placement, TorchTarget};
 use tch::{Device, Kind};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
@@ -32,6 +33,7 @@ mod launches;
 mod operations;
 mod prompts;
 mod quantized;
+mod text_only;
 
 use gguf::GgufFacts;
 
@@ -219,7 +221,7 @@ fn try_load(path: &Path, Setup { backend, flash, devices }: Setup) -> Result<Box
     let placement = Placement::divide(&costs, &vec![(Device::Cpu, 1 << 40); devices])?;
     match backend {
         BackendChoice::Torch(target) => tandem_torch::load::load(&file, decoder, target, &placement, flash),
-        BackendChoice::Cpu { .. } => Ok(load::load(&file, decoder, backend)?.backend),
+        BackendChoice::Cpu { .. } => Ok(backend::load(&file, decoder, backend)?.backend),
     }
 }
 
@@ -392,7 +394,7 @@ fn weights_larger_than_memory_are_rejected_before_reading() {
     if file.set_len(8 + header.len() as u64 + end).is_err() {
         return; // The file system does not support files of this size.
     }
-    let error = load::start(Config::new(folder.path().to_owned())).expect_err("too large");
+    let error = load::start(Config::new(folder.path().to_owned()), &Libtorch).expect_err("too large");
     assert_eq!(error.reason().name(), "MEMORY_TOO_SMALL", "{}", error.chain());
 }
 
@@ -401,7 +403,7 @@ fn weights_larger_than_memory_are_rejected_before_reading() {
 fn start(path: PathBuf, change: impl FnOnce(&mut Config)) -> Engine {
     let mut config = Config { threads: 1, kv_memory: Some(8 << 20), ..Config::new(path) };
     change(&mut config);
-    load::start(config).expect("the model loads").0
+    load::start(config, &Libtorch).expect("the model loads").0
 }
 
 fn submit(engine: &Engine, prompt: &[u32]) -> Receiver<Event> {

@@ -13,7 +13,8 @@ use tandem_core::grammar::Grammar;
 use tandem_core::models::SequenceChunk;
 use tandem_core::request::{GenerateRequest, Input, Resume, Returns, SamplingOptions, StopOptions};
 use tandem_tests::default_model;
-use tandem_tests_full::faulty_model::{DEVICE_LOST, FaultyModel, OUT_OF_MEMORY, served_with_all_tokens};
+use tandem_tests::served_model::served_with_all_tokens;
+use tandem_tests_full::faulty_model::{DEVICE_LOST, FaultyModel, OUT_OF_MEMORY};
 use tokio::sync::mpsc::Receiver;
 
 fn engine(rows_stay: bool) -> Engine {

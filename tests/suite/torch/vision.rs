@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use gen_svc::load::{self, BackendChoice};
 use serde::Deserialize;
 use serde_json::Value;
 use tandem_core::cache::BlockId;
 use tandem_core::models::{self, Backend, LogitsFor, Precision, SequenceChunk};
 use tandem_model_files::artifacts::Artifacts;
+use tandem_tests_full::backend::{self, BackendChoice};
 use tandem_tests_full::vision_oracle::{self, FOLDERS, json};
 use tandem_torch::TorchTarget;
 
@@ -69,7 +69,7 @@ impl Loaded {
         let config = json(&path.join("config.json"));
         let image_token = ["image_token_id", "image_token_index"].iter().find_map(|name| config[name].as_u64());
         let artifacts = Artifacts::load(&path).expect("artifacts");
-        let model = models::open(&artifacts).and_then(|file| load::load(&file, models::describe(&file)?, backend));
+        let model = models::open(&artifacts).and_then(|file| backend::load(&file, models::describe(&file)?, backend));
         let mut model = model.unwrap_or_else(|error| panic!("{folder}: {}", error.chain())).backend;
         model.allocate(256).expect("memory");
         let width = config["text_config"]["hidden_size"].as_u64().expect("a size") as usize;

@@ -12,6 +12,7 @@ use tandem_core::media::HfMessages;
 use tandem_core::request::{GenerateRequest, Input, PreparedRequest, Returns, SamplingOptions, StopOptions};
 use tandem_template::LocalTime;
 use tandem_tests_full::image_checkpoint::{Case, Conversation, Goldens};
+use tandem_torch::Libtorch;
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
@@ -52,7 +53,7 @@ fn start(folder: &Path, (runtime, devices): (RuntimeChoice, &str), change: impl 
         ..Config::new(folder.to_owned())
     };
     change(&mut config);
-    load::start(config).unwrap_or_else(|error| panic!("{what}: {}", error.chain())).0
+    load::start(config, &Libtorch).unwrap_or_else(|error| panic!("{what}: {}", error.chain())).0
 }
 
 /// Returns a greedy request with the 20 likeliest tokens at each place.

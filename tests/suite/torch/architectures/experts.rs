@@ -1,6 +1,6 @@
 //! Models whose experts have separate products, as on GPUs for which libtorch has no kernel for all experts.
 
-use gen_svc::load::BackendChoice;
+use tandem_tests_full::backend::BackendChoice;
 use tandem_torch::{TorchTarget, WeightBits};
 use tch::Kind;
 

@@ -7,7 +7,7 @@ use tandem_core::error::{LoadError, MemoryError};
 use tandem_core::models::DeviceMemory;
 use tandem_tests::{Random, default_model, error_texts};
 use tandem_torch::load::{KvDemand, require_all};
-use tandem_torch::{Costs, LayerCosts, Placement};
+use tandem_torch::{Costs, LayerCosts, Libtorch, Placement};
 use tch::Device;
 
 const MIB: u64 = 1 << 20;
@@ -259,7 +259,7 @@ fn several_devices_need_libtorch_and_enough_layers() {
             kv_memory: Some(64 << 20),
             ..Config::new(default_model())
         };
-        load::start(config).map(|(engine, _)| engine.model().device.clone())
+        load::start(config, &Libtorch).map(|(engine, _)| engine.model().device.clone())
     };
     let error = start("cpu,cpu", RuntimeChoice::Auto).expect_err("the kernels have one device");
     assert_eq!(error.reason(), Reason::SettingsConflict);

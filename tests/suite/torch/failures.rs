@@ -12,8 +12,8 @@ use tandem_core::lifecycle::ServerState;
 use tandem_core::models::SequenceChunk;
 use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use tandem_tests::default_model;
+use tandem_tests::served_model::served_model;
 use tandem_tests_full::faulty_model::{DEVICE_LOST, FaultyModel, OUT_OF_MEMORY};
-use tandem_tests_full::served_model::served_model;
 use tch::{Device, Kind, TchError, Tensor};
 use tokio::sync::mpsc::Receiver;
 

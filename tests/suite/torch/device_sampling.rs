@@ -10,7 +10,7 @@ use tandem_tests::Random;
 use tandem_torch::{DeviceSampler, SamplerCall};
 use tch::{Device, Tensor};
 
-use super::host_sampler::Sampler;
+use tandem_tests::host_sampler::Sampler;
 
 /// The largest difference of a draw or of a parameter for which both tokens are right.
 const TOLERANCE: f64 = 1e-6;

@@ -1,6 +1,5 @@
 //! Models with images: their language models are those of the golden cases.
 
-use gen_svc::load::BackendChoice;
 use serde_json::{Value, json};
 use tandem_core::cache::BlockId;
 use tandem_core::error::LoadError;
@@ -8,6 +7,7 @@ use tandem_core::models::decoder::Decoder;
 use tandem_core::models::{self, Backend, LogitsFor};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::Random;
+use tandem_tests_full::backend::BackendChoice;
 use tempfile::TempDir;
 
 use super::super::image_prompts::{ImagePrompt, blocks};

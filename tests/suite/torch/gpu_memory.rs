@@ -7,7 +7,6 @@ use std::time::Duration;
 use clap::{CommandFactory as _, Parser as _};
 use gen_svc::args::{Args, Command};
 use gen_svc::grpc;
-use gen_svc::load::{self, BackendChoice};
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::status::Reason;
 use tandem_core::cache::{BLOCK, Usage};
@@ -18,10 +17,11 @@ use tandem_core::models::{self, Backend, DeviceMemory, DevicePart, Drawn, KeptRo
 use tandem_core::sampling::{Chosen, RowPlan, Sampling, Slot};
 use tandem_images::Limits;
 use tandem_model_files::artifacts::Artifacts;
+use tandem_tests::served_model::served_model;
 use tandem_tests::{default_model, error_texts};
+use tandem_tests_full::backend::{self, BackendChoice};
 use tandem_tests_full::faulty_model::{FaultyModel, OUT_OF_MEMORY};
 use tandem_tests_full::image_model::ImageModel;
-use tandem_tests_full::served_model::served_model;
 use tandem_torch::TorchTarget;
 
 const GIB: u64 = 1 << 30;
@@ -159,7 +159,8 @@ fn a_model_computes_the_largest_step() {
     let artifacts = Artifacts::load(&config.model).expect("artifacts");
     let file = models::open(&artifacts).expect("weights");
     let backend = BackendChoice::Torch(TorchTarget::REFERENCE);
-    let mut model = load::load(&file, models::describe(&file).expect("supported"), backend).expect("it loads").backend;
+    let mut model =
+        backend::load(&file, models::describe(&file).expect("supported"), backend).expect("it loads").backend;
     warm_up(model.as_mut(), None, LIMITS, 30).expect("it computes");
 }
 
@@ -195,7 +196,7 @@ impl WithImages {
         let limits =
             MediaLimits { image: Limits { max_pixels: 40_000, ..Limits::default() }, ..MediaLimits::default() };
         let vision = Vision::load(&artifacts, processor, attention, limits, ImageHosts::default()).expect("it loads");
-        let loaded = load::load(&file, decoder, BackendChoice::Torch(TorchTarget::REFERENCE)).expect("it loads");
+        let loaded = backend::load(&file, decoder, BackendChoice::Torch(TorchTarget::REFERENCE)).expect("it loads");
         Self { tower: loaded.tower.expect("a tower"), vision, model: loaded.backend }
     }
 

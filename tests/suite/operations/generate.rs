@@ -1,45 +1,14 @@
 //! `gen-svc generate`: requests on standard input, answers on standard output, without a server.
 
-use std::io::Write as _;
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::{Value, json};
+use tandem_tests::generate_command::{answers, generate_with, rendered};
 use tandem_tests::{binary, default_model, error_texts, goldens};
 
 /// Runs `gen-svc generate` on the default model with this standard input.
 fn generate(arguments: &[&str], input: &[u8]) -> Output {
     generate_with(&default_model(), arguments, input)
-}
-
-/// Runs `gen-svc generate` on a model with this standard input.
-pub(super) fn generate_with(model: &Path, arguments: &[&str], input: &[u8]) -> Output {
-    let mut child = Command::new(binary("gen-svc"))
-        .arg("generate")
-        .arg("--model")
-        .arg(model)
-        .args(["--dtype", "f32"])
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("gen-svc starts");
-    child.stdin.take().expect("a pipe").write_all(input).expect("gen-svc reads");
-    child.wait_with_output().expect("gen-svc ends")
-}
-
-/// Returns the answers. If one is an error, the program must fail and count the errors.
-pub(super) fn answers(output: &Output) -> Vec<Value> {
-    let text = |bytes| std::str::from_utf8(bytes).expect("UTF-8");
-    let line = |line| serde_json::from_str(line).expect("a JSON line");
-    let (answers, errors): (Vec<Value>, _) = (text(&output.stdout).lines().map(line).collect(), text(&output.stderr));
-    let failed = answers.iter().filter(|answer| answer["error"].is_object()).count();
-    assert_eq!(output.status.code(), Some(i32::from(failed > 0)), "{errors}");
-    if failed > 0 {
-        assert!(errors.ends_with(&format!("gen-svc: {failed} of {} requests failed\n", answers.len())), "{errors}");
-    }
-    answers
 }
 
 #[test]
@@ -261,20 +230,6 @@ fn a_setting_applies_to_requests_without_the_key() {
     let output = generate(&["--set", "stop=END"], b"");
     assert_eq!(output.status.code(), Some(2));
     error_texts::check("generate-cli/setting", String::from_utf8(output.stderr).expect("UTF-8"));
-}
-
-/// Renders conversations with `render-svc render --jsonl`.
-pub(super) fn rendered(requests: &[Value]) -> Vec<u8> {
-    let mut child = Command::new(binary("render-svc"))
-        .args(["render", "--jsonl"])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("render-svc starts");
-    let lines: String = requests.iter().map(|request| format!("{request}\n")).collect();
-    child.stdin.take().expect("a pipe").write_all(lines.as_bytes()).expect("render-svc reads");
-    child.wait_with_output().expect("render-svc ends").stdout
 }
 
 #[test]

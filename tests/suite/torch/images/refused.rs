@@ -12,10 +12,11 @@ use tandem_tests::error_texts;
 use tandem_tests::failure::{Failed, failed};
 use tandem_tests_full::image_checkpoint::Goldens;
 use tandem_tests_full::image_model::{ImageModel, bitmap, png_header};
+use tandem_torch::Libtorch;
 use tonic::{Code, Status};
 
-use super::super::cli::{answers, generate_with};
 use super::{ask, encoded, for_each, image, prepare, request, start, text, user, with_input};
+use tandem_tests::generate_command::{answers, generate_with};
 
 /// The most images of a request.
 const IMAGES: usize = 2;
@@ -216,7 +217,9 @@ fn processors_that_do_not_fit_the_tower_are_refused_at_load() {
         let mut model = ImageModel::all().remove(name).expect("a model");
         model.set(file, pointer, value);
         let folder = model.folder();
-        let Err(error) = load::start(Config::new(folder.path().to_owned())) else { panic!("{pointer} is accepted") };
+        let Err(error) = load::start(Config::new(folder.path().to_owned()), &Libtorch) else {
+            panic!("{pointer} is accepted")
+        };
         format!("{}: {}", error.reason().name(), error.chain())
     });
     error_texts::check_rows("images/processor", texts);
@@ -228,7 +231,7 @@ fn processor_settings_that_are_no_regular_file_are_refused_at_load() {
     let file = folder.path().join("preprocessor_config.json");
     std::fs::remove_file(&file).expect("the model has the file");
     std::os::unix::fs::symlink("/dev/zero", &file).expect("a link");
-    let Err(error) = load::start(Config::new(folder.path().to_owned())) else { panic!("it is accepted") };
+    let Err(error) = load::start(Config::new(folder.path().to_owned()), &Libtorch) else { panic!("it is accepted") };
     let text = error.chain().to_string().replace(&folder.path().display().to_string(), "FOLDER");
     error_texts::check("images/irregular-file", format!("{}: {text}", error.reason().name()));
 }

@@ -2,13 +2,13 @@
 
 use std::thread;
 
-use gen_svc::load::BackendChoice;
 use tandem_core::cache::BLOCK;
 use tandem_core::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice};
 use tandem_core::models::ModelShape;
 use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, ServedModel, StopOptions};
+use tandem_tests::served_model::served_model;
+use tandem_tests_full::backend::BackendChoice;
 use tandem_tests_full::flash::{EXACT, STRICT};
-use tandem_tests_full::served_model::served_model;
 use tandem_torch::{FLASH_BLOCK, FlashCall, FlashOperation, TorchTarget};
 use tch::{Kind, TchError, Tensor};
 use tokio::sync::mpsc::Receiver;

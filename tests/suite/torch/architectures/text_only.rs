@@ -1,0 +1,58 @@
+//! gen-svc without libtorch: it computes the models that the CPU's kernels compute, and refuses the others.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::json;
+use tandem_tests::generate_command::{answers, generate_by};
+use tandem_tests::{default_model, error_texts, text_only_program};
+
+use super::CASES;
+
+/// Returns the greedy tokens after each prompt.
+fn generate(model: &Path, prompts: &[Vec<u32>]) -> Output {
+    let line = |ids: &Vec<u32>| {
+        format!("{}\n", json!({"token_ids": ids, "max_new_tokens": 64, "temperature": 0, "ignore_eos": true}))
+    };
+    let lines: String = prompts.iter().map(line).collect();
+    generate_by(&text_only_program(), model, &["--jsonl"], lines.as_bytes())
+}
+
+fn refusal(output: &Output) -> String {
+    assert_eq!(output.status.code(), Some(1));
+    String::from_utf8_lossy(&output.stderr).lines().last().expect("a line").to_owned()
+}
+
+#[test]
+fn program_without_libtorch_matches_transformers_or_refuses_the_architecture() {
+    let mut refused = Vec::new();
+    for case in CASES.iter() {
+        let folder = case.whole(&case.config, "F32");
+        let output = generate(folder.path(), &case.prompts);
+        if case.name.starts_with("gemma4") {
+            refused.push(refusal(&output));
+            continue;
+        }
+        let ids: Vec<_> = answers(&output).into_iter().map(|answer| answer["token_ids"].clone()).collect();
+        assert_eq!(json!(ids), json!(case.greedy), "{}", case.name);
+    }
+    error_texts::check_rows("load/without-libtorch", refused);
+}
+
+#[test]
+fn program_without_libtorch_refuses_devices_and_names_the_remedy() {
+    let refused = [&["--device", "cuda:0"], &["--runtime", "torch"], &["--dtype", "f16"]].map(|options| {
+        let mut command = Command::new(text_only_program());
+        let command = command.args(["serve", "--check", "--listen", "127.0.0.1:0", "--model"]).arg(default_model());
+        refusal(&command.args(options).output().expect("gen-svc runs"))
+    });
+    error_texts::check_rows("serve/without-libtorch", refused);
+}
+
+#[test]
+fn program_without_libtorch_has_none() {
+    let version = Command::new(text_only_program()).arg("--version").output().expect("gen-svc runs");
+    assert!(String::from_utf8_lossy(&version.stdout).contains("libtorch: none"));
+    let bytes = std::fs::read(text_only_program()).expect("the program");
+    assert!(!bytes.windows(15).any(|text| text == b"libtorch_cpu.so"), "libtorch is linked");
+}
