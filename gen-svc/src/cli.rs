@@ -8,7 +8,8 @@ use std::thread::{self, ScopedJoinHandle};
 
 use serde_json::{Value, json};
 use tandem_common::input;
-use tandem_core::engine::{Config, Engine, Event, FinishReason, Summary};
+use tandem_core::answer::{Event, FinishReason, Summary};
+use tandem_core::engine::{Config, Engine};
 use tandem_core::error::RequestError;
 use tandem_core::library::Library;
 use tandem_core::request::{GenerateRequest, Returns};

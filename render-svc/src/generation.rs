@@ -17,7 +17,7 @@ mod event_order;
 mod failure;
 mod health;
 mod metrics;
-mod output_check;
+mod output_size;
 mod patience;
 mod pool;
 mod progress_check;

@@ -1,6 +1,7 @@
 //! Greedy requests, and the answers of an engine.
 
-use tandem_core::engine::{Engine, Event, FinishReason, Summary};
+use tandem_core::answer::{Event, FinishReason, Summary};
+use tandem_core::engine::Engine;
 use tandem_core::request::{GenerateRequest, Input, PreparedRequest, Returns, SamplingOptions, StopOptions};
 use tokio::sync::mpsc::Receiver;
 

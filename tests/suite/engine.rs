@@ -5,5 +5,6 @@ mod config;
 mod drafts;
 mod errors;
 mod packed_weights;
+mod port;
 mod sentencepiece;
 mod steps;

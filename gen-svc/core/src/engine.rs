@@ -1,4 +1,5 @@
-//! The engine: one thread that owns the model and every tensor.
+//! The engine of this process: one thread that owns the model and every tensor. Others have the same port,
+//! [`TokenEngine`].
 //!
 //! Handlers send commands and receive events, both through channels. Running requests are computed
 //! together, step by step: one token of each sequence in decode, and a chunk of the prompts in
@@ -9,40 +10,38 @@
 //! memory stays bounded. Its request is cancelled after [`Config::reader_patience`]. When the KV
 //! cache is full, the newest sequence is preempted and later resumes with the same tokens.
 //!
-//! The order of imports, from the bottom: `config`, `event`, `metrics`, `progress` ← `shared` ← `command`,
-//! `sink` ← `requests` ← `sequence` ← `prompt_rows` ← `schedule` ← `step`, `images` ← `thread` ← `handle`.
+//! The order of imports, from the bottom: `config`, `metrics` ← `shared` ← `command`, `port`, `requests` ←
+//! `sequence` ← `prompt_rows` ← `schedule` ← `step`, `images` ← `thread` ← `local` ← `handle`.
 
 mod command;
 mod config;
-mod event;
 mod gpu_memory;
 mod handle;
 mod images;
+mod local;
 mod long_waits;
 mod memory;
 mod metrics;
 mod pace;
-mod progress;
+mod port;
 mod prompt_rows;
 mod requests;
 mod schedule;
 mod sequence;
 mod shared;
 mod shares;
-mod sink;
 mod step;
 mod step_clock;
 mod thread;
 mod warm_up;
 
 pub use config::{Config, DeviceChoice, DeviceList, DtypeChoice, EngineLimits, Quantize, RuntimeChoice};
-pub use event::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings, Token, TopToken};
 pub use gpu_memory::{GpuMemory, MIN_CONTEXT, share_of};
 pub use handle::Engine;
 pub use memory::{
     blocks as kv_blocks, divide_measured as divide_memory, left_in_control_groups, require_context, require_free,
 };
 pub use metrics::{Gauges, SampledRows, loaded as record_load};
-pub use progress::RequestProgress;
-pub use shared::{GpuState, QueueSlot};
+pub use port::{EngineEnded, TokenEngine};
+pub use shared::GpuState;
 pub use warm_up::{LargestImage, run as warm_up};

@@ -4,8 +4,9 @@
 //! behind a port. The backend of the CPU's kernels is here, that of libtorch in `gen-svc/torch`.
 //!
 //! The order of imports, from the bottom: `error` ← `cache`, `heap`, `lifecycle` ← `weights`, `sampling` ←
-//! `models` ← `media`, `grammar`, `output` ← `request` ← `engine` ← `library`.
+//! `models` ← `media`, `grammar`, `output` ← `request` ← `answer` ← `engine` ← `library`.
 
+pub mod answer;
 pub mod cache;
 pub mod engine;
 pub mod error;

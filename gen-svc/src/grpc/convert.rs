@@ -9,9 +9,10 @@ use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_request::Input as PbInput;
 use tandem_common::pb::generate::v1::generate_response::Event as PbEvent;
 use tandem_common::pb::generate::v1::grammar::Kind as PbGrammar;
-use tandem_core::engine::{
-    Accepted, Delta, Event, FinishReason, Finished, GpuState, RequestProgress, Summary, Timings, Token, TopToken,
+use tandem_core::answer::{
+    Accepted, Delta, Event, FinishReason, Finished, RequestProgress, Summary, Timings, Token, TopToken,
 };
+use tandem_core::engine::GpuState;
 use tandem_core::error::RequestError;
 use tandem_core::grammar::Grammar;
 use tandem_core::media::{self, HfMessages, Marked, MediaFile, MediaLimits, MediaSource};

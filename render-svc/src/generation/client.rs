@@ -15,7 +15,7 @@ use super::event_order::EventOrder;
 use super::failure::{
     deadline_exceeded, failure, failure_after_acceptance, faulty, is_late, stuck, truncated, unavailable,
 };
-use super::output_check::OutputCheck;
+use super::output_size::OutputSize;
 use super::patience::in_time;
 use super::pool::{Availability, Config, Pool};
 use super::progress_check::ProgressCheck;
@@ -82,7 +82,7 @@ impl GenerationClient {
             let call = self.call(convert::request(request, generated, lease.model().id()), deadline);
             let failed = match in_time(MAX_SILENCE, lease.client().generate(call)).await {
                 Some(Ok(response)) => {
-                    let output = OutputCheck::new(request, generated.len(), lease.model());
+                    let output = OutputSize::new(request, generated.len());
                     let progress = ProgressCheck::new(self.max_stall);
                     return Ok(GenerationCall::new(lease, response.into_inner(), output, progress, deadline, left));
                 }
@@ -198,7 +198,7 @@ pub struct GenerationCall {
     stream: Streaming<GenerateResponse>,
     deadline: Option<Instant>,
     order: EventOrder,
-    output: OutputCheck,
+    output: OutputSize,
     progress: ProgressCheck,
     left: LeftReplicas,
     has_ended_early: bool,
@@ -211,7 +211,7 @@ impl GenerationCall {
     fn new(
         lease: Lease,
         stream: Streaming<GenerateResponse>,
-        output: OutputCheck,
+        output: OutputSize,
         progress: ProgressCheck,
         deadline: Option<Instant>,
         left: LeftReplicas,

@@ -21,10 +21,6 @@ pub(super) enum ReplicaModel {
         id: String,
         /// Digest of its tokenizer, as lower-case hex.
         tokenizer_sha256: String,
-        /// Number of its token ids. 0: not known.
-        vocabulary_size: u32,
-        /// Most tokens of prompt and output together. 0: not known.
-        context_length: u32,
     },
 }
 
@@ -33,7 +29,7 @@ impl TryFrom<LoadedModel> for ReplicaModel {
 
     /// Fails if the id or the digest is malformed. The error repeats neither.
     fn try_from(model: LoadedModel) -> Result<Self, Status> {
-        let LoadedModel { id, tokenizer_sha256, vocabulary_size, context_length, .. } = model;
+        let LoadedModel { id, tokenizer_sha256, .. } = model;
         if id.len() > MAX_ID_BYTES {
             let text = format!("GetLoadedModel: id has {} bytes, limit {MAX_ID_BYTES}", id.len());
             return Err(Status::failed_precondition(text));
@@ -44,7 +40,7 @@ impl TryFrom<LoadedModel> for ReplicaModel {
         if tokenizer_sha256.len() != 64 || !tokenizer_sha256.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return Err(Status::failed_precondition("GetLoadedModel: tokenizer_sha256 is not 64 hex digits"));
         }
-        Ok(Self::Known { id, tokenizer_sha256, vocabulary_size, context_length })
+        Ok(Self::Known { id, tokenizer_sha256 })
     }
 }
 
@@ -65,7 +61,7 @@ pub(super) enum Fit {
 impl ReplicaModel {
     /// Compares the model with the model of a task.
     pub(super) fn fit(&self, wanted: &ModelNames) -> Fit {
-        let Self::Known { id, tokenizer_sha256, .. } = self else { return Fit::Exact };
+        let Self::Known { id, tokenizer_sha256 } = self else { return Fit::Exact };
         let has_tokenizer = *tokenizer_sha256 == wanted.tokenizer_sha256;
         match (wanted.is_own(id), has_tokenizer) {
             (true, true) => Fit::Exact,
@@ -80,15 +76,5 @@ impl ReplicaModel {
     /// Returns the id of the model at the replica.
     pub(super) fn id(&self) -> Option<&str> {
         if let Self::Known { id, .. } = self { Some(id) } else { None }
-    }
-
-    /// Returns the number of the model's token ids, if it is known.
-    pub(super) fn vocabulary_size(&self) -> Option<u32> {
-        if let Self::Known { vocabulary_size: size @ 1.., .. } = self { Some(*size) } else { None }
-    }
-
-    /// Returns the most tokens of prompt and output together, if they are known.
-    pub(super) fn context_length(&self) -> Option<usize> {
-        if let Self::Known { context_length: length @ 1.., .. } = self { Some(*length as usize) } else { None }
     }
 }

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use tandem_common::status::Reason;
+use tandem_core::answer::{Event, FinishReason, Summary};
 use tandem_core::cache::{BLOCK, BlockCopy, BlockId};
-use tandem_core::engine::{Config, Engine, Event, FinishReason, Summary};
+use tandem_core::engine::{Config, Engine};
 use tandem_core::error::{LoadError, MemoryError, RequestError, StepError};
 use tandem_core::models::{Logits, Model, ModelShape, SequenceChunk};
 use tandem_core::output::reasoning::{MarkerSet, Markers};

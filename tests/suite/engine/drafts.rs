@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, Mutex};
 
+use tandem_core::answer::{Event, FinishReason};
 use tandem_core::cache::{BLOCK, BlockId};
-use tandem_core::engine::{Config, Engine, Event, FinishReason};
+use tandem_core::engine::{Config, Engine};
 use tandem_core::error::StepError;
 use tandem_core::models::{Backend, Drawn, KeptRow, ModelShape, SequenceChunk};
 use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use gen_svc::load::{self, WithoutLibrary};
-use tandem_core::engine::{Config, Event};
+use tandem_core::answer::Event;
+use tandem_core::engine::Config;
 use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use tandem_tests::gguf_file::File;
 use tandem_tests::sentencepiece::{GOLDENS, Vocabulary};

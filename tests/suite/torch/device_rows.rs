@@ -8,7 +8,8 @@ mod prompts;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use tandem_core::engine::{Config, Engine, Event, FinishReason, Token};
+use tandem_core::answer::{Event, FinishReason, Token};
+use tandem_core::engine::{Config, Engine};
 use tandem_core::grammar::Grammar;
 use tandem_core::models::SequenceChunk;
 use tandem_core::request::{GenerateRequest, Input, Resume, Returns, SamplingOptions, StopOptions};

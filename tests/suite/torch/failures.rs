@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use tandem_common::status::Reason;
-use tandem_core::engine::{Config, Engine, Event, FinishReason};
+use tandem_core::answer::{Event, FinishReason};
+use tandem_core::engine::{Config, Engine};
 use tandem_core::error::{DeviceFault, RequestError, StepError};
 use tandem_core::lifecycle::ServerState;
 use tandem_core::models::SequenceChunk;

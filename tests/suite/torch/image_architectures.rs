@@ -7,7 +7,8 @@ use std::sync::LazyLock;
 
 use gen_svc::load;
 use sha2::{Digest, Sha256};
-use tandem_core::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice, Token};
+use tandem_core::answer::{Event, Token};
+use tandem_core::engine::{Config, DtypeChoice, Engine, RuntimeChoice};
 use tandem_core::media::HfMessages;
 use tandem_core::request::{GenerateRequest, Input, PreparedRequest, Returns, SamplingOptions, StopOptions};
 use tandem_template::LocalTime;

@@ -1,38 +1,41 @@
-//! The handle on the engine.
+//! The handle on an engine, with all that is above it.
 
-use std::sync::mpsc::Sender;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use opentelemetry::KeyValue;
-use tandem_common::telemetry::Span;
-use tandem_common::thread_priority;
-use tokio::sync::{mpsc as events, oneshot};
+use tokio::sync::mpsc::Receiver;
 
-use super::command::{Command, Job};
-use super::config::{Config, DeviceChoice, EngineLimits};
-use super::event::Event;
-use super::memory;
-use super::metrics::{self, Gauges, attribute_count};
-use super::progress::RequestProgress;
-use super::shared::{GpuState, QueueSlot, Shared};
-use super::thread::EngineThread;
-use crate::cache::BlockPool;
+use super::config::{Config, EngineLimits};
+use super::local::LocalEngine;
+use super::metrics::{self, Gauges};
+use super::port::TokenEngine;
+use super::shared::GpuState;
+use crate::answer::{Answer, Event, Queue, QueueSlot, RequestProgress};
 use crate::error::{LoadError, RequestError};
 use crate::lifecycle::{Lifecycle, ServerState};
-use crate::models::{DevicePart, LoadedModel, Tower};
+use crate::models::LoadedModel;
 use crate::request::{PreparedRequest, ServedModel};
 
-/// A handle on the engine. After the last handle is dropped, running requests finish, and then the
-/// thread ends.
+/// A handle on an engine and its queue.
 #[derive(Debug, Clone)]
 pub struct Engine {
-    commands: Sender<Command>,
-    shared: Arc<Shared>,
+    queue: Queue,
+    source: Arc<dyn TokenEngine>,
 }
 
 impl Engine {
+    /// Creates the handle on an engine, under a server's lifecycle. `event_capacity` is the number of events that
+    /// a request's channel has room for, without the last ones.
+    #[must_use]
+    pub fn new(source: Arc<dyn TokenEngine>, lifecycle: Lifecycle, event_capacity: usize) -> Self {
+        let limits = source.limits();
+        let queue = Queue::new(limits.max_queue, lifecycle, event_capacity, &source.model().id);
+        let (observed, waiting) = (Arc::downgrade(&source), queue.clone());
+        metrics::observe(limits, move || observed.upgrade().map(|source| gauges(&waiting, source.as_ref())));
+        Self { queue, source }
+    }
+
     /// Starts the engine's thread, which calls `load` for its model.
     ///
     /// # Errors
@@ -47,15 +50,8 @@ impl Engine {
         Ok(started)
     }
 
-    /// Returns the time since the engine's thread finished a step or had none to compute, or None after
-    /// the thread has ended.
-    #[must_use]
-    pub fn step_age(&self) -> Option<Duration> {
-        self.shared.step_clock.age()
-    }
-
     /// Starts the engine's thread under a server's lifecycle. The thread calls `load` for its
-    /// model.
+    /// model. After the last handle is dropped, running requests finish, and then the thread ends.
     ///
     /// # Errors
     /// Fails as [`start_with`](Self::start_with) does.
@@ -64,74 +60,54 @@ impl Engine {
         lifecycle: Lifecycle,
         load: impl FnOnce(&Config) -> Result<(ServedModel, M), LoadError> + Send + 'static,
     ) -> Result<(Self, JoinHandle<()>), LoadError> {
-        let (loaded, result) = mpsc::channel();
-        let main = move || {
-            // The threads of products are started by this one, and have its priority.
-            thread_priority::lower();
-            match load(&config).and_then(|(served, model)| build(&config, lifecycle, served, model.into())) {
-                Ok((engine, thread)) => {
-                    let _ = loaded.send(Ok(engine));
-                    thread.run();
-                }
-                Err(error) => {
-                    let _ = loaded.send(Err(error));
-                }
-            }
-        };
-        let thread = std::thread::Builder::new().name("engine".into()).spawn(main).map_err(LoadError::Thread)?;
-        let engine = result.recv().map_err(|_| LoadError::Panicked)??;
-        Ok((engine, thread))
+        let event_capacity = config.event_capacity();
+        let (local, thread) = LocalEngine::start(config, lifecycle.clone(), load)?;
+        Ok((Self::new(Arc::new(local), lifecycle, event_capacity), thread))
+    }
+
+    /// Returns the time since the engine's last sign of life: it finished a step or had none to compute. None
+    /// after its end.
+    #[must_use]
+    pub fn step_age(&self) -> Option<Duration> {
+        self.source.age()
     }
 
     /// Returns the model that the engine serves.
     #[must_use]
     pub fn model(&self) -> &ServedModel {
-        &self.shared.model
+        self.source.model()
     }
 
     /// Returns the current gauges.
     #[must_use]
     pub fn gauges(&self) -> Gauges {
-        self.shared.gauges()
+        gauges(&self.queue, self.source.as_ref())
     }
 
     /// Returns the state of the GPUs, in the order of computation. Empty on a CPU.
     #[must_use]
     pub fn gpus(&self) -> Vec<GpuState> {
-        let kv_blocks = self.gauges().kv_blocks;
-        let state = |DevicePart { gpu, layers, block_bytes }: &DevicePart| {
-            let gpu = gpu.as_ref()?;
-            Some(GpuState {
-                device: DeviceChoice::Cuda(gpu.index).to_string(),
-                name: gpu.name.clone(),
-                memory: gpu.memory()?,
-                layers: *layers,
-                kv_bytes: kv_blocks.total as u64 * block_bytes,
-                kv_blocks,
-            })
-        };
-        self.shared.parts.iter().filter_map(state).collect()
+        self.source.gpus()
     }
 
     /// Returns the limits.
     #[must_use]
     pub fn limits(&self) -> EngineLimits {
-        self.shared.limits
+        self.source.limits()
     }
 
     /// Returns the lifecycle that the engine observes. The engine sets it to Failed after a panic.
     #[must_use]
     pub fn lifecycle(&self) -> &Lifecycle {
-        &self.shared.lifecycle
+        self.queue.lifecycle()
     }
 
     /// Evicts all unreferenced blocks between two steps. Returns the number of evicted blocks.
     ///
     /// # Errors
-    /// The engine's thread has ended.
+    /// The engine has ended.
     pub async fn flush_prefix_cache(&self) -> Result<usize, RequestError> {
-        let (reply, flushed) = oneshot::channel();
-        self.commands.send(Command::FlushPrefixCache(reply)).map_err(|_| self.lost())?;
+        let flushed = self.source.flush_prefix_cache().map_err(|_| self.lost())?;
         flushed.await.map_err(|_| self.lost())
     }
 
@@ -140,7 +116,7 @@ impl Engine {
     /// # Errors
     /// The queue or the caller's share of it is full, or requests are not accepted.
     pub fn reserve(&self, caller: &Arc<str>) -> Result<QueueSlot, RequestError> {
-        self.shared.reserve(caller)
+        self.queue.reserve(caller)
     }
 
     /// Queues a request. Dropping the receiver cancels the request. The request's span is a child
@@ -148,33 +124,23 @@ impl Engine {
     ///
     /// # Errors
     /// The queue is full, or requests are not accepted.
-    pub fn submit(
-        &self,
-        request: PreparedRequest,
-        deadline: Option<Instant>,
-    ) -> Result<events::Receiver<Event>, RequestError> {
+    pub fn submit(&self, request: PreparedRequest, deadline: Option<Instant>) -> Result<Receiver<Event>, RequestError> {
         self.submit_to(self.reserve(&request.caller)?, request, deadline, Arc::default())
     }
 
-    /// Queues a request in a reserved slot. The engine's thread reports to `progress`.
+    /// Queues a request in a reserved slot. The engine reports to `progress`.
     ///
     /// # Errors
-    /// The engine's thread has ended.
+    /// The engine has ended.
     pub fn submit_to(
         &self,
         slot: QueueSlot,
         request: PreparedRequest,
         deadline: Option<Instant>,
         progress: Arc<RequestProgress>,
-    ) -> Result<events::Receiver<Event>, RequestError> {
-        let capacity = self.shared.event_capacity + 2 * request.sampling.n as usize + 1;
-        let (events, receiver) = events::channel(capacity);
-        let span = span(&self.shared.model, &request);
-        self.shared.metrics.request_arrived(!request.generated().is_empty());
-        let job = Job { request, deadline, submitted: Instant::now(), span, events, progress, slot };
-        // Until the thread reads the command: it may be in the middle of a step.
-        job.progress.set_queue_place(self.gauges().queued.max(1));
-        self.commands.send(Command::Generate(Box::new(job))).map_err(|_| self.lost())?;
+    ) -> Result<Receiver<Event>, RequestError> {
+        let (answer, receiver) = Answer::new(request, slot, deadline, progress);
+        self.source.start(Box::new(answer)).map_err(|_| self.lost())?;
         Ok(receiver)
     }
 
@@ -189,44 +155,6 @@ impl Engine {
     }
 }
 
-/// Allocates the KV cache, and creates the handle and the thread's state. The model's context is
-/// limited to the size of the cache.
-fn build(
-    config: &Config,
-    lifecycle: Lifecycle,
-    mut served: ServedModel,
-    LoadedModel { mut backend, mut tower }: LoadedModel,
-) -> Result<(Engine, EngineThread), LoadError> {
-    let shape = backend.shape();
-    let tower_of = tower.as_deref_mut().map(|tower| tower as &mut dyn Tower).zip(served.vision.as_ref());
-    let blocks = memory::divide(config, backend.as_mut(), tower_of)?;
-    backend.allocate(blocks)?;
-    let limit = blocks as usize * shape.block;
-    if limit < served.context_length {
-        tracing::warn!(context = served.context_length, limit, "context limited by the KV cache");
-        served.context_length = limit;
-    }
-    let (commands, receiver) = mpsc::channel();
-    let parts = backend.device_parts();
-    metrics::observe_gpus(parts.iter().filter_map(|part| part.gpu.clone()));
-    let shared = Arc::new(Shared::new(served, parts, config, lifecycle));
-    let observed = Arc::downgrade(&shared);
-    metrics::observe(config.limits(), move || observed.upgrade().map(|shared| shared.gauges()));
-    let engine = Engine { commands, shared: Arc::clone(&shared) };
-    let pool = BlockPool::new(blocks, shape.block);
-    let thread = EngineThread::new(backend, tower, pool, shared, receiver, config.reader_patience);
-    Ok((engine, thread))
-}
-
-/// Returns the span of a request in the engine, from the queue to the last token.
-fn span(model: &ServedModel, request: &PreparedRequest) -> Span {
-    Span::current().part("generation", || {
-        [
-            KeyValue::new("gen_ai.operation.name", "text_completion"),
-            KeyValue::new("gen_ai.provider.name", "tandem"),
-            KeyValue::new("gen_ai.request.model", model.id.clone()),
-            KeyValue::new("gen_ai.usage.input_tokens", attribute_count(request.prompt_tokens)),
-            KeyValue::new("tandem.resumed_tokens", attribute_count(request.generated().len())),
-        ]
-    })
+fn gauges(queue: &Queue, source: &dyn TokenEngine) -> Gauges {
+    Gauges { queued: queue.len(), ..source.activity() }
 }

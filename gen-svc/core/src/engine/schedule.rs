@@ -20,13 +20,13 @@ use std::time::{Duration, Instant};
 
 use tandem_images::PreparedImage;
 
-use super::command::Job;
 use super::config::EngineLimits;
 use super::long_waits::LongWaits;
 use super::prompt_rows::PromptRows;
 use super::requests::{RequestId, RequestState, Requests};
 use super::sequence::{Sequence, SequenceId};
 use super::shares;
+use crate::answer::Answer;
 use crate::cache::{BlockPool, Digest};
 use crate::error::StepError;
 
@@ -130,9 +130,9 @@ impl Scheduler {
     }
 
     /// Adds a request. Its sequences wait.
-    pub(super) fn enqueue(&mut self, job: Job) {
-        let id = self.requests.add(job);
-        for sequence in Sequence::of(id, &self.requests.get(id).request) {
+    pub(super) fn enqueue(&mut self, answer: Answer) {
+        let id = self.requests.add(answer);
+        for sequence in Sequence::of(id, &self.requests.get(id).answer.request) {
             insert(&mut self.waiting, sequence);
         }
     }
@@ -192,7 +192,7 @@ impl Scheduler {
         self.running.iter().find_map(|sequence| {
             let state = self.requests.get(sequence.request);
             let span = sequence.missing_image(state)?;
-            let image = Arc::clone(state.request.media.as_ref()?.images.get(span.image)?);
+            let image = Arc::clone(state.answer.request.media.as_ref()?.images.get(span.image)?);
             Some(Wanted { request: sequence.request, index: span.image, digest: span.digest, image })
         })
     }
@@ -294,7 +294,7 @@ impl Scheduler {
     fn ready(&self) -> impl Iterator<Item = (usize, &Sequence)> {
         self.waiting.iter().enumerate().filter(|(_, sequence)| {
             let state = self.requests.get(sequence.request);
-            !sequence.awaits_sibling(state) && !state.sink.is_full()
+            !sequence.awaits_sibling(state) && !state.answer.is_full()
         })
     }
 
@@ -379,7 +379,7 @@ impl Scheduler {
     fn preempt_slow_reader(&mut self) -> bool {
         let now = Instant::now();
         let is_slow =
-            |sequence: &Sequence| self.requests.get(sequence.request).sink.is_full_for(SLOW_READER_GRACE, now);
+            |sequence: &Sequence| self.requests.get(sequence.request).answer.is_full_for(SLOW_READER_GRACE, now);
         let slow = self.running.iter().rposition(is_slow);
         if let Some(at) = slow {
             self.preempt(at);
@@ -598,7 +598,7 @@ impl Scheduler {
     /// waits for no image.
     fn is_ready(&self, sequence: &Sequence) -> bool {
         let state = self.requests.get(sequence.request);
-        !state.sink.is_full() && sequence.is_available(state)
+        !state.answer.is_full() && sequence.is_available(state)
     }
 }
 

@@ -9,14 +9,12 @@ use std::time::{Duration, Instant};
 use opentelemetry::KeyValue;
 use tandem_common::telemetry::Span;
 
-use super::event::{Delta, Event, FinishReason, Finished, Timings, Token, TopToken};
-use super::metrics::attribute_count;
-use super::requests::{Interruption, RequestId, RequestState};
+use super::requests::{RequestId, RequestState};
+use crate::answer::{FinishReason, Flow, Interruption, attribute_count};
 use crate::cache::{BlockPool, BlockTable, ImageSpan};
 use crate::error::{RequestError, StepError};
 use crate::grammar::{Constraint, Mask, MaskError};
 use crate::models::{ImageRows, KeptRow, LogitsFor, SequenceChunk};
-use crate::output::{Matched, OutputPipeline, TextSegment, TokenOutput, push_segment};
 use crate::request::PreparedRequest;
 use crate::sampling::{Chosen, Logprobs, Slot};
 
@@ -63,9 +61,8 @@ pub(super) struct Sequence {
     drafted: usize,
     /// The tokens that the grammar allows next, once they are asked for.
     mask: Option<Mask>,
-    /// Created when the sequence first leaves the queue, so that a queued sequence needs little
-    /// memory.
-    writer: Option<Writer>,
+    /// What its grammar allows. Created when the sequence first leaves the queue.
+    constraint: Option<Constraint>,
 }
 
 /// A token that a launched step chooses.
@@ -85,35 +82,6 @@ const AWAITED: [u32; 1] = [0];
 enum Ending {
     Finished(FinishReason),
     Failed(RequestError),
-}
-
-/// Follows the grammar of an output, and turns its tokens into text.
-#[derive(Debug)]
-struct Writer {
-    constraint: Option<Constraint>,
-    pipeline: OutputPipeline,
-    /// The whole output, if the request asks for extracted text.
-    whole: Vec<TextSegment>,
-}
-
-impl Writer {
-    fn new(request: &PreparedRequest) -> Self {
-        Self {
-            constraint: request.grammar.as_ref().map(|grammar| Constraint::start(grammar, &request.caller)),
-            pipeline: request.output.clone(),
-            whole: request.delivered.clone(),
-        }
-    }
-
-    /// Returns true if the tokens that the grammar allows next are known by that time.
-    fn is_mask_known_by(&mut self, time: Instant) -> bool {
-        self.constraint.as_mut().is_none_or(|constraint| constraint.is_computed_by(time))
-    }
-
-    /// Returns the tokens that the grammar allows next.
-    fn mask(&mut self) -> Result<Option<Mask>, MaskError> {
-        self.constraint.as_mut().map(Constraint::mask).transpose()
-    }
 }
 
 impl Sequence {
@@ -139,7 +107,7 @@ impl Sequence {
             awaited: Vec::new(),
             drafted: 0,
             mask: None,
-            writer: None,
+            constraint: None,
         };
         outputs.map(sequence).collect()
     }
@@ -200,7 +168,7 @@ impl Sequence {
 
     /// Returns how many tokens after the next one the backend may draft, of at most `most`.
     pub(super) fn can_draft(&self, state: &RequestState, most: usize) -> usize {
-        let request = &state.request;
+        let request = &state.answer.request;
         let left = request.limits.max_new_tokens.saturating_sub(self.generated(request) + 1);
         if request.grammar.is_some() || self.reports_prompt(state) { 0 } else { most.min(left) }
     }
@@ -215,7 +183,7 @@ impl Sequence {
         if self.reports_prompt(state) {
             return;
         }
-        let mut found = pool.find(state.request.content(&self.ids));
+        let mut found = pool.find(state.answer.request.content(&self.ids));
         // A part before an image may contain the end of another image.
         while let Some(span) = cut_span(state, found.positions()) {
             found.truncate(span.positions.start);
@@ -235,14 +203,14 @@ impl Sequence {
     /// Returns the end of the tokens that can be computed: those before the first image whose features
     /// are missing. An awaited token is computed alone, unless the output ends with it.
     fn available(&self, state: &RequestState) -> usize {
-        let is_last = self.length() - state.request.prompt_tokens >= state.request.limits.max_new_tokens;
+        let is_last = self.length() - state.answer.request.prompt_tokens >= state.answer.request.limits.max_new_tokens;
         let end = if self.computed < self.ids.len() || is_last { self.ids.len() } else { self.length() };
         self.missing_image(state).map_or(end, |span| span.positions.start.max(self.computed))
     }
 
     /// Returns the first image span that must be computed and whose features are missing.
     pub(super) fn missing_image<'a>(&self, state: &'a RequestState) -> Option<&'a ImageSpan> {
-        let spans = state.request.media.iter().flat_map(|media| &media.spans);
+        let spans = state.answer.request.media.iter().flat_map(|media| &media.spans);
         let mut missing = spans.filter(|span| state.features(span.image).is_none());
         missing.find(|span| span.positions.end > self.computed)
     }
@@ -270,7 +238,7 @@ impl Sequence {
     /// Returns the image tokens among the next `count` tokens.
     pub(super) fn image_rows<'a>(&self, state: &'a RequestState, count: usize) -> Vec<ImageRows<'a>> {
         let chunk = self.computed..self.computed + count;
-        let spans = state.request.media.iter().flat_map(|media| &media.spans);
+        let spans = state.answer.request.media.iter().flat_map(|media| &media.spans);
         let rows = spans.filter_map(|span| {
             let (start, end) = (span.positions.start.max(chunk.start), span.positions.end.min(chunk.end));
             let first = span.first_row + start.checked_sub(span.positions.start)?;
@@ -288,40 +256,39 @@ impl Sequence {
 
     /// Returns the positions of the next `count` tokens, if the model has three axes.
     pub(super) fn axes(&self, state: &RequestState, count: usize) -> Option<Vec<[u32; 3]>> {
-        let positions = state.request.media.as_ref()?.positions.as_ref()?;
+        let positions = state.answer.request.media.as_ref()?.positions.as_ref()?;
         Some(positions.range(self.computed, count))
     }
 
     /// Records that the sequence has left the queue.
     pub(super) fn start(&mut self, state: &mut RequestState) {
-        self.writer(&state.request);
+        if self.constraint.is_none() {
+            let (grammar, caller) = (&state.answer.request.grammar, &state.answer.request.caller);
+            self.constraint = grammar.as_ref().map(|grammar| Constraint::start(grammar, caller));
+        }
         let (output, cached) = (i64::from(self.output), attribute_count(self.computed));
         let attributes = || [KeyValue::new("tandem.output", output), KeyValue::new("tandem.cached_tokens", cached)];
-        self.phase = state.span.part("prefill", attributes);
-        if !state.is_accepted() {
-            state.accept(self.computed);
+        self.phase = state.answer.span.part("prefill", attributes);
+        if !state.answer.is_accepted() {
+            state.answer.accept(self.computed);
         }
     }
 
-    fn writer(&mut self, request: &PreparedRequest) -> &mut Writer {
-        self.writer.get_or_insert_with(|| Writer::new(request))
-    }
-
-    /// Returns the text that is held back, at the end of the output.
-    fn flush(&mut self) -> Vec<TextSegment> {
-        self.writer.as_mut().map(|writer| writer.pipeline.finish()).unwrap_or_default()
+    /// Returns true if the tokens that the grammar allows next are known by that time.
+    fn is_mask_known_by(&mut self, time: Instant) -> bool {
+        self.constraint.as_mut().is_none_or(|constraint| constraint.is_computed_by(time))
     }
 
     /// Returns the number of alternatives to report for each prompt token, or None if they are not
     /// requested of this output.
     fn prompt_logprobs(&self, state: &RequestState) -> Option<u32> {
-        state.request.returns.prompt_logprobs.filter(|_| self.is_first)
+        state.answer.request.returns.prompt_logprobs.filter(|_| self.is_first)
     }
 
     /// Returns true if log-probabilities of the prompt must still be sent. The prefix cache does
     /// not contain them.
     pub(super) fn reports_prompt(&self, state: &RequestState) -> bool {
-        self.prompt_logprobs(state).is_some() && self.reported < state.request.prompt_tokens
+        self.prompt_logprobs(state).is_some() && self.reported < state.answer.request.prompt_tokens
     }
 
     /// Releases the blocks. If a block is evicted, its tokens are computed again.
@@ -336,9 +303,9 @@ impl Sequence {
     pub(super) fn preempt(&mut self, state: &RequestState, pool: &mut BlockPool) {
         self.release(pool);
         let output = i64::from(self.output);
-        self.phase = state.span.part("preempted", || [KeyValue::new("tandem.output", output)]);
+        self.phase = state.answer.span.part("preempted", || [KeyValue::new("tandem.output", output)]);
         self.is_decoding = false;
-        self.priority = state.request.priority;
+        self.priority = state.answer.request.priority;
         self.waits_since = Instant::now();
     }
 
@@ -379,7 +346,7 @@ impl Sequence {
     fn record_computed(&mut self, state: &RequestState, count: usize, pool: &mut BlockPool) {
         self.computed += count;
         if self.is_first {
-            state.progress.set_computed(self.computed.min(state.request.prompt_tokens));
+            state.answer.progress.set_computed(self.computed.min(state.answer.request.prompt_tokens));
         }
         pool.copied(&mut self.table);
         self.commit(state, pool);
@@ -387,21 +354,19 @@ impl Sequence {
 
     /// Adds the computed tokens, without awaited ones, to the prefix cache.
     fn commit(&mut self, state: &RequestState, pool: &mut BlockPool) {
-        pool.commit(&mut self.table, state.request.content(&self.ids), self.computed.min(self.ids.len()));
+        pool.commit(&mut self.table, state.answer.request.content(&self.ids), self.computed.min(self.ids.len()));
     }
 
     /// Sends the log-probabilities of the next prompt tokens.
-    fn send_prompt(&mut self, state: &RequestState, tokens: Vec<Token>) {
+    fn send_prompt(&mut self, state: &RequestState, tokens: Vec<(u32, Logprobs)>) {
         self.reported += tokens.len();
-        if !tokens.is_empty() {
-            state.sink.send(Event::PromptLogprobs(tokens));
-        }
+        state.answer.send_prompt(tokens);
     }
 
     /// Sets the mask of the tokens that the grammar allows next, once they are known. None: all.
     fn allowed(&mut self, state: &RequestState) -> Result<(), Ending> {
         let mask = match self.mask.take() {
-            None => self.writer(&state.request).mask(),
+            None => self.constraint.as_mut().map(Constraint::mask).transpose(),
             known => Ok(known),
         };
         match mask {
@@ -411,7 +376,7 @@ impl Sequence {
                 if is_ended { Err(Ending::Finished(FinishReason::Stop)) } else { Ok(()) }
             }
             Err(MaskError::Limit(problem)) => {
-                state.span.in_scope(|| tracing::info!(problem, "output ended: the grammar exceeds a limit"));
+                state.answer.span.in_scope(|| tracing::info!(problem, "output ended: the grammar exceeds a limit"));
                 Err(Ending::Finished(FinishReason::GrammarLimit))
             }
             Err(MaskError::Failed(problem)) => Err(Ending::Failed(RequestError::Grammar { problem })),
@@ -422,71 +387,37 @@ impl Sequence {
     fn conclude(&mut self, state: &mut RequestState, ending: Ending) -> bool {
         match ending {
             Ending::Finished(reason) => {
-                let rest = self.flush();
-                self.end(state, reason, None, rest, Delta::default());
-                true
+                state.answer.end(self.output, reason);
+                self.ended(state)
             }
             Ending::Failed(error) => {
-                state.span.in_scope(|| tracing::warn!(error = error.chain(), "grammar failed"));
-                self.end_failed(state)
+                state.answer.span.in_scope(|| tracing::warn!(error = error.chain(), "grammar failed"));
+                state.answer.fail(self.output);
+                self.ended(state)
             }
         }
     }
 
     /// Appends drawn tokens, up to one that ends the output. Sends one event. Returns true if the output ends.
     fn push(&mut self, state: &mut RequestState, drawn: impl IntoIterator<Item = Chosen>) -> bool {
-        let (mut segments, mut tokens) = (Vec::new(), Delta::default());
-        for Chosen { id, logprobs } in drawn {
+        for chosen in drawn {
+            let id = chosen.id;
             Arc::make_mut(&mut self.ids).push(id);
             self.mask = None;
-            state.record_token();
+            state.set_prefilled();
             if !std::mem::replace(&mut self.is_decoding, true) {
                 let output = i64::from(self.output);
-                self.phase = state.span.part("decode", || [KeyValue::new("tandem.output", output)]);
+                self.phase = state.answer.span.part("decode", || [KeyValue::new("tandem.output", output)]);
             }
-            let request = &state.request;
-            let TokenOutput { segments: text, stopped } = self.writer(request).pipeline.push(id);
-            if segments.is_empty() {
-                segments = text;
-            } else {
-                text.into_iter().for_each(|segment| push_segment(&mut segments, segment));
+            let constraint = &mut self.constraint;
+            let completes = |id| constraint.as_mut().is_some_and(|constraint| constraint.completes_with(id));
+            if state.answer.push(self.output, chosen, completes) == Flow::Ended {
+                return self.ended(state);
             }
-            tokens.token_ids.extend(request.returns.token_ids.then_some(id));
-            tokens.tokens.extend(logprobs.iter().map(|logprobs| token(request, id, logprobs)));
-            if stopped.is_some() {
-                self.end(state, FinishReason::Stop, stopped, segments, tokens);
-                return true;
-            }
-            if self.generated(request) >= request.limits.max_new_tokens {
-                self.flush().into_iter().for_each(|segment| push_segment(&mut segments, segment));
-                let constraint = self.writer(request).constraint.as_mut();
-                let is_whole = constraint.is_some_and(|constraint| constraint.completes_with(id));
-                let reason = if is_whole { FinishReason::Stop } else { FinishReason::Length };
-                self.end(state, reason, None, segments, tokens);
-                return true;
-            }
-            self.writer(request).constraint.iter_mut().for_each(|constraint| constraint.advance(id));
+            self.constraint.iter_mut().for_each(|constraint| constraint.advance(id));
         }
-        let delta = self.delta(&state.request, segments, tokens);
-        if !delta.is_empty() {
-            state.sink.send(Event::Delta(delta));
-        }
+        state.answer.deliver(self.output);
         false
-    }
-
-    /// Completes `tokens`, a delta without text, with `segments`, the text of its tokens.
-    fn delta(&mut self, request: &PreparedRequest, mut segments: Vec<TextSegment>, tokens: Delta) -> Delta {
-        if let Some(writer) = self.writer.as_mut().filter(|_| request.extraction.is_some()) {
-            segments.iter().for_each(|segment| push_segment(&mut writer.whole, segment.clone()));
-        }
-        if segments.is_empty() {
-            let reasoning = self.writer.as_ref().is_some_and(|writer| writer.pipeline.is_reasoning());
-            segments.push(TextSegment { reasoning, ..TextSegment::default() });
-        }
-        if !request.returns.bytes {
-            segments.iter_mut().for_each(|segment| segment.bytes.clear());
-        }
-        Delta { output: self.output, segments, ..tokens }
     }
 
     fn generated(&self, request: &PreparedRequest) -> usize {
@@ -495,71 +426,29 @@ impl Sequence {
 
     /// Ends the output with an error. Returns true.
     pub(super) fn fail(&mut self, state: &mut RequestState, error: &StepError) -> bool {
-        state.span.in_scope(|| tracing::error!(error = error.chain(), "step failed"));
-        self.end_failed(state)
-    }
-
-    fn end_failed(&mut self, state: &mut RequestState) -> bool {
-        state.span.fail();
-        self.end(state, FinishReason::Error, None, Vec::new(), Delta::default());
-        true
+        state.answer.span.in_scope(|| tracing::error!(error = error.chain(), "step failed"));
+        state.answer.fail(self.output);
+        self.ended(state)
     }
 
     /// Ends the output because its request was interrupted.
     pub(super) fn interrupt(&mut self, state: &mut RequestState, interruption: Interruption) {
-        match interruption {
-            Interruption::CallerGone => self.log(state, "cancelled"),
-            Interruption::Refused(error) => state.refuse(error),
-            Interruption::Ended(reason) => {
-                let rest = self.flush();
-                self.end(state, reason, None, rest, Delta::default());
-            }
-        }
+        state.answer.interrupt(self.output, interruption);
+        self.ended(state);
     }
 
     /// Ends the output because the engine has failed.
     pub(super) fn abort(&mut self, state: &mut RequestState) {
-        state.span.fail();
-        if state.is_accepted() {
-            self.phase = Span::none();
-            self.log(state, FinishReason::Error.name());
-            state.abort();
-        } else {
-            state.refuse(RequestError::EngineFailed);
-        }
+        state.answer.abort(self.output);
+        self.ended(state);
     }
 
-    fn end(
-        &mut self,
-        state: &mut RequestState,
-        reason: FinishReason,
-        matched: Option<Matched>,
-        segments: Vec<TextSegment>,
-        tokens: Delta,
-    ) {
-        state.awaited -= std::mem::take(&mut self.awaited).len();
+    /// Records that the answer has ended the output. Returns true.
+    fn ended(&mut self, state: &mut RequestState) -> bool {
+        state.answer.awaited -= std::mem::take(&mut self.awaited).len();
+        state.set_prefilled();
         self.phase = Span::none();
-        self.log(state, reason.name());
-        let last = self.delta(&state.request, segments, tokens);
-        let whole = self.writer.as_ref().map_or(&[][..], |writer| &writer.whole);
-        let extracted_text = state.request.extraction.as_ref().map(|rules| rules.apply(whole));
-        state.sink.send(Event::Finished(Finished { last, reason, matched, extracted_text }));
-        state.finish_output();
-    }
-
-    fn log(&self, state: &RequestState, finish: &'static str) {
-        state.count_output(finish);
-        let Timings { queue, prefill, decode } = state.timings();
-        let _entered = state.span.enter();
-        tracing::info!(
-            finish,
-            output = self.output,
-            tokens = self.generated(&state.request),
-            queue_ms = milliseconds(queue),
-            prefill_ms = milliseconds(prefill),
-            decode_ms = milliseconds(decode),
-            "generation ended"
-        );
+        true
     }
 }
 
@@ -572,17 +461,6 @@ fn forbidden(request: &PreparedRequest, position: usize) -> &[u32] {
 /// Returns the image span with tokens on both sides of `end`, if the tokens of an image attend to each
 /// other.
 fn cut_span(state: &RequestState, end: usize) -> Option<&ImageSpan> {
-    let media = state.request.media.as_ref().filter(|media| media.is_mutual)?;
+    let media = state.answer.request.media.as_ref().filter(|media| media.is_mutual)?;
     media.span_at(end).filter(|span| span.positions.start < end)
-}
-
-/// Returns a token with its log-probability and the likeliest alternatives.
-fn token(request: &PreparedRequest, id: u32, logprobs: &Logprobs) -> Token {
-    let bytes = |id| request.output.bytes(id);
-    let top = logprobs.top.iter().map(|&(id, logprob)| TopToken { id, bytes: bytes(id), logprob });
-    Token { id, bytes: bytes(id), logprob: logprobs.logprob, top: top.collect() }
-}
-
-fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

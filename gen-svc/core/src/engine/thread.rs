@@ -160,7 +160,7 @@ impl EngineThread {
 
     fn handle(&mut self, command: Command) {
         match command {
-            Command::Generate(job) => self.scheduler.enqueue(*job),
+            Command::Generate(answer) => self.scheduler.enqueue(*answer),
             Command::FlushPrefixCache(reply) => {
                 let flushed = self.scheduler.pool.clear();
                 self.report();
@@ -176,12 +176,12 @@ impl EngineThread {
         let Self { shared, scheduler, reader_patience, .. } = self;
         let is_stopped = shared.lifecycle.is_stopped();
         let (mut place, mut last) = (0, None);
-        scheduler.remove(|sequence, state| match state.interruption(is_stopped, *reader_patience) {
+        scheduler.remove(|sequence, state| match state.answer.interruption(is_stopped, *reader_patience) {
             None => {
-                if !state.is_accepted() {
+                if !state.answer.is_accepted() {
                     // The outputs of a request are adjacent.
                     place += usize::from(last.replace(sequence.request) != Some(sequence.request));
-                    state.progress.set_queue_place(place);
+                    state.answer.progress.set_queue_place(place);
                 }
                 false
             }
@@ -300,7 +300,7 @@ impl EngineThread {
             self.scheduler.requests.clear();
             self.report();
             match self.commands.recv_timeout(IDLE_POLL_INTERVAL) {
-                Ok(Command::Generate(job)) => self.scheduler.enqueue(*job),
+                Ok(Command::Generate(answer)) => self.scheduler.enqueue(*answer),
                 Ok(Command::FlushPrefixCache(_)) => {}
                 Err(RecvTimeoutError::Timeout) if !self.shared.lifecycle.is_stopped() => {}
                 Err(_) => return,

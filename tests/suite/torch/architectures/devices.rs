@@ -5,8 +5,9 @@ use std::ops::Range;
 use std::path::Path;
 use std::thread;
 
+use tandem_core::answer::{Event, Token};
 use tandem_core::cache::{BLOCK, BlockCopy, BlockId};
-use tandem_core::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice, Token};
+use tandem_core::engine::{Config, DtypeChoice, Engine, RuntimeChoice};
 use tandem_core::error::LoadError;
 use tandem_core::models::{self, Backend, LogitsFor, SequenceChunk};
 use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};

@@ -2,8 +2,9 @@
 
 use std::thread;
 
+use tandem_core::answer::Event;
 use tandem_core::cache::BLOCK;
-use tandem_core::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice};
+use tandem_core::engine::{Config, DtypeChoice, Engine, RuntimeChoice};
 use tandem_core::models::ModelShape;
 use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, ServedModel, StopOptions};
 use tandem_tests::served_model::served_model;

@@ -3,7 +3,8 @@
 
 use std::path::Path;
 
-use tandem_core::engine::{Config, DtypeChoice, Engine, Event, RuntimeChoice};
+use tandem_core::answer::Event;
+use tandem_core::engine::{Config, DtypeChoice, Engine, RuntimeChoice};
 use tandem_core::request::{GenerateRequest, Input, Resume, Returns, SamplingOptions, StopOptions};
 use tokio::sync::mpsc::Receiver;
 

@@ -29,7 +29,7 @@ fn counted<const N: usize>(test: &str, numbers: [usize; N]) -> [Vec<Operations>;
     let counter = counter();
     numbers.map(|number| {
         let mut command = Command::new(env::current_exe().expect("this program"));
-        let name = format!("engine::architectures::launches::{test}");
+        let name = format!("torch::architectures::launches::{test}");
         command.args([name.as_str(), "--exact"]).env(NUMBER, number.to_string());
         counter.count(&mut command).unwrap_or_else(|error| panic!("{test}, {number}: {error:#}"))
     })

@@ -1,6 +1,7 @@
 //! Log-probabilities of prompts: those of prompts at once are those of each alone.
 
-use tandem_core::engine::{DtypeChoice, Engine, Event, RuntimeChoice, Token};
+use tandem_core::answer::{Event, Token};
+use tandem_core::engine::{DtypeChoice, Engine, RuntimeChoice};
 use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use tokio::sync::mpsc::Receiver;
 

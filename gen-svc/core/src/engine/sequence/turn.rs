@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
-use super::{Awaited, Ending, Sequence, SequenceId, forbidden, token};
+use super::{Awaited, Ending, Sequence, SequenceId, forbidden};
 use crate::cache::BlockPool;
 use crate::engine::requests::RequestState;
 use crate::error::StepError;
@@ -88,7 +88,7 @@ impl Sequence {
         let rows = first_row..first_row + self.logits_for(state, count).of(count).len() + drafted;
         let is_last = past + count == self.length() && !rows.is_empty();
         let next = if is_last { self.next(state, Instant::now(), backend) } else { Next::Nothing };
-        let is_open = state.request.grammar.is_none() && !self.reports_prompt(state);
+        let is_open = state.answer.request.grammar.is_none() && !self.reports_prompt(state);
         Turn { id: self.id(), plans: 0, past, count, drafted, rows, next, is_open }
     }
 
@@ -107,10 +107,10 @@ impl Sequence {
     }
 
     fn next(&mut self, state: &RequestState, masks_by: Instant, backend: &mut dyn Backend) -> Next {
-        if !backend.can_draw(&state.request.sampling) {
+        if !backend.can_draw(&state.answer.request.sampling) {
             return Next::Fetched;
         }
-        if !self.writer(&state.request).is_mask_known_by(masks_by) {
+        if !self.is_mask_known_by(masks_by) {
             return Next::Late;
         }
         self.prepare_draw(state, backend).map_or_else(Next::Ended, |()| Next::Drawn)
@@ -120,7 +120,7 @@ impl Sequence {
     /// allows are known.
     fn prepare_draw(&mut self, state: &RequestState, backend: &mut dyn Backend) -> Result<(), Ending> {
         if self.slot.is_none() {
-            self.slot = backend.slot(&state.request.sampling);
+            self.slot = backend.slot(&state.answer.request.sampling);
         }
         self.allowed(state)
     }
@@ -149,14 +149,14 @@ impl Sequence {
 
     /// Returns the prompt tokens whose log-probabilities are reported, and the rows that predict them.
     fn predicted(&self, state: &RequestState, turn: &Turn) -> impl Iterator<Item = (usize, usize)> {
-        let prompt = if self.reports_prompt(state) { state.request.prompt_tokens } else { 0 };
+        let prompt = if self.reports_prompt(state) { state.answer.request.prompt_tokens } else { 0 };
         let reported = self.reported;
         (turn.past + 1..prompt).zip(turn.rows.clone()).filter(move |(at, _)| *at >= reported)
     }
 
     /// Plans the token at `position`, which a row predicts.
     fn draw<'a>(&'a self, state: &'a RequestState, row: usize, position: usize) -> RowPlan<'a> {
-        let request = &state.request;
+        let request = &state.answer.request;
         let (prompt, output) = self.ids.split_at(request.prompt_tokens);
         let awaited = position - self.ids.len();
         let draw = Draw {
@@ -185,7 +185,7 @@ impl Sequence {
     ) {
         self.record_computed(state, turn.count + turn.drawn().saturating_sub(1), pool);
         self.awaited.extend((0..turn.drawn()).map(|_| Awaited { step, result }));
-        state.awaited += turn.drawn();
+        state.answer.awaited += turn.drawn();
     }
 
     /// Returns true if the sequence still awaits the token of a turn in this step.
@@ -197,14 +197,14 @@ impl Sequence {
     pub(in crate::engine) fn discard_later(&mut self, state: &mut RequestState, backend: &mut dyn Backend) {
         let later = self.awaited.len().saturating_sub(1);
         self.awaited.truncate(1);
-        state.awaited -= later;
+        state.answer.awaited -= later;
         self.cut(state, later, backend);
     }
 
     /// Removes the last `count` computed tokens. Their counts are wrong.
     fn cut(&mut self, state: &RequestState, count: usize, backend: &mut dyn Backend) {
         self.computed = self.computed.saturating_sub(count);
-        self.slot = backend.slot(&state.request.sampling);
+        self.slot = backend.slot(&state.answer.request.sampling);
     }
 
     /// Receives `count` drawn tokens, of which a prefix is accepted. Blocks of the others are released. Returns true if
@@ -220,7 +220,7 @@ impl Sequence {
         (backend, pool): (&mut dyn Backend, &mut BlockPool),
     ) -> Result<bool, StepError> {
         self.awaited.drain(..count);
-        state.awaited -= count;
+        state.answer.awaited -= count;
         let mut drawn = drawn.into_iter();
         let first = chosen(drawn.next())?;
         let more = drawn.map_while(|drawn| match drawn {
@@ -252,7 +252,7 @@ impl Sequence {
         let mut tokens = Vec::new();
         for (at, _) in self.predicted(state, &turn) {
             if let Chosen { logprobs: Some(logprobs), .. } = chosen(results.next())? {
-                tokens.push(token(&state.request, self.ids[at], &logprobs));
+                tokens.push((self.ids[at], logprobs));
             }
         }
         self.send_prompt(state, tokens);
@@ -282,11 +282,11 @@ impl Sequence {
         state: &mut RequestState,
         backend: &mut dyn Backend,
     ) -> Result<bool, StepError> {
-        if self.unsampled.is_none() || state.sink.is_full() {
+        if self.unsampled.is_none() || state.answer.is_full() {
             return Ok(false);
         }
         let now = Instant::now();
-        if !self.writer(&state.request).is_mask_known_by(now) {
+        if !self.is_mask_known_by(now) {
             return Ok(false);
         }
         let Some(row) = self.unsampled.take() else { return Ok(false) };
@@ -298,7 +298,7 @@ impl Sequence {
                 Err(error) => self.fail(state, &error),
             },
         };
-        state.measure_back_pressure(now);
+        state.answer.measure_back_pressure(now);
         Ok(ended)
     }
 

@@ -12,13 +12,13 @@ use super::event::Event;
 /// that leaves a slot for the end of each output and one for the summary. So the last events always
 /// fit.
 #[derive(Debug)]
-pub(super) struct ResponseSink {
+pub(super) struct EventSink {
     events: Sender<Event>,
     /// Since when a step's events do not fit.
     full_since: Option<Instant>,
 }
 
-impl ResponseSink {
+impl EventSink {
     pub(super) fn new(events: Sender<Event>) -> Self {
         Self { events, full_since: None }
     }

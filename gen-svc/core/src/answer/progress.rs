@@ -25,7 +25,7 @@ impl RequestProgress {
     }
 
     /// Sets the place in the queue, from 1.
-    pub(super) fn set_queue_place(&self, place: usize) {
+    pub(crate) fn set_queue_place(&self, place: usize) {
         self.queue_place.store(place, Ordering::Relaxed);
     }
 
@@ -35,7 +35,7 @@ impl RequestProgress {
     }
 
     /// Sets the number of computed prompt tokens.
-    pub(super) fn set_computed(&self, tokens: usize) {
+    pub(crate) fn set_computed(&self, tokens: usize) {
         self.computed_prompt_tokens.store(tokens, Ordering::Relaxed);
     }
 }

@@ -1,0 +1,115 @@
+//! The answer to a request of an engine that is not trusted, such as one in another process.
+
+use super::check::{Contradiction, TokenCheck};
+use super::event::FinishReason;
+use super::state::{Answer, Flow};
+use crate::request::ServedModel;
+use crate::sampling::{Chosen, Logprobs};
+
+/// An answer that takes an engine's reports after a check.
+#[derive(Debug)]
+pub struct CheckedAnswer {
+    answer: Box<Answer>,
+    outputs: Vec<CheckedOutput>,
+}
+
+#[derive(Debug)]
+struct CheckedOutput {
+    check: TokenCheck,
+    /// True once the output has ended above the engine, whose later reports are of no use.
+    has_ended: bool,
+}
+
+impl CheckedAnswer {
+    /// Creates the checks for each output.
+    #[must_use]
+    pub fn new(answer: Box<Answer>, model: &ServedModel) -> Self {
+        let request = answer.request();
+        let output = |_| CheckedOutput {
+            check: TokenCheck::new(request, model.vocabulary_size, model.context_length),
+            has_ended: false,
+        };
+        let outputs = (0..request.sampling.n).map(output).collect();
+        Self { answer, outputs }
+    }
+
+    /// Returns the answer, to ask for an interruption.
+    pub fn answer(&mut self) -> &mut Answer {
+        &mut self.answer
+    }
+
+    /// Returns true if every output has ended.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.outputs.iter().all(|output| output.has_ended)
+    }
+
+    /// Takes the request out of the queue, with the prompt tokens that the engine counts.
+    ///
+    /// # Errors
+    /// They are not of the request's prompt.
+    pub fn accept(&mut self, prompt_tokens: usize, cached_tokens: usize) -> Result<(), Contradiction> {
+        self.outputs.iter().try_for_each(|output| output.check.accept(prompt_tokens, cached_tokens))?;
+        self.answer.accept(cached_tokens);
+        Ok(())
+    }
+
+    /// Sends log-probabilities of the next prompt tokens.
+    ///
+    /// # Errors
+    /// As [`TokenCheck::prompt`].
+    pub fn send_prompt(&mut self, tokens: Vec<(u32, Logprobs)>) -> Result<(), Contradiction> {
+        self.outputs.iter_mut().try_for_each(|output| output.check.prompt(&tokens))?;
+        self.answer.send_prompt(tokens);
+        Ok(())
+    }
+
+    /// Adds a token to an output, and sends its text. After [`Flow::Ended`], the engine need not generate more.
+    ///
+    /// # Errors
+    /// As [`TokenCheck::token`]; there is no such output.
+    pub fn push(&mut self, output: u32, chosen: Chosen) -> Result<Flow, Contradiction> {
+        let state = self.output(output)?;
+        if state.has_ended {
+            return Ok(Flow::Ended);
+        }
+        state.check.token(chosen.id, chosen.logprobs.as_ref())?;
+        let flow = self.answer.push(output, chosen, |_| false);
+        match flow {
+            Flow::Continues => self.answer.deliver(output),
+            Flow::Ended => self.output(output)?.has_ended = true,
+        }
+        Ok(flow)
+    }
+
+    /// Ends an output for the engine's reason, after this number of tokens. Ignored if it has ended above the
+    /// engine.
+    ///
+    /// # Errors
+    /// As [`TokenCheck::end`]; there is no such output.
+    pub fn end(&mut self, output: u32, reason: FinishReason, tokens: usize) -> Result<(), Contradiction> {
+        let state = self.output(output)?;
+        if state.has_ended {
+            return Ok(());
+        }
+        state.check.end(reason, tokens)?;
+        state.has_ended = true;
+        self.answer.end(output, reason);
+        Ok(())
+    }
+
+    /// Ends all outputs because the engine has failed or contradicts itself. Another replica can resume them.
+    pub fn abort(&mut self) {
+        let first = self.answer.request().first_output;
+        for (index, output) in (first..).zip(&mut self.outputs).filter(|(_, output)| !output.has_ended) {
+            output.has_ended = true;
+            self.answer.abort(index);
+        }
+    }
+
+    fn output(&mut self, output: u32) -> Result<&mut CheckedOutput, Contradiction> {
+        let index = output.checked_sub(self.answer.request().first_output);
+        let state = index.and_then(|index| self.outputs.get_mut(index as usize));
+        state.ok_or_else(|| Contradiction::of_output(output))
+    }
+}

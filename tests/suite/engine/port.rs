@@ -1,0 +1,315 @@
+//! Another engine behind the port: its reports come from elsewhere and are not trusted. Text, limits, deadlines and
+//! the queue are as those of the engine of this process.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tandem_common::pb::generate::v1 as pb;
+use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
+use tandem_common::serve::ServeArgs;
+use tandem_core::answer::{Answer, CheckedAnswer, Contradiction, Delta, Event, FinishReason, Finished, Flow, Summary};
+use tandem_core::engine::{Config, Engine, EngineEnded, EngineLimits, Gauges, TokenEngine};
+use tandem_core::error::RequestError;
+use tandem_core::lifecycle::Lifecycle;
+use tandem_core::output::Matched;
+use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, ServedModel, StopOptions};
+use tandem_core::sampling::{Chosen, Logprobs};
+use tandem_tests::served_model::served_with_all_tokens;
+use tandem_tests::{Generation, default_artifacts, default_model, error_texts, goldens, wait_until};
+use tokio::sync::mpsc::Receiver;
+use tokio::sync::oneshot;
+
+/// A report of the engine about a request.
+#[derive(Debug, Clone)]
+enum Report {
+    Accepted {
+        prompt: usize,
+        cached: usize,
+    },
+    Prompt(Vec<(u32, Logprobs)>),
+    Token(u32, Chosen),
+    End(u32, FinishReason, usize),
+    /// The connection to the engine breaks.
+    Broken,
+}
+
+fn token(id: u32) -> Report {
+    Report::Token(0, Chosen { id, logprobs: None })
+}
+
+/// An engine whose reports the test sends.
+#[derive(Debug)]
+struct Remote {
+    model: Arc<ServedModel>,
+    limits: EngineLimits,
+    /// One for each request, in order.
+    reports: Mutex<Vec<mpsc::Receiver<Report>>>,
+    cancelled: Arc<AtomicUsize>,
+    contradictions: Arc<Mutex<Vec<Contradiction>>>,
+}
+
+impl TokenEngine for Remote {
+    fn model(&self) -> &ServedModel {
+        &self.model
+    }
+
+    fn limits(&self) -> EngineLimits {
+        self.limits
+    }
+
+    fn start(&self, answer: Box<Answer>) -> Result<(), EngineEnded> {
+        let reports = self.reports.lock().expect("no panic").pop().ok_or(EngineEnded)?;
+        let (model, cancelled) = (Arc::clone(&self.model), Arc::clone(&self.cancelled));
+        let contradictions = Arc::clone(&self.contradictions);
+        thread::spawn(move || {
+            let mut answer = CheckedAnswer::new(answer, &model);
+            if let Err(contradiction) = relay(&mut answer, &reports, &cancelled) {
+                contradictions.lock().expect("no panic").push(contradiction);
+                answer.abort();
+            }
+        });
+        Ok(())
+    }
+
+    fn activity(&self) -> Gauges {
+        Gauges::default()
+    }
+
+    fn age(&self) -> Option<Duration> {
+        Some(Duration::ZERO)
+    }
+
+    fn flush_prefix_cache(&self) -> Result<oneshot::Receiver<usize>, EngineEnded> {
+        Err(EngineEnded)
+    }
+}
+
+/// Relays reports to an answer until its end.
+fn relay(
+    answer: &mut CheckedAnswer,
+    reports: &mpsc::Receiver<Report>,
+    cancelled: &AtomicUsize,
+) -> Result<(), Contradiction> {
+    while !answer.has_ended() {
+        if let Some(interruption) = answer.answer().interruption(false, Duration::from_secs(20)) {
+            answer.answer().interrupt(0, interruption);
+            cancelled.fetch_add(1, Ordering::SeqCst);
+            return Ok(());
+        }
+        match reports.recv_timeout(Duration::from_millis(5)) {
+            Err(_) => {}
+            Ok(Report::Accepted { prompt, cached }) => answer.accept(prompt, cached)?,
+            Ok(Report::Prompt(tokens)) => answer.send_prompt(tokens)?,
+            Ok(Report::Token(output, chosen)) => {
+                if answer.push(output, chosen)? == Flow::Ended {
+                    cancelled.fetch_add(1, Ordering::SeqCst);
+                }
+            }
+            Ok(Report::End(output, reason, tokens)) => answer.end(output, reason, tokens)?,
+            Ok(Report::Broken) => answer.abort(),
+        }
+    }
+    Ok(())
+}
+
+/// An engine for one request or more, and the test's view of it.
+struct Started {
+    engine: Engine,
+    senders: Vec<mpsc::Sender<Report>>,
+    cancelled: Arc<AtomicUsize>,
+    contradictions: Arc<Mutex<Vec<Contradiction>>>,
+}
+
+fn start(requests: usize) -> Started {
+    let (senders, mut reports): (Vec<_>, Vec<_>) = (0..requests).map(|_| mpsc::channel()).unzip();
+    reports.reverse();
+    let config = Config { max_queue: 2, ..Config::new(default_model()) };
+    let (cancelled, contradictions) = (Arc::<AtomicUsize>::default(), Arc::<Mutex<Vec<_>>>::default());
+    let remote = Remote {
+        model: Arc::new(served_with_all_tokens()),
+        limits: config.limits(),
+        reports: Mutex::new(reports),
+        cancelled: Arc::clone(&cancelled),
+        contradictions: Arc::clone(&contradictions),
+    };
+    let lifecycle = Lifecycle::default();
+    lifecycle.serve();
+    Started { engine: Engine::new(Arc::new(remote), lifecycle, 64), senders, cancelled, contradictions }
+}
+
+const PROMPT: [u32; 3] = [100, 200, 300];
+
+fn request(stop_strings: &[&str]) -> GenerateRequest {
+    GenerateRequest {
+        sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
+        stop: StopOptions {
+            max_new_tokens: Some(64),
+            stop_strings: stop_strings.iter().map(|&text| text.to_owned()).collect(),
+            ..StopOptions::default()
+        },
+        returns: Returns { token_ids: true, ..Returns::default() },
+        ..GenerateRequest::new(Input::TokenIds(PROMPT.to_vec()))
+    }
+}
+
+fn submit(engine: &Engine, request: GenerateRequest, deadline: Option<Instant>) -> Receiver<Event> {
+    engine.submit(request.prepare(engine.model()).expect("a valid request"), deadline).expect("room")
+}
+
+/// Reads an answer to its end: the text, the end of its output and the summary, or the refusal.
+fn read(mut events: Receiver<Event>) -> Result<(String, Finished, Summary), RequestError> {
+    let (mut text, mut ended) = (String::new(), None);
+    let add = |text: &mut String, delta: &Delta| text.push_str(&delta.text());
+    loop {
+        match events.blocking_recv().expect("a last event") {
+            Event::Accepted(_) | Event::PromptLogprobs(_) => {}
+            Event::Delta(delta) => add(&mut text, &delta),
+            Event::Finished(finished) => {
+                add(&mut text, &finished.last);
+                ended = Some(finished);
+            }
+            Event::Summary(summary) => return Ok((text, ended.expect("the output has ended"), summary)),
+            Event::Refused(error) => return Err(error),
+        }
+    }
+}
+
+fn send(sender: &mpsc::Sender<Report>, reports: impl IntoIterator<Item = Report>) {
+    reports.into_iter().for_each(|report| sender.send(report).expect("the engine reads"));
+}
+
+const ACCEPTED: Report = Report::Accepted { prompt: PROMPT.len(), cached: 1 };
+
+#[test]
+fn text_is_made_above_the_engine() {
+    let tokenizer = default_artifacts().tokenizer().expect("a tokenizer");
+    for golden in goldens() {
+        let Started { engine, senders, cancelled, .. } = start(1);
+        let events = submit(&engine, request(&[]), None);
+        send(&senders[0], [ACCEPTED].into_iter().chain(golden.greedy_ids.iter().map(|id| token(*id))));
+        let (text, ended, summary) = read(events).expect("an answer");
+        assert_eq!(text, tokenizer.decode(&golden.greedy_ids, true).expect("text"), "{}", golden.id);
+        let at_eos = golden.greedy_ids.last() == Some(&2);
+        assert_eq!(ended.reason, if at_eos { FinishReason::Stop } else { FinishReason::Length }, "{}", golden.id);
+        assert_eq!((summary.prompt_tokens, summary.cached_tokens), (PROMPT.len(), 1));
+        assert_eq!(summary.completion_tokens, golden.greedy_ids.len());
+        wait_until("the engine is cancelled", || cancelled.load(Ordering::SeqCst) == 1);
+    }
+}
+
+#[test]
+fn a_stop_string_ends_the_output_and_cancels_the_engine() {
+    let tokenizer = default_artifacts().tokenizer().expect("a tokenizer");
+    let Started { engine, senders, cancelled, .. } = start(1);
+    let events = submit(&engine, request(&["lazy d"]), None);
+    let ids = tokenizer.encode("The quick brown fox jumps over the lazy dog.", false).expect("ids");
+    send(&senders[0], [ACCEPTED].into_iter().chain(ids.into_iter().map(token)));
+    let (text, ended, _) = read(events).expect("an answer");
+    assert_eq!(text, "The quick brown fox jumps over the ");
+    assert_eq!(ended.matched, Some(Matched::StopString("lazy d".to_owned())));
+    wait_until("the engine is cancelled", || cancelled.load(Ordering::SeqCst) == 1);
+}
+
+#[test]
+fn a_deadline_and_a_caller_that_is_gone_end_the_request() {
+    let Started { engine, senders, cancelled, .. } = start(3);
+    let soon = Some(Instant::now() + Duration::from_millis(100));
+    let running = submit(&engine, request(&[]), soon);
+    send(&senders[0], [ACCEPTED, token(500)]);
+    assert_eq!(read(running).expect("an answer").1.reason, FinishReason::Deadline);
+    let waiting = submit(&engine, request(&[]), soon);
+    assert!(matches!(read(waiting), Err(RequestError::DeadlineInQueue)));
+    drop(submit(&engine, request(&[]), None));
+    wait_until("all are cancelled", || cancelled.load(Ordering::SeqCst) == 3);
+    assert_eq!(engine.gauges().queued, 0);
+}
+
+#[test]
+fn the_queue_is_limited_above_the_engine() {
+    let Started { engine, senders, .. } = start(3);
+    let prepare = || request(&[]).prepare(engine.model()).expect("a valid request");
+    let held = [(); 2].map(|()| engine.submit(prepare(), None).expect("room"));
+    assert!(matches!(engine.submit(prepare(), None), Err(RequestError::QueueFull { limit: 2 })));
+    send(&senders[0], [ACCEPTED, token(2)]);
+    let [first, _waiting] = held;
+    read(first).expect("an answer");
+    engine.submit(prepare(), None).expect("room");
+}
+
+#[test]
+fn a_broken_engine_ends_the_request_so_that_another_can_resume_it() {
+    let Started { engine, senders, .. } = start(1);
+    let events = submit(&engine, request(&[]), None);
+    send(&senders[0], [ACCEPTED, token(500), Report::Broken]);
+    assert!(matches!(read(events), Err(RequestError::EngineFailed)));
+    assert!(matches!(
+        engine.submit(request(&[]).prepare(engine.model()).expect("valid"), None),
+        Err(RequestError::EngineFailed)
+    ));
+}
+
+#[test]
+fn reports_that_contradict_the_request_fail_it() {
+    let logprobs = |logprob, top: &[(u32, f32)]| Some(Logprobs { logprob, top: top.to_vec() });
+    let with = |logprobs| Report::Token(0, Chosen { id: 500, logprobs });
+    let prompt = |logprob| Report::Prompt(vec![(200, Logprobs { logprob, top: Vec::new() })]);
+    let plain = Returns { token_ids: true, ..Returns::default() };
+    let scored = Returns { logprobs: Some(1), ..plain.clone() };
+    let of_prompt = Returns { prompt_logprobs: Some(0), ..plain.clone() };
+    let end = |reason, tokens| Report::End(0, reason, tokens);
+    let cases: Vec<(&Returns, Vec<Report>)> = vec![
+        (&plain, vec![Report::Accepted { prompt: 4, cached: 0 }]),
+        (&plain, vec![Report::Accepted { prompt: 3, cached: 4 }]),
+        (&plain, vec![ACCEPTED, token(49_152)]),
+        (&plain, vec![ACCEPTED, Report::Token(1, Chosen { id: 500, logprobs: None })]),
+        (&plain, vec![ACCEPTED, with(logprobs(-1.0, &[]))]),
+        (&plain, vec![ACCEPTED, prompt(-1.0)]),
+        (&plain, vec![ACCEPTED, token(500), end(FinishReason::Stop, 1)]),
+        (&plain, vec![ACCEPTED, token(500), end(FinishReason::Length, 1)]),
+        (&plain, vec![ACCEPTED, token(500), end(FinishReason::GrammarLimit, 1)]),
+        (&plain, vec![ACCEPTED, token(500), end(FinishReason::Error, 2)]),
+        (&scored, vec![ACCEPTED, token(500)]),
+        (&scored, vec![ACCEPTED, with(logprobs(0.5, &[]))]),
+        (&scored, vec![ACCEPTED, with(logprobs(f32::NAN, &[]))]),
+        (&scored, vec![ACCEPTED, with(logprobs(-1.0, &[(500, -1.0), (2, -2.0)]))]),
+        (&scored, vec![ACCEPTED, with(logprobs(-1.0, &[(49_152, -1.0)]))]),
+        (&of_prompt, vec![ACCEPTED, token(500)]),
+        (&of_prompt, vec![ACCEPTED, prompt(-1.0), prompt(-1.0), prompt(-1.0)]),
+    ];
+    let mut texts = Vec::new();
+    for (returns, reports) in cases {
+        let Started { engine, senders, contradictions, .. } = start(1);
+        let asked = GenerateRequest { returns: returns.clone(), ..request(&[]) };
+        let events = submit(&engine, asked, None);
+        send(&senders[0], reports.clone());
+        assert!(matches!(read(events), Err(RequestError::EngineFailed)), "{reports:?}");
+        texts.push(contradictions.lock().expect("no panic")[0].to_string());
+    }
+    error_texts::check_rows("engine/contradiction", texts);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_engine_is_served_over_grpc() {
+    let Started { engine, senders, .. } = start(1);
+    let service = Generation::serving(engine, ServeArgs::default()).await;
+    let mut client = GenerateServiceClient::new(service.running.channel().await);
+    let input = pb::generate_request::Input::TokenIds(pb::TokenIds { ids: PROMPT.to_vec() });
+    let request = pb::GenerateRequest { input: Some(input), ..pb::GenerateRequest::default() };
+    let ids = service.tokenizer.encode("Hello there.", false).expect("ids");
+    send(&senders[0], [ACCEPTED].into_iter().chain(ids.into_iter().chain([2]).map(token)));
+    let mut stream = client.generate(request).await.expect("a stream").into_inner();
+    let mut text = String::new();
+    while let Some(response) = stream.message().await.expect("an event") {
+        match response.event.expect("an event") {
+            pb::generate_response::Event::Delta(delta) => text += &delta.text,
+            pb::generate_response::Event::Finished(finished) => {
+                assert_eq!(finished.reason(), pb::FinishReason::Stop);
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(text, "Hello there.");
+}
