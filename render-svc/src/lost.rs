@@ -11,7 +11,6 @@ mod texts;
 
 use std::collections::HashSet;
 use std::ops::Range;
-use std::slice;
 
 use serde_json::Value;
 
@@ -20,7 +19,7 @@ use self::parts::{Group, List, Part, Place};
 use self::texts::MIN_BYTES;
 use crate::conversation::{CONTENT, Conversation};
 use crate::probes::{Finding, TemplateFacts};
-use crate::warning::{self, IS_ERROR, Warning, WarningCode};
+use crate::warning::{self, Warning, WarningCode};
 
 /// The bytes that are searched at most, as a multiple of the prompt's size.
 const MAX_SEARCHES: usize = 64;
@@ -71,7 +70,7 @@ pub(crate) fn warnings(
     for (part, found) in doubtful.iter().zip(found_marks(conversation, &doubtful, render)) {
         match found {
             FoundMarks::All => {}
-            FoundMarks::Some => cut.push(*part),
+            FoundMarks::AllBut(bytes) => cut.push((*part, bytes)),
             FoundMarks::None => lost.push(*part),
         }
     }
@@ -80,10 +79,13 @@ pub(crate) fn warnings(
     let partly_shown: HashSet<Place> = calls(&mut parts.iter().filter(|part| !without.contains(&part.place)));
     let with_arguments: HashSet<Place> = calls(&mut parts.iter());
     lost.retain(|part| !partly_shown.contains(&part.place));
-    cut.retain(|part| !with_arguments.contains(&part.place));
+    cut.retain(|(part, _)| !with_arguments.contains(&part.place));
     let mut warnings = summed(&lost, &parts, &left_out(renderer));
     let text = format!("not wholly in the prompt: {renderer} cuts it, or leaves parts out");
-    let of_cut = |part: &Part<'_>| Warning { code: part.code, path: part.path_of_text(), text: text.clone() };
+    let of_cut = |(part, cuts): (&Part<'_>, Vec<usize>)| Warning {
+        cuts,
+        ..Warning::new(part.code, part.path_of_text(), text.clone())
+    };
     warnings.extend(cut.into_iter().map(of_cut));
     warnings
 }
@@ -113,7 +115,7 @@ fn found_marks(
         !parts.iter().zip(first).any(|(part, found)| is_named(part) && *found == Some(FoundMarks::None))
     };
     let second = if first.as_ref().is_some_and(is_certain) { None } else { found(Names::Kept) };
-    let of = |all: &Option<Vec<Option<FoundMarks>>>, part: usize| all.as_ref().and_then(|all| all[part]);
+    let of = |all: &Option<Vec<Option<FoundMarks>>>, part: usize| all.as_ref().and_then(|all| all[part].clone());
     let probed = |part: &Part<'_>| if part.finding == Finding::LeftOut { FoundMarks::None } else { FoundMarks::All };
     let best = |(at, part): (usize, &&Part<'_>)| of(&first, at).max(of(&second, at)).unwrap_or(probed(part));
     parts.iter().enumerate().map(best).collect()
@@ -143,44 +145,54 @@ fn summed(lost: &[&Part<'_>], parts: &[Part<'_>], text: &str) -> Vec<Warning> {
             None => text.to_owned(),
         };
         if warnings.last().is_none_or(|last| (last.code, &last.path) != (part.code, &path)) {
-            warnings.push(Warning { code: part.code, text, path });
+            warnings.push(Warning::new(part.code, path, text));
         }
     }
     warnings
 }
 
-/// The most marks of failed results of which each is looked for, with a rendering for each.
-const MAX_FAILURES: usize = 16;
+/// The most renderings in which further keys of messages are looked for.
+const MAX_KEY_RENDERINGS: usize = 16;
 
-/// Returns a warning for each mark of a failed result without which the prompt is the same.
-pub(crate) fn failures(
+/// Returns a warning for each further key of a message, such as the mark of a failed result, without which
+/// the prompt is the same.
+pub(crate) fn unread_keys(
     conversation: &Conversation,
     prompt: &str,
     renderer: &str,
     render: impl Fn(&Conversation) -> Option<String>,
 ) -> Vec<Warning> {
-    let mut warnings = warning::failed_results(conversation, &left_out(renderer));
-    let is_lost = |warnings: &[Warning]| {
-        let without = without_failures(conversation, warnings);
-        render(&without).is_some_and(|same| same == prompt)
+    let warnings = warning::further_keys(conversation, &left_out(renderer));
+    let mut left = MAX_KEY_RENDERINGS;
+    let mut are_unread = |warnings: &[Warning]| {
+        if left == 0 {
+            return false;
+        }
+        left -= 1;
+        render(&without_keys(conversation, warnings)).is_some_and(|same| same == prompt)
     };
-    if warnings.is_empty() || is_lost(&warnings) {
-        return warnings;
-    }
-    warnings.truncate(MAX_FAILURES);
-    let is_alone = warnings.len() == 1;
-    warnings.retain(|warning| !is_alone && is_lost(slice::from_ref(warning)));
-    warnings
+    unread_among(&warnings, &mut are_unread)
 }
 
-/// Returns the conversation without the marks of failed results at the paths of these warnings.
-fn without_failures(conversation: &Conversation, warnings: &[Warning]) -> Conversation {
+/// Returns all warnings, or those of the unread keys of either half.
+fn unread_among(warnings: &[Warning], are_unread: &mut impl FnMut(&[Warning]) -> bool) -> Vec<Warning> {
+    if warnings.is_empty() || are_unread(warnings) {
+        return warnings.to_vec();
+    }
+    if warnings.len() == 1 {
+        return Vec::new();
+    }
+    let (first, second) = warnings.split_at(warnings.len() / 2);
+    [unread_among(first, are_unread), unread_among(second, are_unread)].concat()
+}
+
+/// Returns the conversation without the keys at the paths of these warnings.
+fn without_keys(conversation: &Conversation, warnings: &[Warning]) -> Conversation {
     let paths: HashSet<&str> = warnings.iter().map(|warning| warning.path.as_str()).collect();
     let mut without = conversation.clone();
     let remove = |value: &mut Value, path: &str| {
-        if let Some(fields) = value.as_object_mut().filter(|_| paths.contains(&*format!("{path}.{IS_ERROR}"))) {
-            fields.shift_remove(IS_ERROR);
-        }
+        let fields = value.as_object_mut().into_iter();
+        fields.for_each(|fields| fields.retain(|key, _| !paths.contains(&*format!("{path}.{key}"))));
     };
     for (i, message) in without.messages.iter_mut().enumerate() {
         let path = format!("messages[{i}]");

@@ -227,16 +227,14 @@ pub fn rewrite_warning(rewrite: &Rewrite) -> Warning {
         Change::Merged | Change::SystemMerged | Change::MergedToShow => WarningCode::MessagesMerged,
         Change::SystemToUser => WarningCode::SystemRewritten,
     };
-    Warning { code, path: rewrite.path(), text: rewrite.to_string() }
+    Warning::new(code, rewrite.path(), rewrite.to_string())
 }
 
 /// Warns of a format that was selected although nothing identifies the model's own.
 fn guess_warning(choice: &ResolvedAdapter) -> Option<Warning> {
-    choice.is_guess.then(|| Warning {
-        code: WarningCode::FormatGuessed,
-        path: "model".to_owned(),
-        text: format!("{}: rendered as {}; pin an adapter to confirm", choice.resolution.reason, choice.adapter().name),
-    })
+    let (reason, name) = (&choice.resolution.reason, choice.adapter().name);
+    let text = || format!("{reason}: rendered as {name}; pin an adapter to confirm");
+    choice.is_guess.then(|| Warning::new(WarningCode::FormatGuessed, "model", text()))
 }
 
 /// Warns of a chat template of the model that differs from the prompts of its family's encoder.
@@ -246,7 +244,7 @@ fn difference_warning(choice: &ResolvedAdapter) -> Option<Warning> {
         "{difference}: rendered by {}; pin tokenizer-template for the template, or this adapter to confirm",
         choice.adapter().name
     );
-    Some(Warning { code: WarningCode::TemplateDiffers, path: "model".to_owned(), text })
+    Some(Warning::new(WarningCode::TemplateDiffers, "model", text))
 }
 
 /// Warns of images whose data a pinned adapter does not put into the prompt. Families reject or
@@ -259,14 +257,14 @@ fn image_warning(choice: &ResolvedAdapter, conversation: &Conversation) -> Optio
         choice.adapter().name,
         choice.resolution.reason
     );
-    Some(Warning { code: WarningCode::ImagesIgnored, path, text })
+    Some(Warning::new(WarningCode::ImagesIgnored, path, text))
 }
 
 /// Warns of images for a model that takes none.
 fn text_only_warning(model: &Model, conversation: &Conversation) -> Option<Warning> {
     let path = conversation.first_image().filter(|_| !model.takes_images)?;
     let text = format!("model {:?} takes text only: its files have no image processor", model.id);
-    Some(Warning { code: WarningCode::ImagesNotSupported, path, text })
+    Some(Warning::new(WarningCode::ImagesNotSupported, path, text))
 }
 
 fn image_count(holder: &Value) -> usize {

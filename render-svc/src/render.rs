@@ -183,7 +183,8 @@ fn render_prompt(
     warnings.extend(unused);
     if resolved.adapter().kind == Kind::Family {
         let given = Input { conversation: &conversation, ..input };
-        warnings.extend(lost_by_encoder(resolved, &given, &text, &known));
+        let lost = lost_by_encoder(resolved, &given, &text, &known);
+        warnings.extend(lost.into_iter().flat_map(|warning| origins.warnings(warning)));
     }
     let render_time = start.elapsed();
     let start = Instant::now();
@@ -324,8 +325,7 @@ fn lost_by_encoder(resolved: &ResolvedRender<'_>, input: &Input<'_>, prompt: &st
     };
     let mut warnings = lost::warnings(input.conversation, &TemplateFacts::default(), prompt, ENCODER, again);
     warnings.retain(|lost| !known.iter().any(|known| known.path.starts_with(&lost.path)));
-    warnings
-        .extend(warning::failed_results(input.conversation, &format!("not in the prompt: {ENCODER} leaves it out")));
+    warnings.extend(lost::unread_keys(input.conversation, prompt, ENCODER, again));
     warnings
 }
 

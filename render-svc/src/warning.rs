@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
+use tandem_template::python;
 
-use crate::conversation::{Content, Conversation, Object, blocks, content, kind, reasonings};
+use crate::conversation::{Content, Conversation, Object, REASONING_KEYS, blocks, content, kind, reasonings};
 
 /// A warning about one field of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +16,17 @@ pub struct Warning {
     pub path: String,
     /// For people.
     pub text: String,
+    /// The first bytes of the lost pieces of a text at the path that is cut. Empty if the warning is about
+    /// all of it.
+    pub cuts: Vec<usize>,
+}
+
+impl Warning {
+    /// Returns a warning about all of a field.
+    #[must_use]
+    pub fn new(code: WarningCode, path: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { code, path: path.into(), text: text.into(), cuts: Vec::new() }
+    }
 }
 
 /// Kinds of warnings.
@@ -126,20 +138,17 @@ pub fn ignored(name: &str, conversation: &Conversation, codes: &[WarningCode]) -
         (WarningCode::TemplateArgsIgnored, "template_args", !conversation.template_args.is_empty()),
     ];
     let ignored = given.into_iter().filter(|(code, _, is_given)| *is_given && codes.contains(code));
-    let warning = |(code, path, _): (WarningCode, &str, bool)| Warning {
-        code,
-        path: path.to_owned(),
-        text: format!("{name} cannot show {path} to the model: ignored"),
-    };
+    let text = |path: &str| format!("{name} cannot show {path} to the model: ignored");
+    let warning = |(code, path, _): (WarningCode, &str, bool)| Warning::new(code, path, text(path));
     ignored.map(warning).collect()
 }
 
-/// Returns a warning for each part of a message that a format never writes: reasoning, the mark of a
-/// failed result, and OpenAI's earlier form of a call.
+/// Returns a warning for each part of a message that a format never writes: reasoning, OpenAI's earlier
+/// form of a call, and further keys.
 #[must_use]
 pub fn ignored_parts(name: &str, conversation: &Conversation) -> Vec<Warning> {
     let mut warnings = Vec::new();
-    let mut warn = |code, path| warnings.push(Warning { code, path, text: format!("{name} cannot show it: ignored") });
+    let mut warn = |code, path| warnings.push(Warning::new(code, path, format!("{name} cannot show it: ignored")));
     for (i, message) in conversation.messages.iter().enumerate() {
         for (key, _) in reasonings(message).filter(|(_, text)| !text.is_empty()) {
             warn(WarningCode::ReasoningIgnored, format!("messages[{i}].{key}"));
@@ -148,21 +157,29 @@ pub fn ignored_parts(name: &str, conversation: &Conversation) -> Vec<Warning> {
             warn(WarningCode::ToolCallsIgnored, format!("messages[{i}].function_call"));
         }
     }
-    warnings.extend(failed_results(conversation, &format!("{name} cannot show it: ignored")));
+    warnings.extend(further_keys(conversation, &format!("{name} cannot show it: ignored")));
     warnings
 }
 
-/// Returns a warning, with this text, for each mark of a failed result.
+/// The keys of messages that most templates read.
+const USUAL_KEYS: [&str; 6] = ["role", "content", "name", "tool_calls", "tool_call_id", "function_call"];
+
+/// Returns a warning, with this text, for each key of a message that only some templates read, such as the
+/// mark of a failed result, also that of a block. An empty value has none.
 #[must_use]
-pub fn failed_results(conversation: &Conversation, text: &str) -> Vec<Warning> {
-    let is_failed = |value: &Value| value.get(IS_ERROR).is_some_and(|is_error| *is_error == true);
+pub fn further_keys(conversation: &Conversation, text: &str) -> Vec<Warning> {
+    let is_usual =
+        |key: &str, value: &Value| USUAL_KEYS.contains(&key) || (REASONING_KEYS.contains(&key) && value.is_string());
     let mut paths = Vec::new();
     for (i, message) in conversation.messages.iter().enumerate() {
-        paths.extend(is_failed(message).then(|| format!("messages[{i}].{IS_ERROR}")));
+        let fields = message.as_object().into_iter().flatten();
+        let further = fields.filter(|(key, value)| !is_usual(key, value) && python::is_true(value));
+        paths.extend(further.map(|(key, _)| format!("messages[{i}].{key}")));
+        let is_failed = |block: &Value| block.get(IS_ERROR).is_some_and(|is_error| *is_error == true);
         let failed = blocks(message).iter().enumerate().filter(|(_, block)| is_failed(block));
         paths.extend(failed.map(|(j, _)| format!("messages[{i}].content[{j}].{IS_ERROR}")));
     }
-    let warning = |path| Warning { code: WarningCode::MessageIgnored, path, text: text.to_owned() };
+    let warning = |path| Warning::new(WarningCode::MessageIgnored, path, text);
     paths.into_iter().map(warning).collect()
 }
 
@@ -176,11 +193,8 @@ pub fn without_content(messages: &[Value]) -> impl Iterator<Item = Warning> {
         content(message) == Content::Null && !INSTEAD_OF_CONTENT.iter().any(|key| is_given(message, key))
     };
     let empty = messages.iter().enumerate().filter(move |(_, message)| is_empty(message));
-    empty.map(|(i, _)| Warning {
-        code: WarningCode::NoContent,
-        path: format!("messages[{i}].content"),
-        text: "the message has no content: set its text or its blocks".to_owned(),
-    })
+    let text = "the message has no content: set its text or its blocks";
+    empty.map(move |(i, _)| Warning::new(WarningCode::NoContent, format!("messages[{i}].content"), text))
 }
 
 /// Returns a warning for each key of a user's message that consists of `tool_result` blocks. Messages
@@ -197,12 +211,10 @@ pub fn keys_of_results(list: &str, messages: &[Value]) -> Vec<Warning> {
         keys.filter(|key| !matches!(key.as_str(), "role" | "content") && is_given(message, key))
             .map(move |key| (i, key))
     });
-    keys.map(|(i, key)| Warning {
-        code: WarningCode::MessageIgnored,
-        path: format!("{list}[{i}].{key}"),
-        text: format!("{key} is not in the prompt: the message holds tool results only, which become tool messages"),
-    })
-    .collect()
+    let text = |key: &str| {
+        format!("{key} is not in the prompt: the message holds tool results only, which become tool messages")
+    };
+    keys.map(|(i, key)| Warning::new(WarningCode::MessageIgnored, format!("{list}[{i}].{key}"), text(key))).collect()
 }
 
 /// Returns true if a message has a value for a key.
@@ -213,5 +225,5 @@ fn is_given(message: &Value, key: &str) -> bool {
 /// Returns a warning that an option has no effect.
 #[must_use]
 pub fn option_ignored(option: &str, why: &str) -> Warning {
-    Warning { code: WarningCode::OptionIgnored, path: option.to_owned(), text: format!("{why}: ignored") }
+    Warning::new(WarningCode::OptionIgnored, option, format!("{why}: ignored"))
 }

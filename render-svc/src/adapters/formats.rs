@@ -245,11 +245,8 @@ fn lost_parameters(conversation: &Conversation) -> impl Iterator<Item = Warning>
         let (path, function) = function(tool);
         let given = function.get("parameters").filter(|parameters| python::is_true(parameters))?;
         let is_lost = digest(function).is_none() && !is_empty_schema(given);
-        is_lost.then(|| Warning {
-            code: WarningCode::ToolParametersIgnored,
-            path: format!("tools[{i}]{path}.parameters"),
-            text: "parameters are not a JSON schema with properties: not shown to the model".to_owned(),
-        })
+        let text = "parameters are not a JSON schema with properties: not shown to the model";
+        is_lost.then(|| Warning::new(WarningCode::ToolParametersIgnored, format!("tools[{i}]{path}.parameters"), text))
     })
 }
 

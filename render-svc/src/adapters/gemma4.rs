@@ -158,7 +158,7 @@ fn warnings(conversation: &Conversation) -> Vec<Warning> {
     let unknown: Vec<&str> = given.filter(|name| !KNOWN_ARGS.contains(name)).collect();
     if !unknown.is_empty() {
         let text = format!("{} mean nothing to the Gemma 4 prompt: ignored", unknown.join(", "));
-        warnings.push(Warning { code: WarningCode::TemplateArgsIgnored, path: "template_args".to_owned(), text });
+        warnings.push(Warning::new(WarningCode::TemplateArgsIgnored, "template_args", text));
     }
     warnings
 }
@@ -194,11 +194,9 @@ fn blocks_after_text(message: &Value) -> impl Iterator<Item = (usize, &Value)> {
 
 fn left_out(message: usize, i: usize, block: &Value) -> Warning {
     let is_media = media::kind(block).is_some();
-    Warning {
-        code: if is_media { WarningCode::ImagesIgnored } else { WarningCode::MessageIgnored },
-        path: format!("messages[{message}].content[{i}]"),
-        text: "the block follows the text that continue_final_message continues: not in the prompt".to_owned(),
-    }
+    let code = if is_media { WarningCode::ImagesIgnored } else { WarningCode::MessageIgnored };
+    let text = "the block follows the text that continue_final_message continues: not in the prompt";
+    Warning::new(code, format!("messages[{message}].content[{i}]"), text)
 }
 
 /// Returns the text of the last message, or of its last block with a text.

@@ -28,6 +28,8 @@ const MAX_TAG_BYTES: usize = 64;
 pub(super) struct Marked {
     pub conversation: Conversation,
     of_parts: Vec<MarkNumbers>,
+    /// The byte of its text at which each mark is.
+    bytes: Vec<usize>,
 }
 
 /// The numbers of a part's marks.
@@ -39,23 +41,24 @@ struct MarkNumbers {
 }
 
 impl MarkNumbers {
-    /// Returns the marks that are found. None without marks.
-    fn found(&self, is_found: impl Fn(usize) -> bool) -> Option<FoundMarks> {
-        let count = self.others.clone().filter(|number| is_found(*number)).count();
-        match (count, self.name.map(is_found)) {
+    /// Returns the marks that are found, of marks at these bytes. None without marks.
+    fn found(&self, is_found: impl Fn(usize) -> bool, bytes: &[usize]) -> Option<FoundMarks> {
+        let lost: Vec<_> = self.others.clone().filter(|number| !is_found(*number)).collect();
+        match (self.others.len() - lost.len(), self.name.map(is_found)) {
             (_, None) if self.others.is_empty() => None,
             (0, None | Some(false)) => Some(FoundMarks::None),
-            (count, _) if count == self.others.len() => Some(FoundMarks::All),
-            _ => Some(FoundMarks::Some),
+            _ if lost.is_empty() => Some(FoundMarks::All),
+            _ => Some(FoundMarks::AllBut(lost.into_iter().map(|number| bytes[number]).collect())),
         }
     }
 }
 
 /// The marks of a part that a prompt contains, fewest first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FoundMarks {
     None,
-    Some,
+    /// All but the marks at these bytes of the part's text.
+    AllBut(Vec<usize>),
     All,
 }
 
@@ -72,15 +75,15 @@ impl Marked {
     /// Returns the conversation with marks in these parts. A text keeps its words beside them, so that a
     /// template treats it as before.
     pub(super) fn new(conversation: &Conversation, parts: &[&Part<'_>], names: Names) -> Self {
-        let mut marker = Marker { conversation: conversation.clone(), next: 0, names, name: None };
+        let mut marker = Marker { conversation: conversation.clone(), bytes: Vec::new(), names, name: None };
         let mut of_parts = Vec::with_capacity(parts.len());
         for part in parts {
-            let start = marker.next;
+            let start = marker.bytes.len();
             marker.mark(part);
             let name = marker.name.take();
-            of_parts.push(MarkNumbers { name, others: name.map_or(start, |name| name + 1)..marker.next });
+            of_parts.push(MarkNumbers { name, others: name.map_or(start, |name| name + 1)..marker.bytes.len() });
         }
-        Self { conversation: marker.conversation, of_parts }
+        Self { conversation: marker.conversation, of_parts, bytes: marker.bytes }
     }
 
     /// Returns the marks of each part that are in a prompt of this conversation. None for a part without
@@ -94,7 +97,7 @@ impl Marked {
         let found: HashSet<&str> = all(PREFIX, MARK_BYTES).chain(all(NUMBER_PREFIX, NUMBER_DIGITS)).collect();
         let is_found =
             |number: usize| found.contains(&*mark(number)) || found.contains(&*number_mark(number).to_string());
-        self.of_parts.iter().map(|numbers| numbers.found(is_found)).collect()
+        self.of_parts.iter().map(|numbers| numbers.found(is_found, &self.bytes)).collect()
     }
 }
 
@@ -121,8 +124,8 @@ fn number_mark(number: usize) -> Value {
 /// Marks parts of a conversation.
 struct Marker {
     conversation: Conversation,
-    /// The number of the next mark.
-    next: usize,
+    /// The byte of its text at which each mark is. Its number is its index.
+    bytes: Vec<usize>,
     names: Names,
     /// The number of the mark of the part's name, which is its first one.
     name: Option<usize>,
@@ -142,7 +145,7 @@ impl Marker {
             }
             Place::Item(List::Documents, item, None) => {
                 let texts = part.texts.all();
-                let marked = self.marked_text(texts.first().copied().unwrap_or_default()).into();
+                let marked = self.marked_text(texts.first().copied().unwrap_or_default(), 0);
                 let documents = self.conversation.documents.as_mut();
                 let document = documents.and_then(|documents| documents.get_mut(item)).into_iter();
                 document.for_each(|document| _ = mark_leaves(document, &marked, |text| texts.contains(&text)));
@@ -153,14 +156,19 @@ impl Marker {
     /// Marks the name of a tool or a call, unless names are kept.
     fn mark_name(&mut self, named: &mut Value) {
         if self.names == Names::Marked {
-            self.name = Some(self.next);
-            named["name"] = self.next_mark();
+            self.name = Some(self.bytes.len());
+            named["name"] = self.next_mark().into();
         }
     }
 
-    fn next_mark(&mut self) -> Value {
-        self.next += 1;
-        mark(self.next - 1).into()
+    fn next_mark(&mut self) -> String {
+        self.mark_at(0)
+    }
+
+    /// Returns the next mark, for this byte of a text.
+    fn mark_at(&mut self, byte: usize) -> String {
+        self.bytes.push(byte);
+        mark(self.bytes.len() - 1)
     }
 
     fn mark_within(&mut self, at: usize, within: Within, steps: &[Step<'_>]) {
@@ -170,7 +178,8 @@ impl Marker {
             Within::Section => {
                 let text = message.get("content").and_then(Value::as_str).unwrap_or_default();
                 if let Some((section, rest)) = section(&message, text) {
-                    let section = self.marked_text(section);
+                    let start = text.len() - rest.len() - REASONING_END.len() - section.len();
+                    let section = self.marked_text(section, start);
                     message["content"] = format!("{REASONING_START}{section}{REASONING_END}{rest}").into();
                 }
             }
@@ -178,7 +187,7 @@ impl Marker {
                 let text = message.get_mut("content").and_then(|content| content.get_mut(block)?.get_mut("text"));
                 text.into_iter().for_each(|text| self.mark_text(text));
             }
-            Within::Name => message["name"] = self.next_mark(),
+            Within::Name => message["name"] = self.next_mark().into(),
             Within::Reasoning(key) => message.get_mut(key).into_iter().for_each(|text| self.mark_text(text)),
             Within::Call(call, argument) => {
                 let call = message.get_mut("tool_calls").and_then(|calls| calls.get_mut(call));
@@ -193,7 +202,7 @@ impl Marker {
             Within::FunctionCall => {
                 let mark = self.next_mark();
                 if let Some(name) = message.get_mut("function_call").and_then(|call| call.get_mut("name")) {
-                    *name = mark;
+                    *name = mark.into();
                 }
             }
         }
@@ -205,20 +214,21 @@ impl Marker {
         let text = message.get("content").and_then(Value::as_str).unwrap_or_default();
         let text = match section(message, text) {
             Some((section, rest)) => {
-                let rest = self.marked_text(rest);
+                let rest = self.marked_text(rest, text.len() - rest.len());
                 format!("{REASONING_START}{section}{REASONING_END}\n\n{rest}")
             }
-            None => self.marked_text(text),
+            None => self.marked_text(text, 0),
         };
         message["content"] = text.into();
     }
 
     fn mark_text(&mut self, text: &mut Value) {
-        *text = self.marked_text(text.as_str().unwrap_or_default()).into();
+        *text = self.marked_text(text.as_str().unwrap_or_default(), 0).into();
     }
 
-    /// Returns a text with marks as words at its start and end, and in its pieces.
-    fn marked_text(&mut self, text: &str) -> String {
+    /// Returns a text with marks as words at its start and end, and in its pieces. It starts at this byte of
+    /// a part's text.
+    fn marked_text(&mut self, text: &str, start: usize) -> String {
         let pieces = pieces(text);
         let (mut marked, mut at) = (String::with_capacity(text.len() + 2 * MARK_BYTES), 0);
         for (number, piece) in pieces.iter().enumerate() {
@@ -226,14 +236,13 @@ impl Marker {
             if is_near_end || number == pieces.len() / 2 {
                 marked += &text[at..piece.start];
                 at = piece.start;
-                marked += &format!("{} ", mark(self.next));
-                self.next += 1;
+                marked += &format!("{} ", self.mark_at(start + at));
             }
         }
         let end = pieces.last().map_or(at, |piece| piece.end);
         marked += &text[at..end];
-        marked += &format!(" {}", mark(self.next));
-        self.next += 1;
+        // The mark is behind the last byte of the text.
+        marked += &format!(" {}", self.mark_at(start + end.saturating_sub(1)));
         marked + &text[end..]
     }
 
@@ -247,8 +256,8 @@ impl Marker {
         let is_filled = arguments.as_object().is_some_and(|fields| !fields.is_empty());
         if is_filled {
             let mark = self.next_mark();
-            if !mark_leaves(&mut arguments, &mark, |_| true) {
-                arguments[mark.as_str().unwrap_or_default()] = mark.clone();
+            if !self.mark_argument_texts(&mut arguments, &mark) {
+                arguments[&mark] = mark.as_str().into();
             }
         }
         match text {
@@ -260,11 +269,20 @@ impl Marker {
 
     /// Marks the texts in an argument, or its numbers if it has no text.
     fn mark_argument(&mut self, argument: &mut Value) {
-        let number = number_mark(self.next);
+        let number = number_mark(self.bytes.len());
         let mark = self.next_mark();
-        if !mark_leaves(argument, &mark, |_| true) {
+        if !self.mark_argument_texts(argument, &mark) {
             mark_numbers(argument, &number);
         }
+    }
+
+    /// Replaces the texts in arguments by a mark. A long one stays between it and another mark, so that a
+    /// cut is seen. Returns true if there is a text.
+    fn mark_argument_texts(&mut self, arguments: &mut Value, mark: &str) -> bool {
+        replace_leaves(arguments, &mut |text| match text.len() < LONG_PIECE_BYTES {
+            true => Some(mark.to_owned()),
+            false => Some(format!("{mark} {text} {}", self.next_mark())),
+        })
     }
 
     /// Marks a tool, or the field of it to which these steps lead.
@@ -285,8 +303,7 @@ impl Marker {
         match field {
             Value::String(_) => self.mark_text(field),
             Value::Object(properties) => {
-                let mark = mark(self.next);
-                self.next += 1;
+                let mark = self.next_mark();
                 properties.insert(mark.clone(), json!({"type": "string", "description": mark}));
             }
             values => {
@@ -368,15 +385,17 @@ fn at_steps<'v>(value: &'v mut Value, steps: &[Step<'_>]) -> Option<&'v mut Valu
 }
 
 /// Replaces the texts in a value by a mark. Returns true if there is one.
-fn mark_leaves(value: &mut Value, mark: &Value, is_marked: impl Fn(&str) -> bool + Copy) -> bool {
-    let any = |found: bool, value: &mut Value| mark_leaves(value, mark, is_marked) || found;
+fn mark_leaves(value: &mut Value, mark: &str, is_marked: impl Fn(&str) -> bool) -> bool {
+    replace_leaves(value, &mut |text| is_marked(text).then(|| mark.to_owned()))
+}
+
+/// Replaces texts in a value. Returns true if one is replaced.
+fn replace_leaves(value: &mut Value, replace: &mut impl FnMut(&str) -> Option<String>) -> bool {
+    let mut any = |found: bool, value: &mut Value| replace_leaves(value, replace) || found;
     match value {
-        Value::String(text) if is_marked(text) => {
-            *value = mark.clone();
-            true
-        }
+        Value::String(text) => replace(text).map(|marked| *text = marked).is_some(),
         Value::Array(items) => items.iter_mut().fold(false, any),
-        Value::Object(fields) => fields.values_mut().fold(false, any),
+        Value::Object(fields) => fields.values_mut().fold(false, &mut any),
         _ => false,
     }
 }

@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::schema::{self, PROPERTIES, Step};
-use super::texts::{MIN_BYTES, Texts, long_start, plain_words};
+use super::texts::{MIN_BYTES, Texts, last_plain_words, long_start};
 use crate::conversation::{Content, Conversation, blocks, content, kind, reasonings};
 use crate::probes::{DOCUMENT_KEYS, Finding, REASONING_END, REASONING_START, TemplateFacts};
 use crate::warning::WarningCode;
@@ -418,9 +418,9 @@ fn arguments(call: &Value) -> (&[Step<'static>], Option<&Value>) {
     (way, function(call).get("arguments"))
 }
 
-/// Returns the words of each text in arguments.
+/// Returns words of each text in arguments.
 fn words_of(value: &Value) -> Vec<&str> {
-    leaves(value).into_iter().map(plain_words).filter(|text| !text.trim().is_empty()).collect()
+    leaves(value).into_iter().map(last_plain_words).filter(|text| !text.trim().is_empty()).collect()
 }
 
 /// Returns the numbers in an argument, as the request spells them.

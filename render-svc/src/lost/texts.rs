@@ -33,6 +33,12 @@ pub(super) fn plain_words(text: &str) -> &str {
     text.split(is_escaped).find(|words| words.trim().len() >= MIN_BYTES).unwrap_or(text)
 }
 
+/// Returns the last words of a text that templates write as they are. A template that cuts the text leaves
+/// them out.
+pub(super) fn last_plain_words(text: &str) -> &str {
+    text.rsplit(is_escaped).find(|words| words.trim().len() >= MIN_BYTES).unwrap_or(text)
+}
+
 /// Returns the start of a text that templates write as it is, unless it is short.
 pub(super) fn long_start(text: &Value) -> Option<&str> {
     text.as_str().map(plain_start).filter(|start| start.trim().len() >= MIN_BYTES)

@@ -78,25 +78,34 @@ pub fn apply(message: &mut Traced, form: ContentForm) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Removes the place of a message's content. Also returns the path of its first text that is not
-/// empty. In a list that was merged from several messages, each block has its own.
-fn take_place(message: &mut Traced) -> (Place, String) {
+/// Removes the place of a message's content. Also returns the place of its text: that of a list's first
+/// text that is not empty, into which the others are joined. In a list that was merged from several
+/// messages, each block has its own.
+fn take_place(message: &mut Traced) -> (Place, Place) {
     let place = message.place.take("content");
-    let has_text = |block: &Value| block.get("text").and_then(Value::as_str).is_some_and(|text| !text.is_empty());
-    let first = blocks(&message.message).iter().position(has_text);
-    let path = first.and_then(|first| place.item_path(first)).unwrap_or(place.path()).to_owned();
-    (place, path)
+    if blocks(&message.message).is_empty() {
+        return (place.clone(), place.into_made());
+    }
+    let texts: Vec<_> =
+        blocks(&message.message).iter().map(|block| block["text"].as_str().unwrap_or_default()).collect();
+    let first = texts.iter().position(|text| !text.is_empty());
+    let mut joined = Place::made_from(first.and_then(|first| place.item_path(first)).unwrap_or(place.path()));
+    let mut start = 0;
+    for (text, item) in texts.iter().zip(place.clone().into_items(texts.len())).filter(|(text, _)| !text.is_empty()) {
+        joined.add_merged(item, start);
+        start += text.len();
+    }
+    (place, joined)
 }
 
 fn set_text(message: &mut Traced, text: String) {
-    let (_, path) = take_place(message);
-    message.place.set("content", Place::made_from(path));
+    let (_, place) = take_place(message);
+    message.place.set("content", place);
     message.message["content"] = Value::String(text);
 }
 
 fn set_block(message: &mut Traced, text: &str) {
-    let (place, path) = take_place(message);
-    let block = Place::made_from(path);
+    let (place, block) = take_place(message);
     message.place.set("content", place.with_items(vec![block]));
     message.message["content"] = json!([text_block(text)]);
 }

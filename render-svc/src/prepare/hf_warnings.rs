@@ -28,11 +28,8 @@ pub fn of_output(resolved: &ResolvedRender<'_>, input: &Input<'_>, output: Adapt
         output.is_ok_and(|output| output.prompt == prompt)
     };
     let lost = lost(input.conversation, media, is_same);
-    warnings.extend(lost.into_iter().map(|at| Warning {
-        code: WarningCode::ImagesIgnored,
-        path: path(&at),
-        text: "not in the prompt: the model's chat template leaves it out".to_owned(),
-    }));
+    let text = "not in the prompt: the model's chat template leaves it out";
+    warnings.extend(lost.iter().map(|at| Warning::new(WarningCode::ImagesIgnored, path(at), text)));
     warnings
 }
 

@@ -60,7 +60,7 @@ fn join_message(message: &mut Traced, next: Traced) {
             join_key(fields, &mut message.place, key, found);
         }
     }
-    message.place.add_merged(next_place);
+    message.place.add_merged(next_place, 0);
 }
 
 /// Returns the key under which a message has such a value: templates read reasoning under the first of
@@ -99,12 +99,12 @@ fn join(earlier: Found, next: Found, key: &str) -> Found {
         (value, Value::Null) => Found { value, place },
         (Value::Null, value) => Found { value, place: next.place },
         (Value::String(text), Value::String(more)) => {
+            let between = if key == "name" { ", " } else { "\n\n" };
             let place = match (text.is_empty(), more.is_empty()) {
                 (true, _) => next.place,
                 (false, true) => place,
-                (false, false) => place.joined(next.place),
+                (false, false) => place.joined(next.place, text.len() + between.len()),
             };
-            let between = if key == "name" { ", " } else { "\n\n" };
             Found { value: join_text(text, between, &more).into(), place }
         }
         (value, more) => {
@@ -132,7 +132,7 @@ fn items(found: Found, is_content: bool) -> (Vec<Value>, Vec<Place>) {
             (items, places)
         }
         Value::String(text) if is_content && text.is_empty() => (Vec::new(), Vec::new()),
-        Value::String(text) if is_content => (vec![text_block(&text)], vec![Place::made_from(place.path())]),
+        Value::String(text) if is_content => (vec![text_block(&text)], vec![place.into_made()]),
         value => (vec![value], vec![place]),
     }
 }

@@ -77,7 +77,11 @@ pub fn system_to_user(message: &mut Traced) {
     match content(&message.message) {
         Content::Text("") => {}
         Content::Blocks(blocks) if blocks.iter().all(|block| block.get("text").is_some_and(|text| text == "")) => {}
-        Content::Text(text) => message.message["content"] = marked(text).into(),
+        Content::Text(text) => {
+            message.message["content"] = marked(text).into();
+            let place = message.place.take("content");
+            message.place.set("content", place.after(marked("").len()));
+        }
         Content::Blocks(blocks) => {
             let blocks = blocks.to_vec();
             mark_blocks(message, blocks);

@@ -52,7 +52,7 @@ impl Origins {
     }
 
     /// Returns the warning with the request's path. A message or reasoning that is not in the prompt and
-    /// consists of several of the request has one for each.
+    /// consists of several of the request has one for each, and so has a text of which several are cut.
     #[must_use]
     pub fn warnings(&self, warning: Warning) -> Vec<Warning> {
         let is_each = |rest: &str| match warning.code {
@@ -60,10 +60,19 @@ impl Origins {
             WarningCode::ReasoningIgnored => !rest.is_empty(),
             _ => false,
         };
-        let lost = item(&warning.path, "messages").filter(|(_, rest)| is_each(rest));
-        let merged = lost.and_then(|(i, rest)| Some(self.messages.get(i)?.merged_into(rest))).unwrap_or_default();
-        let paths = [self.path(&warning.path)].into_iter().chain(merged.iter().cloned());
-        paths.map(|path| Warning { path, ..warning.clone() }).collect()
+        let of_message = item(&warning.path, "messages").and_then(|(i, rest)| Some((self.messages.get(i)?, rest)));
+        let mut paths: Vec<_> = match of_message {
+            Some((place, rest)) if !warning.cuts.is_empty() => {
+                warning.cuts.iter().map(|byte| place.path_of_byte(rest, *byte)).collect()
+            }
+            Some((place, rest)) if is_each(rest) => {
+                let merged = place.merged_into(rest).into_iter().map(str::to_owned);
+                [place.path_of(rest)].into_iter().chain(merged).collect()
+            }
+            _ => vec![self.path(&warning.path)],
+        };
+        paths.dedup();
+        paths.into_iter().map(|path| Warning::new(warning.code, path, warning.text.clone())).collect()
     }
 }
 

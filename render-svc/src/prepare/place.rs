@@ -13,8 +13,17 @@ pub struct Place {
     keys: Vec<(String, Place)>,
     /// Items of a list that have separate places. None has one if this is empty.
     items: Vec<Place>,
-    /// The paths in the request of further values that were merged into it.
-    merged: Vec<String>,
+    /// Further values that were merged into it.
+    merged: Vec<Merged>,
+}
+
+/// A value that was merged into another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Merged {
+    /// Its path in the request.
+    path: String,
+    /// The byte at which it starts in a text.
+    start: usize,
 }
 
 impl Place {
@@ -52,27 +61,52 @@ impl Place {
         }
     }
 
-    /// Adds the place of a value that is merged into this one.
-    pub fn add_merged(&mut self, place: Self) {
-        self.merged.push(place.path);
-        self.merged.extend(place.merged);
+    /// Adds the place of a value that is merged into this one. In a text, it starts at this byte.
+    pub fn add_merged(&mut self, place: Self, start: usize) {
+        self.merged.push(Merged { path: place.path, start });
+        self.merged.extend(place.merged.into_iter().map(|merged| Merged { start: merged.start + start, ..merged }));
     }
 
-    /// Returns the place of a text that consists of this one and the next one.
+    /// Returns the place of a text that consists of this one and the next one, which starts at this byte.
     #[must_use]
-    pub fn joined(mut self, next: Self) -> Self {
-        self.add_merged(next);
+    pub fn joined(mut self, next: Self, start: usize) -> Self {
+        self.add_merged(next, start);
         self
+    }
+
+    /// Returns the place of a text with more bytes before this one.
+    #[must_use]
+    pub fn after(mut self, bytes: usize) -> Self {
+        self.merged.iter_mut().for_each(|merged| merged.start += bytes);
+        self
+    }
+
+    /// Returns the place of a value that was made from the text at this place.
+    #[must_use]
+    pub fn into_made(self) -> Self {
+        Self { is_made: true, keys: Vec::new(), items: Vec::new(), ..self }
     }
 
     /// Returns the paths in the request of further values that were merged into the one at a path
     /// inside this one.
     #[must_use]
-    pub fn merged_into(&self, inside: &str) -> &[String] {
+    pub fn merged_into(&self, inside: &str) -> Vec<&str> {
         match self.own(inside) {
             Some((place, rest)) => place.merged_into(rest),
-            None if inside.is_empty() => &self.merged,
-            None => &[],
+            None if inside.is_empty() => self.merged.iter().map(|merged| &*merged.path).collect(),
+            None => Vec::new(),
+        }
+    }
+
+    /// Returns the path in the request of this byte of the text at a path inside this one.
+    #[must_use]
+    pub fn path_of_byte(&self, inside: &str, byte: usize) -> String {
+        match self.own(inside) {
+            Some((place, rest)) => place.path_of_byte(rest, byte),
+            None => {
+                let merged = self.merged.iter().rfind(|merged| inside.is_empty() && merged.start <= byte);
+                merged.map_or_else(|| self.path_of(inside), |merged| merged.path.clone())
+            }
         }
     }
 

@@ -28,7 +28,7 @@ pub fn warnings(tools: &Value) -> impl Iterator<Item = Warning> {
         let is_given = |holder: &Value| SCHEMAS.into_iter().find(|key| holder.get(key).is_some_and(|v| !v.is_null()));
         let (path, key) = is_given(function).map(|key| (path, key)).or_else(|| Some(("", is_given(tool)?)))?;
         let text = format!("the tool has {PARAMETERS}: {key} is ignored");
-        Some(Warning { code: WarningCode::ToolParametersIgnored, path: format!("tools[{i}]{path}.{key}"), text })
+        Some(Warning::new(WarningCode::ToolParametersIgnored, format!("tools[{i}]{path}.{key}"), text))
     })
 }
 

@@ -148,3 +148,91 @@ fn lost_reasoning_of_each_merged_message_has_a_warning() {
     check(&strict(""), &request, &[merged, lost[0], lost[1]]);
     check(&strict("{{ m.reasoning_content }}"), &request, &[merged]);
 }
+
+/// The contract passes further keys of a message to the template, in `extra_json`.
+#[test]
+fn keys_of_a_message_that_a_template_never_reads_have_warnings() {
+    let details = json!([{"type": "reasoning.text", "text": "The capital is asked."}]);
+    let mut thought = with(with(say("assistant", "Paris."), "reasoning_details", details), "refusal", Value::Null);
+    thought["annotations"] = json!([]);
+    let asked = with(with(say("user", "Which?"), "meta", json!({"source": "web"})), "prefix", true);
+    let request = json!({"messages": [asked, thought, say("user", "Why?")]});
+    let lost = ["messages[0].meta", "messages[0].prefix", "messages[1].reasoning_details"]
+        .map(|path| ("MESSAGE_IGNORED", path));
+    let reads =
+        |rest: &str| format!("{{% for m in messages %}}<{{{{ m.role }}}}>{rest}{{{{ m.content }}}}{{% endfor %}}");
+    check(ALL, &request, &lost);
+    check(&reads("{{ (m.meta or {}).source }}"), &request, &lost[1..]);
+    check(&reads("{{ '!' if m.prefix }}"), &request, &[lost[0], lost[2]]);
+    check(&reads("{% for d in m.reasoning_details or [] %}{{ d.text }}{% endfor %}"), &request, &lost[..2]);
+    check("{{ messages | tojson }}", &request, &[]);
+    let plain = json!({"messages": request["messages"], "adapter": "chatml"});
+    check(ALL, &plain, &lost);
+}
+
+#[test]
+fn long_arguments_that_a_template_cuts_have_warnings() {
+    let lines = |count: usize| (0..count).map(|n| format!("print(\"line {n} of it all\")\n")).collect::<String>();
+    let request =
+        |arguments: Value| json!({"messages": [say("user", "Go on"), called(arguments), say("user", "Thanks")]});
+    let object = json!({"path": "a.py", "code": lines(20), "edits": {"lines": [lines(9), "x"]}});
+    let text = json!(object.to_string());
+    let calls = |shown: &str| {
+        format!(
+            "{ALL}{{% for m in messages %}}{{% for c in m.tool_calls or [] %}}[{{{{ c.function.name }}}}{{% set a = c.function.arguments %}}{shown}]{{% endfor %}}{{% endfor %}}"
+        )
+    };
+    let cut = |paths: &[&str]| paths.iter().map(|path| format!("messages[1].tool_calls[0]{path}")).collect::<Vec<_>>();
+    let check_cut = |shown: &str, arguments: &Value, paths: &[&str]| {
+        let paths = cut(paths);
+        let expected: Vec<_> = paths.iter().map(|path| ("TOOL_CALLS_IGNORED", path.as_str())).collect();
+        check(&calls(shown), &request(arguments.clone()), &expected);
+    };
+    let each = |value: &str| format!("{{% for k, v in a | items %}}{{{{ k }}}}={{{{ {value} }}}} {{% endfor %}}");
+    let [of_code, of_edits] = [".function.arguments.code", ".function.arguments.edits"];
+    check_cut("{{ a | tojson }}", &object, &[]);
+    check_cut("{{ a }}", &text, &[]);
+    check_cut(&each("(v if v is string else v | tojson)"), &object, &[]);
+    check_cut(&each("(v if v is string else v | tojson)[:100]"), &object, &[of_code, of_edits]);
+    check_cut(&each("(v | truncate(60) if v is string else v)"), &object, &[of_code]);
+    check_cut("{{ a[:100] }}", &text, &[""]);
+}
+
+#[test]
+fn a_cut_of_a_merged_text_names_the_part_that_is_cut() {
+    let shown = |text: &str| {
+        format!(
+            "{{% for m in messages %}}{{% if not loop.first and loop.previtem.role == m.role %}}{{{{ raise_exception('alternate') }}}}{{% endif %}}<{{{{ m.role }}}}>{{{{ {text} }}}}{{% endfor %}}"
+        )
+    };
+    let block = |text: &str| json!({"type": "text", "text": text});
+    let long = &*"many words ".repeat(8);
+    let [first, last] = ["m.content[:60]", "m.content[-60:]"].map(shown);
+    let check_cut = |template: &str, messages: Value, paths: &[&str]| {
+        let rewritten = [("MESSAGES_MERGED", "messages[0]")];
+        let cut: Vec<_> = paths.iter().map(|path| ("MESSAGE_IGNORED", *path)).collect();
+        let expected =
+            if messages.as_array().is_some_and(|all| all.len() > 1) { [&rewritten, &cut[..]].concat() } else { cut };
+        check(template, &json!({"messages": messages, "add_generation_prompt": false}), &expected);
+    };
+    check_cut(&first, json!([say("user", "Hi"), say("user", long)]), &["messages[1].content"]);
+    check_cut(&last, json!([say("user", "Hi"), say("user", long)]), &["messages[0].content", "messages[1].content"]);
+    check_cut(&last, json!([say("user", long), say("user", "Hi")]), &["messages[0].content"]);
+    check_cut(&first, json!([say("user", json!([block("Hi, "), block(long)]))]), &["messages[0].content[1]"]);
+    let blocks = json!([block("Hi, "), block("you. "), block(long)]);
+    check_cut(
+        &first,
+        json!([say("user", "Hi"), say("user", blocks), say("user", "Bye")]),
+        &["messages[1].content[2]", "messages[2].content"],
+    );
+    // The mark of a system message is before its text.
+    let no_system =
+        format!("{{% if messages[0].role == 'system' %}}{{{{ raise_exception('none') }}}}{{% endif %}}{first}");
+    let messages = json!([say("system", "Be brief."), say("user", long)]);
+    let rewritten = [("SYSTEM_REWRITTEN", "messages[0]"), ("MESSAGES_MERGED", "messages[0]")];
+    check(
+        &no_system,
+        &json!({"messages": messages}),
+        &[rewritten[0], rewritten[1], ("MESSAGE_IGNORED", "messages[1].content")],
+    );
+}

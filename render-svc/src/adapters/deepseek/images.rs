@@ -20,10 +20,8 @@ pub(super) fn warnings(conversation: &Conversation) -> Vec<Warning> {
     let mut warnings = ignored("DeepSeek's prompt format", conversation, &[WarningCode::DocumentsIgnored]);
     let is_written = |message: &Value| blocks::has_placeholder(message) || image_in(message).is_some();
     let place = conversation.messages.iter().position(is_written);
-    warnings.extend(place.map(|i| Warning {
-        code: WarningCode::ImagesIgnored,
-        path: format!("messages[{i}].content"),
-        text: "media blocks are written as the official encoder writes them, as text".to_owned(),
-    }));
+    let text = "media blocks are written as the official encoder writes them, as text";
+    let warning = |i| Warning::new(WarningCode::ImagesIgnored, format!("messages[{i}].content"), text);
+    warnings.extend(place.map(warning));
     warnings
 }

@@ -133,7 +133,8 @@ fn misread(value: &Value) -> Option<&'static str> {
 /// Returns a warning about one of the template_args.
 pub(super) fn ignored(name: &str, problem: &str) -> Warning {
     let path = format!("template_args.{name}");
-    Warning { code: WarningCode::TemplateArgsIgnored, text: format!("{path} {problem}"), path }
+    let text = format!("{path} {problem}");
+    Warning::new(WarningCode::TemplateArgsIgnored, path, text)
 }
 
 fn context(args: &Object) -> Result<&[Value], Invalid> {

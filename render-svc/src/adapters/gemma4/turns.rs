@@ -203,7 +203,7 @@ impl<'a> Reader<'a> {
     }
 
     fn warn(&mut self, path: Path<'_>, text: String) {
-        self.warnings.push(Warning { code: WarningCode::ToolResultUnpaired, path: path.to_string(), text });
+        self.warnings.push(Warning::new(WarningCode::ToolResultUnpaired, path.to_string(), text));
     }
 
     /// Warns of a result with the id of no call.

@@ -48,6 +48,6 @@ pub(super) fn warnings(args: &Object) -> impl Iterator<Item = Warning> {
         let remedy = field.map(|field| format!("; set the request's field {field}")).unwrap_or_default();
         let text =
             format!("{name} is a parameter of apply_chat_template, not a variable of templates: ignored{remedy}");
-        Warning { code: WarningCode::TemplateArgReserved, path: format!("template_args.{name}"), text }
+        Warning::new(WarningCode::TemplateArgReserved, format!("template_args.{name}"), text)
     })
 }

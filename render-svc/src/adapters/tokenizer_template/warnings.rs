@@ -27,7 +27,7 @@ pub(super) fn of(template: &ChatTemplate, conversation: &Conversation) -> Vec<Wa
 }
 
 fn unread(code: WarningCode, path: &str) -> Warning {
-    Warning { code, path: path.to_owned(), text: format!("the model's chat template never reads {path}: ignored") }
+    Warning::new(code, path, format!("the model's chat template never reads {path}: ignored"))
 }
 
 /// Returns a warning for each call whose arguments have another type than the template requires.
@@ -46,7 +46,7 @@ fn arguments(wanted: ArgumentsShape, messages: &[Value]) -> Vec<Warning> {
 }
 
 fn warning(path: String, text: &str) -> Warning {
-    Warning { code: WarningCode::ToolArgumentsType, text: format!("the arguments {text}"), path }
+    Warning::new(WarningCode::ToolArgumentsType, path, format!("the arguments {text}"))
 }
 
 fn calls(message: &Value) -> impl Iterator<Item = (usize, &Value)> {
