@@ -64,7 +64,9 @@ impl OutputSpec {
             ends.add(id.map_or_else(|| Mark::Text(stop.clone()), Mark::Token), EndSource::GenerationConfig);
         }
         let runs_on = model.templates.choose(None, false).is_err();
+        let size = vocabulary::size(&model.artifacts);
         let (Ok(tokenizer), Some(vocabulary)) = (&model.tokenizer, vocabulary) else {
+            ends.retain_tokens(|id| size.is_none_or(|size| u64::from(id) < size));
             return Self { ends, runs_on, ..Self::default() };
         };
         let named = model.special_tokens.get("eos_token").and_then(Value::as_str);

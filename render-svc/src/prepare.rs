@@ -24,8 +24,9 @@ use serde_json::Value;
 use tandem_template::ArgumentsShape;
 
 use self::block_types::Probe;
-use self::forms::ContentForm;
+use self::forms::{ContentForm, Forms};
 use self::needs::Needs;
+use self::normalize::Turns;
 use self::origins::Origins;
 use self::place::Place;
 use self::policy::{Policy, Rewritten};
@@ -130,6 +131,9 @@ impl Request<'_> {
     /// Adapters of families convert messages themselves, apart from the type of arguments.
     fn rewritten(&self, mut conversation: Conversation) -> Result<Prepared, Error> {
         let adapter = self.resolved.adapter();
+        if self.is_normalized() {
+            calls::check(&conversation.messages)?;
+        }
         let (tools, mut warnings) = self.rewrite_tools(&mut conversation);
         let is_family = adapter.kind == Kind::Family;
         if is_family && self.is_normalized() && self.is_prompt() {
@@ -139,7 +143,7 @@ impl Request<'_> {
             let origins = Origins { messages: Vec::new(), tools };
             return Ok(Prepared { conversation, warnings, origins });
         }
-        let policy = self.policy(&conversation);
+        let policy = self.policy_in_context(&conversation);
         if policy.conversion.is_some_and(|conversion| conversion.results) {
             warnings.extend(warning::keys_of_results("messages", &conversation.messages));
         }
@@ -160,6 +164,32 @@ impl Request<'_> {
         let places = tools::rewrite(tools);
         let warnings = tools::warnings(tools).collect();
         (places, warnings)
+    }
+
+    /// Returns the rewriting that the conversation needs. A template may take messages as they are only
+    /// beside tools, documents or an argument, which its probes lack.
+    fn policy_in_context(&self, conversation: &Conversation) -> Policy {
+        let needed = self.policy(conversation);
+        let least = Policy { forms: Forms::default(), turns: Some(Turns::default()), ..needed };
+        let is_given = self.options.capabilities.is_some() || self.resolved.model.has_configured_capabilities();
+        let has_context =
+            conversation.has_tools() || conversation.has_documents() || !conversation.template_args.is_empty();
+        if is_given || !has_context || self.template.is_none() || needed == least {
+            return needed;
+        }
+        let rewritten = |policy: Policy| Some(policy.rewrite(conversation.messages.clone()).ok()?.messages);
+        let unchanged = rewritten(least).filter(|messages| rewritten(needed).is_some_and(|needed| needed != *messages));
+        let is_shown = |messages| self.shows_all(&Conversation { messages, ..without_messages(conversation) });
+        if unchanged.is_some_and(is_shown) { least } else { needed }
+    }
+
+    /// Returns true if the template shows each message of a conversation, and prints no list.
+    fn shows_all(&self, conversation: &Conversation) -> bool {
+        let Probe { adapter, model, input } = self.probe(conversation);
+        let render = |conversation: &Conversation| (adapter.render)(model, &Input { conversation, ..input }).ok();
+        let Some(output) = render(conversation) else { return false };
+        let is_same = |changed: Conversation| render(&changed).is_some_and(|again| again.prompt == output.prompt);
+        refit::faults(conversation, &output) == 0 && refit::with_further_keys(conversation).is_none_or(is_same)
     }
 
     /// Returns the rewriting that the model's template needs.
@@ -218,6 +248,13 @@ impl Request<'_> {
         };
         Probe { adapter: self.resolved.adapter(), model: self.resolved.model, input }
     }
+}
+
+/// Returns the other parts of a conversation.
+fn without_messages(conversation: &Conversation) -> Conversation {
+    let Conversation { messages: _, tools, documents, template_args } = conversation;
+    let (tools, documents, template_args) = (tools.clone(), documents.clone(), template_args.clone());
+    Conversation { messages: Vec::new(), tools, documents, template_args }
 }
 
 /// Returns the warning of a change to messages.

@@ -54,6 +54,9 @@ pub struct Applied {
     /// The byte ranges of `text` from `{% generation %}` blocks, in the order in which the blocks
     /// ended.
     pub generation_spans: Vec<Range<usize>>,
+    /// The names of the variables that the template looked up, such as `tools`. Those in a branch that
+    /// was not taken are none.
+    pub read: Vec<String>,
 }
 
 pub(super) fn apply(
@@ -239,8 +242,8 @@ fn run(program: &Program, messages: &Messages<'_>, input: &Input<'_>, limits: &L
     let _meter = budget::Meter::start(limits);
     let _namespaces = Namespaces::start();
     clock::set(input.now);
-    let (text, generation_spans) = machine::run(program, |name| context(name, messages, input))?;
-    Ok(Applied { text, generation_spans })
+    let machine::Run { text, generation_spans, read } = machine::run(program, |name| context(name, messages, input))?;
+    Ok(Applied { text, generation_spans, read })
 }
 
 /// Returns the value of a name that the template uses, if the conversation has an argument or a

@@ -27,12 +27,18 @@ use crate::{budget, filters, predicates};
 pub(crate) use locals::Locals;
 pub(crate) use state::Machine;
 
-/// Runs a program with the context from `value_of`. Returns the text and the byte ranges of its `{%
-/// generation %}` blocks.
-pub(crate) fn run(
-    program: &Program,
-    value_of: impl Fn(&str) -> Fallible<Option<Value>>,
-) -> Fallible<(String, Vec<Range<usize>>)> {
+/// The output of a program.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) text: String,
+    /// The byte ranges of its `{% generation %}` blocks.
+    pub(crate) generation_spans: Vec<Range<usize>>,
+    /// The names that were looked up in the context.
+    pub(crate) read: Vec<String>,
+}
+
+/// Runs a program with the context from `value_of`.
+pub(crate) fn run(program: &Program, value_of: impl Fn(&str) -> Fallible<Option<Value>>) -> Fallible<Run> {
     let mut context = Vec::with_capacity(program.context.len());
     for used in &program.context {
         context.push(value_of(&used.name)?.unwrap_or_else(|| used.default.clone()));
@@ -40,7 +46,10 @@ pub(crate) fn run(
     let mut machine = Machine::new(Arc::new(context));
     let mut locals = machine.locals(&program.main, Vec::new(), &[]);
     budget::with_stack(|| machine.run(&mut locals, &program.main.body))?;
-    Ok(take(&mut machine.output).finish())
+    let (text, generation_spans) = take(&mut machine.output).finish();
+    let names = program.context.iter().map(|used| used.name.to_string());
+    let read = names.zip(&machine.is_read).filter(|(_, is_read)| **is_read).map(|(name, _)| name).collect();
+    Ok(Run { text, generation_spans, read })
 }
 
 impl Interpreter for Machine {

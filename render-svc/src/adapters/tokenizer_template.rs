@@ -7,6 +7,7 @@ mod warnings;
 pub(crate) use reserved::is_reserved;
 
 use tandem_model_files::tokenizer::CancelScope;
+use tandem_template::Applied;
 use tandem_template::literal::KnownNames;
 
 use crate::adapter::{Adapter, AdapterOutput, Input, Kind, Match};
@@ -61,13 +62,13 @@ fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
             now: input.now,
             taint: input.taint,
         };
-        template.apply(&input, &limits).map(|applied| applied.text)
+        template.apply(&input, &limits)
     };
-    let prompt = apply(conversation)?;
-    let mut warnings = warnings::of(template, conversation);
+    let Applied { text: prompt, read, .. } = apply(conversation)?;
+    let mut warnings = warnings::of(named, conversation, &read);
     // A tainted rendering is compared with the prompt, and its warnings are not used.
     if input.taint.is_none() {
-        let again = |changed: &Conversation| apply(changed).ok();
+        let again = |changed: &Conversation| apply(changed).ok().map(|applied| applied.text);
         let lost = lost::warnings(conversation, &named.facts, &prompt, TEMPLATE, again);
         let unread = lost::unread_keys(conversation, &prompt, TEMPLATE, again);
         let is_known = |lost: &Warning| warnings.iter().any(|known| known.path == lost.path);

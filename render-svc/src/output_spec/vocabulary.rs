@@ -1,6 +1,5 @@
 //! The vocabulary of a model's output layer.
 
-use serde_json::Value;
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::tokenizer::Tokenizer;
 
@@ -8,20 +7,24 @@ use tandem_model_files::tokenizer::Tokenizer;
 /// without enlarging the output layer.
 pub(super) struct Vocabulary<'a> {
     pub(super) tokenizer: &'a Tokenizer,
-    /// Size of the output layer; None if the config does not contain it.
-    size: Option<u64>,
+    /// Size of the output layer; that of the tokenizer if the config does not contain it.
+    size: u64,
+}
+
+/// Returns the size of a model's output layer if its config contains it.
+pub(super) fn size(artifacts: &Artifacts) -> Option<u64> {
+    let config = &artifacts.config;
+    config.get("vocab_size").or_else(|| config.get("text_config")?.get("vocab_size"))?.as_u64()
 }
 
 impl<'a> Vocabulary<'a> {
     pub(super) fn new(tokenizer: &'a Tokenizer, artifacts: &Artifacts) -> Self {
-        let config = &artifacts.config;
-        let size = config.get("vocab_size").or_else(|| config.get("text_config")?.get("vocab_size"));
-        Self { tokenizer, size: size.and_then(Value::as_u64) }
+        Self { tokenizer, size: size(artifacts).unwrap_or(tokenizer.vocab_size() as u64) }
     }
 
     /// Returns true if the output layer has this id.
     pub(super) fn reaches(&self, id: u32) -> bool {
-        self.size.is_none_or(|size| u64::from(id) < size)
+        u64::from(id) < self.size
     }
 
     /// Returns the id of the token with this text.

@@ -7,6 +7,7 @@
 use serde_json::{Value, json};
 
 use super::typed_blocks::TOOL_USE;
+use super::without_messages;
 use crate::adapter::{Adapter, Input};
 use crate::conversation::{Conversation, Invalid, blocks, blocks_to_text, kind, unknown_block};
 use crate::model::Model;
@@ -110,15 +111,9 @@ impl Probe<'_> {
     }
 
     fn outcome(&self, messages: Vec<Value>) -> Outcome {
-        let conversation = Conversation { messages, ..self.without_messages() };
+        let conversation = Conversation { messages, ..without_messages(self.input.conversation) };
         let input = Input { conversation: &conversation, ..self.input };
         (self.adapter.render)(self.model, &input).map(|output| output.prompt).map_err(|error| error.to_string())
-    }
-
-    fn without_messages(&self) -> Conversation {
-        let Conversation { messages: _, tools, documents, template_args } = self.input.conversation;
-        let (tools, documents, template_args) = (tools.clone(), documents.clone(), template_args.clone());
-        Conversation { messages: Vec::new(), tools, documents, template_args }
     }
 }
 

@@ -14,8 +14,9 @@ use super::null_content;
 use super::place::Place;
 use super::rewrite::{Change, Rewrite};
 use super::traced::Traced;
+use super::without_messages;
 use crate::adapter::AdapterOutput;
-use crate::conversation::{Content, Conversation, blocks, content};
+use crate::conversation::{CONTENT, Content, Conversation, blocks, content};
 use crate::warning::{Warning, WarningCode};
 
 /// The bytes of a text that are compared with a printed list.
@@ -142,7 +143,7 @@ impl Refitted {
         if output.is_some_and(|output| lost(&output.warnings).next().is_none()) {
             return None;
         }
-        let Conversation { messages, tools, documents, template_args } = conversation;
+        let messages = &conversation.messages;
         let is_empty = |message: &Value| content(message) == Content::Null && message.get("tool_calls").is_none();
         if messages.windows(2).any(|pair| pair[0].get("role") == pair[1].get("role") && pair.iter().any(is_empty)) {
             return None;
@@ -160,8 +161,7 @@ impl Refitted {
         }
         rewrites.iter_mut().for_each(|rewrite| rewrite.change = Change::MergedToShow);
         let (messages, places) = traced.into_iter().map(|traced| (traced.message, traced.place)).unzip();
-        let (tools, documents, template_args) = (tools.clone(), documents.clone(), template_args.clone());
-        Some(Self { conversation: Conversation { messages, tools, documents, template_args }, places, rewrites })
+        Some(Self { conversation: Conversation { messages, ..without_messages(conversation) }, places, rewrites })
     }
 }
 
@@ -170,6 +170,20 @@ impl Refitted {
 pub fn faults(conversation: &Conversation, output: &AdapterOutput) -> usize {
     printed(&conversation.messages, &output.prompt).len() + lost(&output.warnings).count()
 }
+
+/// Returns the conversation with a further key in every block, which a template shows only if it prints
+/// lists. None without lists.
+#[must_use]
+pub fn with_further_keys(conversation: &Conversation) -> Option<Conversation> {
+    let mut changed = conversation.clone();
+    let contents = changed.messages.iter_mut().filter_map(|message| message.get_mut(CONTENT)?.as_array_mut());
+    let blocks = contents.flatten().filter_map(Value::as_object_mut);
+    blocks.for_each(|block| _ = block.insert(FURTHER_KEY.to_owned(), true.into()));
+    (changed != *conversation).then_some(changed)
+}
+
+/// A key that no template reads.
+const FURTHER_KEY: &str = "tandem-further-key";
 
 /// Returns the paths of messages and blocks that are left out. A text that is cut is not, nor a name.
 fn lost(warnings: &[Warning]) -> impl Iterator<Item = &str> {

@@ -63,6 +63,12 @@ fn each_medium_that_a_template_leaves_out_has_a_warning() {
     lost(&walks(first), &two, &["messages[0].content[2]"]);
     lost(&walks("{% elif b.type == 'image' %}<image>"), &two, &[]);
     lost(&walks("{% elif b.type == 'image' and false %}"), &two, &["messages[0].content[0]", "messages[0].content[2]"]);
+    // As Llama Guard 3 Vision does: one mark for all images. Its processor refuses a second image.
+    let once = format!("{}{}", "{% if 'base64' in messages | string %}<image>{% endif %}", walks(""));
+    lost(&once, &two, &["messages[0].content[2]"]);
+    // The messages have blocks of the type that most templates know.
+    let only_url = "{% elif b.type == 'image_url' %}<image>";
+    lost(&walks(only_url), &two, &["messages[0].content[0]", "messages[0].content[2]"]);
     let users = "{% elif b.type == 'image' and m.role == 'user' %}<image>";
     let others = json!([
         say("system", json!([image(), text()])),
@@ -217,4 +223,68 @@ fn the_plain_format_shows_calls_of_both_forms() {
     let [typed, called] = [say("assistant", json!([call])), called("")].map(plain);
     assert_eq!(typed["prompt"], called["prompt"]);
     assert!(called["prompt"].as_str().is_some_and(|prompt| prompt.contains("Rome")), "{called}");
+}
+
+/// No probe has the argument, or documents beside a system message, lists and repeated users.
+#[test]
+fn messages_stay_as_they_are_where_only_the_context_makes_a_template_take_them() {
+    let block = |text: &str| json!({"type": "text", "text": text});
+    let with_context = |messages: &Value, context: &str| {
+        let mut request = json!({"messages": messages});
+        match context {
+            "documents" => request["documents"] = json!([{"text": "Rome is in Italy."}]),
+            "tools" => {
+                request["tools"] =
+                    json!([{"type": "function", "function": {"name": "f", "description": "Adds numbers"}}])
+            }
+            _ => request["template_args"] = json!({"mode": "open"}),
+        }
+        request
+    };
+    let check_both = |template: &str, messages: Value, shown: &str, rewritten: &str, code: Option<&str>| {
+        for context in ["documents", "tools", "mode"] {
+            let name = if context == "mode" { "(mode == 'open')" } else { context };
+            let template =
+                format!("{}{{{{ (documents or tools or '') | tojson }}}}", template.replace("CONTEXT", name));
+            let found = render(&template, &with_context(&messages, context));
+            let prompt = found["prompt"].as_str().unwrap_or_else(|| panic!("{template}: {found}"));
+            assert!(
+                prompt.starts_with(&format!("{shown}[")) || prompt == format!("{shown}\"\""),
+                "{template}: {found}"
+            );
+            assert_eq!(warnings(&found), [], "{template}: {found}");
+            let alone = render(&template, &json!({"messages": messages}));
+            assert_eq!(alone["prompt"], format!("{rewritten}\"\""), "{template}: {alone}");
+            assert_eq!(warnings(&alone).iter().map(|(code, _)| *code).next(), code, "{template}: {alone}");
+        }
+    };
+    let system = each(
+        "{% if m.role == 'system' and not CONTEXT %}{{ raise_exception('no system') }}{% endif %}<{{ m.role }}>{{ m.content }}",
+    );
+    let messages = json!([say("system", "Be brief."), say("user", "Hi there")]);
+    let users = "<user>[System]: Be brief.<user>Hi there";
+    check_both(&system, messages, "<system>Be brief.<user>Hi there", users, Some("SYSTEM_REWRITTEN"));
+    let repeated = each(
+        "{% if not loop.first and loop.previtem.role == m.role and not CONTEXT %}{{ raise_exception('alternate') }}{% endif %}<{{ m.role }}>{{ m.content }}",
+    );
+    let messages = json!([say("user", "One moment"), say("user", "Hi there")]);
+    check_both(
+        &repeated,
+        messages,
+        "<user>One moment<user>Hi there",
+        "<user>One moment\n\nHi there",
+        Some("MESSAGES_MERGED"),
+    );
+    let lists = each(
+        "<{{ m.role }}>{% if m.content is string or not CONTEXT %}{{ m.content }}{% else %}{% for b in m.content %}[{{ b.text }}]{% endfor %}{% endif %}",
+    );
+    let messages = json!([say("user", json!([block("One"), block(" moment")]))]);
+    check_both(&lists, messages, "<user>[One][ moment]", "<user>One moment", None);
+    // A printed list is not shown, in whichever order its keys are.
+    let printed = each("<{{ m.role }}>{{ m.content }}");
+    let answer = render(
+        &printed,
+        &json!({"messages": [say("user", json!([{"text": "Hi", "type": "text"}]))], "template_args": {"mode": "open"}}),
+    );
+    assert_eq!(answer["prompt"], "<user>Hi");
 }

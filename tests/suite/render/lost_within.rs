@@ -236,3 +236,21 @@ fn a_cut_of_a_merged_text_names_the_part_that_is_cut() {
         &[rewritten[0], rewritten[1], ("MESSAGE_IGNORED", "messages[1].content")],
     );
 }
+
+#[test]
+fn an_argument_that_a_template_reads_only_in_a_branch_that_is_not_taken_has_a_warning() {
+    let request = |args: Value| json!({"messages": [say("user", "Hi")], "template_args": args});
+    let unknown = [("TEMPLATE_ARG_UNKNOWN", "template_args.style")];
+    let with = |branch: &str| format!("{branch}{ALL}");
+    let style = request(json!({"style": "short"}));
+    check(&with("{% if false %}{{ style }}{% endif %}"), &style, &unknown);
+    check(&with("{% if messages | length > 99 %}{{ style }}{% endif %}"), &style, &unknown);
+    check(&with("{% macro m() %}{{ style }}{% endmacro %}"), &style, &unknown);
+    check(&with("{% macro m() %}{{ style }}{% endmacro %}{{ m() }}"), &style, &[]);
+    // A value that changes nothing is read all the same.
+    check(&with("{% if style == 'long' %}!{% endif %}"), &style, &[]);
+    check(&with("{{ 'x' if style is defined and style == 'long' }}"), &style, &[]);
+    // It changes the prompts of other conversations.
+    let tool = with("{% if tools %}{{ tools | tojson }}{{ 'x' if style }}{% endif %}");
+    check(&tool, &style, &[]);
+}

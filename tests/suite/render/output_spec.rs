@@ -126,6 +126,17 @@ fn output_spec_excludes_ids_outside_the_output_layer() {
     };
     assert_eq!(with_layer_of(260), (vec![257, 258], vec![259]));
     assert_eq!(with_layer_of(258), (vec![257], vec![]));
+    // Without the size of the output layer, the tokenizer has the last id.
+    let generation = r#"{"eos_token_id": [257, 100257]}"#;
+    let with_config = |config: &str| {
+        std::fs::write(path.join("generation_config.json"), generation).expect("a file");
+        std::fs::write(path.join("config.json"), config).expect("a file");
+        spec(&ServedModel::load(&path).expect("loads").into(), Some("chatml")).ends.token_ids()
+    };
+    assert_eq!(with_config("{}"), [257, 258]);
+    assert_eq!(with_config(r#"{"vocab_size": 200000}"#), [257, 258, 100_257]);
+    std::fs::remove_file(path.join("tokenizer.json")).expect("a file");
+    assert_eq!(with_config(r#"{"vocab_size": 258}"#), [257]);
 }
 
 #[test]

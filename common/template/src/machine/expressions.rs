@@ -31,7 +31,10 @@ impl Machine {
     pub(crate) fn eval<'a>(&mut self, locals: &'a Locals, node: &'a Node) -> Evaluated<'a> {
         let value = match &node.kind {
             NodeKind::Const(value) => return Ok(Cow::Borrowed(value)),
-            NodeKind::Context(place) => return Ok(Cow::Borrowed(locals.context(*place))),
+            NodeKind::Context(place) => {
+                self.is_read[*place as usize] = true;
+                return Ok(Cow::Borrowed(locals.context(*place)));
+            }
             NodeKind::Variable(local, unset) => return Ok(variable(locals, *local, unset)),
             NodeKind::Key(operand, name) => {
                 let value = self.eval(locals, operand)?;

@@ -18,6 +18,8 @@ pub(crate) struct Machine {
     pub(super) output: Output,
     /// The values of the context, by place.
     pub(super) context: Arc<Vec<Value>>,
+    /// True for each place of the context whose value was looked up.
+    pub(super) is_read: Vec<bool>,
     /// All variables that functions share. Functions can hold each other in a circle through them,
     /// so they are unset at the end of the render.
     pub(super) shared: Vec<Arc<ClosureCell>>,
@@ -37,7 +39,9 @@ impl Drop for Machine {
 
 impl Machine {
     pub(crate) fn new(context: Arc<Vec<Value>>) -> Self {
-        Self { output: Output::default(), context, shared: Vec::new(), computes_constants: false, autoescapes: false }
+        let is_read = vec![false; context.len()];
+        let output = Output::default();
+        Self { output, context, is_read, shared: Vec::new(), computes_constants: false, autoescapes: false }
     }
 
     /// Returns a machine that computes constants at compile time.

@@ -1,16 +1,19 @@
-//! Warnings about parts of a conversation that a template never reads, and about arguments of tool
-//! calls. They follow from the template's source, without rendering.
+//! Warnings about parts of a conversation that a template does not read, and about arguments of tool
+//! calls. They follow from the template's source, and from the variables that it looked up.
 
 use serde_json::Value;
-use tandem_template::{ArgumentsShape, ChatTemplate};
+use tandem_template::ArgumentsShape;
 
 use super::reserved;
 use crate::conversation::Conversation;
+use crate::model::NamedTemplate;
 use crate::warning::{Warning, WarningCode};
 
 /// Warns of tools, documents and arguments that the template never reads, and of tool call
-/// arguments of a type that it does not support.
-pub(super) fn of(template: &ChatTemplate, conversation: &Conversation) -> Vec<Warning> {
+/// arguments of a type that it does not support. `read` are the variables that it looked up for this
+/// conversation.
+pub(super) fn of(named: &NamedTemplate, conversation: &Conversation, read: &[String]) -> Vec<Warning> {
+    let template = &named.template;
     let Conversation { messages, template_args, .. } = conversation;
     let mut warnings = Vec::new();
     if conversation.has_tools() && !template.reads("tools") {
@@ -20,10 +23,22 @@ pub(super) fn of(template: &ChatTemplate, conversation: &Conversation) -> Vec<Wa
         warnings.push(unread(WarningCode::DocumentsIgnored, "documents"));
     }
     warnings.extend(reserved::warnings(template_args));
-    let unknown = template_args.keys().filter(|name| !reserved::is_reserved(name) && !template.reads(name));
-    warnings.extend(unknown.map(|name| unread(WarningCode::TemplateArgUnknown, &format!("template_args.{name}"))));
+    let given = template_args.keys().filter(|name| !reserved::is_reserved(name));
+    warnings.extend(given.filter_map(|name| unread_argument(named, name, read)));
     warnings.extend(arguments(template.arguments(), messages));
     warnings
+}
+
+/// Warns of an argument that the template did not look up, unless its value changes the prompt of another
+/// conversation.
+fn unread_argument(named: &NamedTemplate, name: &String, read: &[String]) -> Option<Warning> {
+    let path = format!("template_args.{name}");
+    if !named.template.reads(name) {
+        return Some(unread(WarningCode::TemplateArgUnknown, &path));
+    }
+    let changes_another = || named.facts.arguments.iter().any(|fact| fact.name == *name);
+    let text = format!("the model's chat template does not read {path} in this conversation: ignored");
+    (!read.contains(name) && !changes_another()).then(|| Warning::new(WarningCode::TemplateArgUnknown, path, text))
 }
 
 fn unread(code: WarningCode, path: &str) -> Warning {
