@@ -80,8 +80,8 @@ impl Invalid {
 }
 
 impl Conversation {
-    /// Checks that each message is an object, and that tools and documents are lists of objects.
-    /// Every adapter relies on it.
+    /// Checks that each message is an object, that tools and documents are lists of objects, and that no
+    /// medium has two sources. Every adapter relies on it.
     ///
     /// # Errors
     /// The first part with another shape, by path.
@@ -90,6 +90,7 @@ impl Conversation {
             if !message.is_object() {
                 return Err(Invalid::new(format!("messages[{i}]"), "must be an object with a role and content"));
             }
+            check_media(message).map_err(|invalid| invalid.within(&format!("messages[{i}]")))?;
         }
         check_list("tools", self.tools.as_ref())?;
         check_list("documents", self.documents.as_ref())
@@ -127,6 +128,25 @@ impl Conversation {
     pub fn has_documents(&self) -> bool {
         has_items(self.documents.as_ref())
     }
+}
+
+/// The keys of a medium's source, of which a block has one.
+const SOURCES: [&str; 3] = ["base64", "url", "path"];
+
+/// Checks that each medium among the blocks of a message or tool result has at most one source.
+fn check_media(holder: &Value) -> Result<(), Invalid> {
+    for (j, block) in blocks(holder).iter().enumerate() {
+        let field = format!("content[{j}]");
+        let mut sources = SOURCES.into_iter().filter(|key| block.get(key).is_some_and(|value| !value.is_null()));
+        match (media::kind(block), sources.next(), sources.next()) {
+            (Some(_), Some(first), Some(second)) => {
+                let problem = format!("must not be set beside {first}: a block has one source");
+                return Err(Invalid::new(format!("{field}.{second}"), problem));
+            }
+            _ => check_media(block).map_err(|invalid| invalid.within(&field))?,
+        }
+    }
+    Ok(())
 }
 
 fn check_list(field: &str, value: Option<&Value>) -> Result<(), Invalid> {

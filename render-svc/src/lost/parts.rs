@@ -271,9 +271,7 @@ fn add_call<'c>(
 /// the template shows those of every tool, and descriptions and lists of values at any depth.
 fn of_tool<'c>(item: usize, tool: &'c Value, declared: Finding, facts: &TemplateFacts) -> Vec<Part<'c>> {
     let tool = function(tool);
-    let Some(name) = tool.get("name").and_then(Value::as_str).filter(|name| !name.trim().is_empty()) else {
-        return Vec::new();
-    };
+    let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
     let part = |field, texts, finding, is_shared, steps| Part {
         place: Place::Item(List::Tools, item, field),
         code: WarningCode::ToolsIgnored,
@@ -286,6 +284,9 @@ fn of_tool<'c>(item: usize, tool: &'c Value, declared: Finding, facts: &Template
     // Messages, too, contain names.
     let description = tool.get("description").and_then(long_start);
     let text = Texts::One(description.unwrap_or(name));
+    if !text.has_words() {
+        return Vec::new();
+    }
     let mut parts = vec![part(None, text, declared, description.is_none(), Vec::new())];
     for (number, (steps, texts)) in schema::parts(tool).into_iter().enumerate() {
         let is_top = matches!(steps[..], [_, Step::Key(PROPERTIES)]);

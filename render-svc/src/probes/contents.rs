@@ -16,6 +16,8 @@ pub enum ContentLists {
     FirstOnly,
     /// It writes the text of the last block only.
     LastOnly,
+    /// It takes a list of one block only.
+    OneOnly,
     /// It prints the list as Python or JSON prints it.
     Printed,
     /// It leaves the list out.
@@ -31,7 +33,7 @@ impl ContentLists {
     /// Returns true if it writes the text of one block only.
     #[must_use]
     pub fn shows_one(self) -> bool {
-        matches!(self, Self::FirstOnly | Self::LastOnly)
+        matches!(self, Self::FirstOnly | Self::LastOnly | Self::OneOnly)
     }
 
     /// Returns the name for display.
@@ -41,6 +43,7 @@ impl ContentLists {
             Self::Walked => "walked",
             Self::FirstOnly => "first block only",
             Self::LastOnly => "last block only",
+            Self::OneOnly => "one block only",
             Self::Printed => "printed",
             Self::LeftOut => "left out",
             Self::Refused => "refused",
@@ -115,12 +118,14 @@ fn said(role: &str, content: Value) -> Value {
 fn facts(renderer: &Renderer<'_>, mark: &str, probe: impl Fn(Value) -> Probe) -> ContentFacts {
     let block = |text: &str| json!({"type": "text", "text": text});
     let text = renderer.found(&probe(mark.into()), mark);
-    let mut lists = lists(&renderer.render(&probe(json!([block(FIRST_BLOCK), block(SECOND_BLOCK)]))));
-    // A template may walk lists from two blocks on, and print shorter ones.
-    if lists == ContentLists::Walked {
-        let one = self::lists(&renderer.render(&probe(json!([block(FIRST_BLOCK)]))));
-        lists = if one == ContentLists::FirstOnly { lists } else { one };
-    }
+    let two = lists(&renderer.render(&probe(json!([block(FIRST_BLOCK), block(SECOND_BLOCK)]))));
+    let one = || lists(&renderer.render(&probe(json!([block(FIRST_BLOCK)]))));
+    let lists = match two {
+        // A template may walk lists from two blocks on, and print shorter ones.
+        ContentLists::Walked => Some(one()).filter(|one| *one != ContentLists::FirstOnly).unwrap_or(two),
+        ContentLists::Refused | ContentLists::LeftOut if one() == ContentLists::FirstOnly => ContentLists::OneOnly,
+        _ => two,
+    };
     // If neither form renders, the conversation is at fault.
     match (text, lists) {
         (Finding::Refused, ContentLists::Refused) => ContentFacts::default(),

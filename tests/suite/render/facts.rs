@@ -236,6 +236,7 @@ impl Check<'_> {
         let shows_all = prompt.as_ref().is_some_and(|prompt| words.iter().all(|words| prompt.contains(words)));
         let is_right = match fact {
             "shown" | "walked" | "separate" | "merged by the template" => shows_all,
+            "one block only" => !shows_all,
             "left out" | "first block only" => prompt.is_some() && !shows_all,
             "refused" => prompt.is_none(),
             "unknown" => !shows_all,

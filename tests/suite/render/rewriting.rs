@@ -751,6 +751,58 @@ fn merged_texts_keep_their_blank_line_in_lists() {
     }
 }
 
+#[test]
+fn a_list_becomes_one_block_where_a_template_takes_no_other() {
+    let one = "{% for m in messages %}{% if m.content is string or m.content | length != 1 %}{{ raise_exception('One block.') }}{% endif %}[{{ m.role }}]{{ m.content[0].text }}{% endfor %}";
+    let blocks = json!([{"type": "text", "text": "One. "}, {"type": "text", "text": "Two."}]);
+    let models = ModelFolder::new("tiny").with_template(one).models();
+    let answer = answer(&models, &json!({"messages": [say("user", blocks), say("assistant", "x")]}));
+    assert_eq!(answer["prompt"], "[user]One. Two.[assistant]x", "{answer}");
+}
+
+/// The contract's messages have a list of calls, and one source of a medium.
+#[test]
+fn values_that_the_contract_cannot_have_are_errors() {
+    let with = |key: &str, value: Value| {
+        let mut message = say("assistant", "");
+        message[key] = value;
+        json!({"messages": [say("user", "x"), message]})
+    };
+    let calls = failure(SHOW, &with("tool_calls", json!("y")), "INVALID_REQUEST", "messages[1].tool_calls");
+    let call = failure(SHOW, &with("tool_calls", json!([{}, "y"])), "INVALID_REQUEST", "messages[1].tool_calls[1]");
+    let image = json!({"type": "image", "base64": "QUJD", "url": "https://example.com/a.png"});
+    let two = failure(SHOW, &with("content", json!([image])), "INVALID_REQUEST", "messages[1].content[0].url");
+    let result = json!([{"type": "tool_result", "tool_use_id": "1", "content": [image]}]);
+    failure(SHOW, &with("content", result), "INVALID_REQUEST", "messages[1].content[0].content[0].url");
+    error_texts::check_rows("render/shapes", [calls, call, two]);
+    // Transformers passes the messages on as they are.
+    let mut as_given = with("tool_calls", json!("y"));
+    as_given["normalization"] = "none".into();
+    let answer = answer(&ModelFolder::new("tiny").with_template("{{ messages[1].tool_calls }}").models(), &as_given);
+    assert_eq!(answer["prompt"], "y");
+}
+
+/// As in transformers, a template gets empty names. The contract's own fields refuse them.
+#[test]
+fn an_empty_name_reaches_a_template_and_no_format() {
+    let function = json!({"name": "", "description": "Adds numbers", "arguments": {"a": "first"}});
+    let tools = json!({"messages": [say("user", "x")], "tools": [{"type": "function", "function": function}]});
+    let mut called = say("assistant", "");
+    called["tool_calls"] = json!([{"id": "abcdefghi", "type": "function", "function": function}]);
+    let called = json!({"messages": [say("user", "x"), called]});
+    let models = ModelFolder::new("tiny").with_template(SHOW).models();
+    for (request, field) in [(tools, "tools[0].function.name"), (called, "messages[1].tool_calls[0].function.name")] {
+        let shown = answer(&models, &request);
+        assert!(shown["prompt"].as_str().is_some_and(|prompt| prompt.contains("\"name\": \"\"")), "{shown}");
+        assert_eq!(warnings(&shown), [], "{shown}");
+        let mut formatted = request;
+        for adapter in ["chatml", "gemma-4"] {
+            formatted["adapter"] = adapter.into();
+            failure(SHOW, &formatted, "INVALID_REQUEST", field);
+        }
+    }
+}
+
 /// Models that OpenAI's clients call get null there.
 #[test]
 fn null_content_beside_calls_becomes_empty_where_a_template_fails_for_it() {
