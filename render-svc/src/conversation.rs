@@ -104,6 +104,14 @@ impl Conversation {
         if self.messages.is_empty() { Err(Invalid::new("messages", "must hold at least one message")) } else { Ok(()) }
     }
 
+    /// Returns the conversation with these messages.
+    #[must_use]
+    pub fn with_messages(&self, messages: Vec<Value>) -> Self {
+        let Self { messages: _, tools, documents, template_args } = self;
+        let (tools, documents, template_args) = (tools.clone(), documents.clone(), template_args.clone());
+        Self { messages, tools, documents, template_args }
+    }
+
     /// Returns true if a message contains an image block, also inside a tool result.
     #[must_use]
     pub fn has_images(&self) -> bool {
@@ -284,6 +292,14 @@ pub fn unknown_block(block: &Value, i: usize) -> Invalid {
         }
         None => Invalid::new(field, "must be an object with a \"type\""),
     }
+}
+
+/// Returns the name of a message's author. The name of a result is its call's.
+#[must_use]
+pub fn author(message: &Value) -> Option<&str> {
+    let is_result = message.get("role").is_some_and(|role| role == "tool" || role == "function");
+    let name = message.get("name").and_then(Value::as_str).filter(|name| !name.trim().is_empty());
+    name.filter(|_| !is_result)
 }
 
 /// Returns the reasoning of a message under each of its keys. A text that an earlier key has is left out.

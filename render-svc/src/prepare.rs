@@ -179,7 +179,7 @@ impl Request<'_> {
         }
         let rewritten = |policy: Policy| Some(policy.rewrite(conversation.messages.clone()).ok()?.messages);
         let unchanged = rewritten(least).filter(|messages| rewritten(needed).is_some_and(|needed| needed != *messages));
-        let is_shown = |messages| self.shows_all(&Conversation { messages, ..without_messages(conversation) });
+        let is_shown = |messages| self.shows_all(&conversation.with_messages(messages));
         if unchanged.is_some_and(is_shown) { least } else { needed }
     }
 
@@ -248,13 +248,6 @@ impl Request<'_> {
         };
         Probe { adapter: self.resolved.adapter(), model: self.resolved.model, input }
     }
-}
-
-/// Returns the other parts of a conversation.
-fn without_messages(conversation: &Conversation) -> Conversation {
-    let Conversation { messages: _, tools, documents, template_args } = conversation;
-    let (tools, documents, template_args) = (tools.clone(), documents.clone(), template_args.clone());
-    Conversation { messages: Vec::new(), tools, documents, template_args }
 }
 
 /// Returns the warning of a change to messages.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use tandem_template::python;
 
-use crate::conversation::{Content, Conversation, Object, REASONING_KEYS, blocks, content, kind, reasonings};
+use crate::conversation::{Content, Conversation, Object, REASONING_KEYS, author, blocks, content, kind, reasonings};
 
 /// A warning about one field of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -143,13 +143,16 @@ pub fn ignored(name: &str, conversation: &Conversation, codes: &[WarningCode]) -
     ignored.map(warning).collect()
 }
 
-/// Returns a warning for each part of a message that a format never writes: reasoning, OpenAI's earlier
-/// form of a call, and further keys.
+/// Returns a warning for each part of a message that a format never writes: its author's name, reasoning,
+/// OpenAI's earlier form of a call, and further keys.
 #[must_use]
 pub fn ignored_parts(name: &str, conversation: &Conversation) -> Vec<Warning> {
     let mut warnings = Vec::new();
     let mut warn = |code, path| warnings.push(Warning::new(code, path, format!("{name} cannot show it: ignored")));
     for (i, message) in conversation.messages.iter().enumerate() {
+        if author(message).is_some() {
+            warn(WarningCode::MessageIgnored, format!("messages[{i}].name"));
+        }
         for (key, _) in reasonings(message).filter(|(_, text)| !text.is_empty()) {
             warn(WarningCode::ReasoningIgnored, format!("messages[{i}].{key}"));
         }

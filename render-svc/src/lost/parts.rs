@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::schema::{self, PROPERTIES, Step};
 use super::texts::{MIN_BYTES, Texts, last_plain_words, long_start};
-use crate::conversation::{Content, Conversation, blocks, content, kind, reasonings};
+use crate::conversation::{Content, Conversation, author, blocks, content, kind, reasonings};
 use crate::probes::{DOCUMENT_KEYS, Finding, REASONING_END, REASONING_START, TemplateFacts};
 use crate::warning::WarningCode;
 
@@ -350,12 +350,6 @@ const DOCUMENT_NUMBERS: [&str; 3] = ["id", "doc_id", "document_id"];
 
 fn role(message: &Value) -> &str {
     message.get("role").and_then(Value::as_str).unwrap_or_default()
-}
-
-/// Returns the name of a message's author. The name of a result is its call's.
-fn author(message: &Value) -> Option<&str> {
-    let name = message.get("name").and_then(Value::as_str).filter(|name| !name.trim().is_empty());
-    name.filter(|_| !matches!(role(message), "tool" | "function"))
 }
 
 /// Adds the texts of a message's content.

@@ -7,7 +7,6 @@
 use serde_json::{Value, json};
 
 use super::typed_blocks::TOOL_USE;
-use super::without_messages;
 use crate::adapter::{Adapter, Input};
 use crate::conversation::{Conversation, Invalid, blocks, blocks_to_text, kind, unknown_block};
 use crate::model::Model;
@@ -111,7 +110,7 @@ impl Probe<'_> {
     }
 
     fn outcome(&self, messages: Vec<Value>) -> Outcome {
-        let conversation = Conversation { messages, ..without_messages(self.input.conversation) };
+        let conversation = self.input.conversation.with_messages(messages);
         let input = Input { conversation: &conversation, ..self.input };
         (self.adapter.render)(self.model, &input).map(|output| output.prompt).map_err(|error| error.to_string())
     }

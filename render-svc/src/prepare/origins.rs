@@ -51,12 +51,13 @@ impl Origins {
         Attachment { path: self.path(&attachment.path), ..attachment }
     }
 
-    /// Returns the warning with the request's path. A message or reasoning that is not in the prompt and
-    /// consists of several of the request has one for each, and so has a text of which several are cut.
+    /// Returns the warning with the request's path. A message, a key or reasoning that is not in the
+    /// prompt and consists of several of the request has one for each, and so has a text of which several
+    /// are cut.
     #[must_use]
     pub fn warnings(&self, warning: Warning) -> Vec<Warning> {
         let is_each = |rest: &str| match warning.code {
-            WarningCode::MessageIgnored => rest.is_empty(),
+            WarningCode::MessageIgnored => !rest.starts_with(".content"),
             WarningCode::ReasoningIgnored => !rest.is_empty(),
             _ => false,
         };

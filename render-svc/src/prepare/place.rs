@@ -93,7 +93,10 @@ impl Place {
     pub fn merged_into(&self, inside: &str) -> Vec<&str> {
         match self.own(inside) {
             Some((place, rest)) => place.merged_into(rest),
-            None if inside.is_empty() => self.merged.iter().map(|merged| &*merged.path).collect(),
+            None if inside.is_empty() => {
+                let items = self.items.iter().map(Self::path).filter(|path| !path.starts_with(&self.path));
+                self.merged.iter().map(|merged| &*merged.path).chain(items).collect()
+            }
             None => Vec::new(),
         }
     }

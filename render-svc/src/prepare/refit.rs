@@ -14,7 +14,6 @@ use super::null_content;
 use super::place::Place;
 use super::rewrite::{Change, Rewrite};
 use super::traced::Traced;
-use super::without_messages;
 use crate::adapter::AdapterOutput;
 use crate::conversation::{CONTENT, Content, Conversation, blocks, content};
 use crate::warning::{Warning, WarningCode};
@@ -161,7 +160,7 @@ impl Refitted {
         }
         rewrites.iter_mut().for_each(|rewrite| rewrite.change = Change::MergedToShow);
         let (messages, places) = traced.into_iter().map(|traced| (traced.message, traced.place)).unzip();
-        Some(Self { conversation: Conversation { messages, ..without_messages(conversation) }, places, rewrites })
+        Some(Self { conversation: conversation.with_messages(messages), places, rewrites })
     }
 }
 

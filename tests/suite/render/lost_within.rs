@@ -99,6 +99,25 @@ fn a_name_that_a_template_leaves_out_has_a_warning() {
     check(ALL, &request, &[("MESSAGE_IGNORED", "messages[0].name")]);
     let named = "{% for m in messages %}<{{ m.role }}{{ ' ' + m.name if m.name }}>{{ m.content }}{% endfor %}";
     check(named, &request, &[]);
+    let formatted = json!({"messages": messages, "adapter": "chatml"});
+    check(ALL, &formatted, &[("MESSAGE_IGNORED", "messages[0].name")]);
+}
+
+#[test]
+fn a_lost_key_of_each_merged_message_has_a_warning() {
+    let strict = "{% for m in messages %}{% if not loop.first and loop.previtem.role == m.role %}{{ raise_exception('alternate') }}{% endif %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+    let merged = ("MESSAGES_MERGED", "messages[0]");
+    for (key, first, second) in [
+        ("name", json!("Ann"), json!("Bob")),
+        ("tag", json!("x"), json!("y")),
+        ("meta", json!({"a": 1}), json!({"b": 2})),
+    ] {
+        let messages =
+            [with(say("user", "Hi"), key, first), with(say("user", "Ho"), key, second), say("assistant", "x")];
+        let paths = [0, 1].map(|at| format!("messages[{at}].{key}"));
+        let lost = [merged, ("MESSAGE_IGNORED", &*paths[0]), ("MESSAGE_IGNORED", &*paths[1])];
+        check(strict, &json!({"messages": messages}), &lost);
+    }
 }
 
 #[test]
@@ -174,7 +193,7 @@ fn keys_of_a_message_that_a_template_never_reads_have_warnings() {
 fn long_arguments_that_a_template_cuts_have_warnings() {
     let lines = |count: usize| (0..count).map(|n| format!("print(\"line {n} of it all\")\n")).collect::<String>();
     let request =
-        |arguments: Value| json!({"messages": [say("user", "Go on"), called(arguments), say("user", "Thanks")]});
+        |arguments: Value| json!({"messages": [say("user", "Write it"), called(arguments), say("user", "Thanks")]});
     let object = json!({"path": "a.py", "code": lines(20), "edits": {"lines": [lines(9), "x"]}});
     let text = json!(object.to_string());
     let calls = |shown: &str| {
