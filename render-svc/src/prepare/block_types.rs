@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::typed_blocks::TOOL_USE;
 use crate::adapter::{Adapter, Input};
-use crate::conversation::{Conversation, Invalid, blocks, blocks_to_text, kind, unknown_block};
+use crate::conversation::{Invalid, blocks, blocks_to_text, kind, unknown_block};
 use crate::model::Model;
 
 /// A made-up type.
