@@ -50,8 +50,8 @@ impl From<Error> for StepError {
         let fault = error.device_fault();
         match error {
             Error::Step(error) => error,
-            Error::Torch(error) => Self::Torch { fault, source: Box::new(error) },
-            Error::Load(error) => Self::Torch { fault, source: Box::new(error) },
+            Error::Torch(error) => Self::Library { fault, source: Box::new(error) },
+            Error::Load(error) => Self::Library { fault, source: Box::new(error) },
         }
     }
 }

@@ -18,7 +18,7 @@ pub enum StepError {
     NoKvMemory,
     /// libtorch reported an error.
     #[error("libtorch failed")]
-    Torch {
+    Library {
         /// The failure of the device, if the error reports one.
         fault: Option<DeviceFault>,
         /// The error.
@@ -34,7 +34,7 @@ impl StepError {
     #[must_use]
     pub fn device_fault(&self) -> Option<DeviceFault> {
         match self {
-            Self::Torch { fault, .. } => *fault,
+            Self::Library { fault, .. } => *fault,
             _ => None,
         }
     }
@@ -55,7 +55,7 @@ impl StepError {
     #[must_use]
     pub fn reason(&self) -> Reason {
         match self {
-            Self::NotFinite | Self::Torch { .. } | Self::Kernels(_) | Self::NoKvMemory => Reason::ModelFailed,
+            Self::NotFinite | Self::Library { .. } | Self::Kernels(_) | Self::NoKvMemory => Reason::ModelFailed,
             Self::Broken => Reason::EngineFailed,
         }
     }
