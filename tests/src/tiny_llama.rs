@@ -25,6 +25,12 @@ pub const EMBEDDINGS: u32 = 1000;
 /// The number of tokens.
 pub const VOCABULARY: u64 = 40;
 
+impl Default for TinyLlama {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl TinyLlama {
     /// Creates the model.
     #[must_use]

@@ -257,8 +257,8 @@ fn reports_that_contradict_the_request_fail_it() {
     let with = |logprobs| Report::Token(0, Chosen { id: 500, logprobs });
     let prompt = |logprob| Report::Prompt(vec![(200, Logprobs { logprob, top: Vec::new() })]);
     let plain = Returns { token_ids: true, ..Returns::default() };
-    let scored = Returns { logprobs: Some(1), ..plain.clone() };
-    let of_prompt = Returns { prompt_logprobs: Some(0), ..plain.clone() };
+    let scored = Returns { logprobs: Some(1), ..plain };
+    let of_prompt = Returns { prompt_logprobs: Some(0), ..plain };
     let end = |reason, tokens| Report::End(0, reason, tokens);
     let cases: Vec<(&Returns, Vec<Report>)> = vec![
         (&plain, vec![Report::Accepted { prompt: 4, cached: 0 }]),
@@ -282,7 +282,7 @@ fn reports_that_contradict_the_request_fail_it() {
     let mut texts = Vec::new();
     for (returns, reports) in cases {
         let Started { engine, senders, contradictions, .. } = start(1);
-        let asked = GenerateRequest { returns: returns.clone(), ..request(&[]) };
+        let asked = GenerateRequest { returns: *returns, ..request(&[]) };
         let events = submit(&engine, asked, None);
         send(&senders[0], reports.clone());
         assert!(matches!(read(events), Err(RequestError::EngineFailed)), "{reports:?}");
