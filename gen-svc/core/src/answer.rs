@@ -21,7 +21,6 @@ mod state;
 pub use check::{Contradiction, TokenCheck};
 pub use checked::CheckedAnswer;
 pub use event::{Accepted, Delta, Event, FinishReason, Finished, Summary, Timings, Token, TopToken};
-pub use metrics::attribute_count;
 pub use progress::RequestProgress;
 pub use queue::{Queue, QueueSlot};
 pub use state::{Answer, Flow, Interruption};

@@ -122,7 +122,6 @@ impl RequestMetrics {
 }
 
 /// Returns a count as a span attribute.
-#[must_use]
-pub fn attribute_count(count: usize) -> i64 {
+pub(super) fn attribute_count(count: usize) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)
 }

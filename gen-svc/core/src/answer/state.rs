@@ -33,6 +33,8 @@ pub struct Answer {
     queue_span: Span,
     metrics: Arc<RequestMetrics>,
     deadline: Option<Instant>,
+    /// The spans of the outputs' current phases, such as `prefill`, then `decode`.
+    phases: Vec<Span>,
     /// One for each output. Created with its first token, so that a queued request needs little memory.
     outputs: Vec<Option<Output>>,
     /// Outputs that have not ended.
@@ -112,6 +114,7 @@ impl Answer {
             queue_span: span.part("queue", || []),
             span,
             deadline,
+            phases: (0..outputs).map(|_| Span::none()).collect(),
             outputs: (0..outputs).map(|_| None).collect(),
             unfinished: outputs,
             cached_tokens: None,
@@ -205,6 +208,18 @@ impl Answer {
         }
     }
 
+    /// Records the phase of an output, with the number of its cached tokens if it starts with some. It ends before
+    /// the last event of the output.
+    pub fn enter_phase(&mut self, output: u32, name: &'static str, cached: Option<usize>) {
+        let of_output = || KeyValue::new("tandem.output", i64::from(output));
+        let of_cached = |cached| KeyValue::new("tandem.cached_tokens", attribute_count(cached));
+        let index = self.index(output);
+        self.phases[index] = match cached {
+            Some(cached) => self.span.part(name, || [of_output(), of_cached(cached)]),
+            None => self.span.part(name, || [of_output()]),
+        };
+    }
+
     /// Adds a token to an output. Its text is sent with [`deliver`](Self::deliver), or with the end of the output.
     /// `completes`: whether a token completes the text of a grammar. It is asked at the limit of tokens.
     pub fn push(&mut self, output: u32, Chosen { id, logprobs }: Chosen, completes: impl FnOnce(u32) -> bool) -> Flow {
@@ -271,6 +286,7 @@ impl Answer {
         if !self.is_accepted() {
             return self.refuse(RequestError::EngineFailed);
         }
+        self.end_phase(output);
         self.log(output, FinishReason::Error.name());
         if std::mem::replace(&mut self.unfinished, 0) > 0 {
             self.sink.send(Event::Refused(RequestError::EngineFailed));
@@ -279,10 +295,19 @@ impl Answer {
 
     /// Returns the request, and the state of an output.
     fn output(&mut self, output: u32) -> (&PreparedRequest, &mut Output) {
+        let index = self.index(output);
         let Self { request, outputs, .. } = self;
-        let index = (output - request.first_output) as usize;
         let state = outputs[index].get_or_insert_with(|| Output::new(request));
         (request, state)
+    }
+
+    fn index(&self, output: u32) -> usize {
+        (output - self.request.first_output) as usize
+    }
+
+    fn end_phase(&mut self, output: u32) {
+        let index = self.index(output);
+        self.phases[index] = Span::none();
     }
 
     fn record_token(&mut self) {
@@ -296,6 +321,7 @@ impl Answer {
     }
 
     fn finish(&mut self, output: u32, reason: FinishReason, matched: Option<Matched>) {
+        self.end_phase(output);
         self.log(output, reason.name());
         let (request, state) = self.output(output);
         let last = state.take(request, output);
@@ -331,8 +357,7 @@ impl Answer {
     fn log(&self, output: u32, finish: &'static str) {
         self.metrics.output_ended(finish);
         let Timings { queue, prefill, decode } = self.timings();
-        let index = (output - self.request.first_output) as usize;
-        let tokens = self.outputs[index].as_ref().map_or(self.request.generated().len(), Output::tokens);
+        let tokens = self.outputs[self.index(output)].as_ref().map_or(self.request.generated().len(), Output::tokens);
         let _entered = self.span.enter();
         tracing::info!(
             finish,

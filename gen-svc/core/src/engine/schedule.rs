@@ -411,7 +411,7 @@ impl Scheduler {
 
     fn preempt(&mut self, at: usize) {
         let mut sequence = self.running.remove(at);
-        sequence.preempt(self.requests.get(sequence.request), &mut self.pool);
+        sequence.preempt(self.requests.get_mut(sequence.request), &mut self.pool);
         self.preemptions += 1;
         insert(&mut self.waiting, sequence);
     }

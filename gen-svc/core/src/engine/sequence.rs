@@ -6,11 +6,8 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use opentelemetry::KeyValue;
-use tandem_common::telemetry::Span;
-
 use super::requests::{RequestId, RequestState};
-use crate::answer::{FinishReason, Flow, Interruption, attribute_count};
+use crate::answer::{FinishReason, Flow, Interruption};
 use crate::cache::{BlockPool, BlockTable, ImageSpan};
 use crate::error::{RequestError, StepError};
 use crate::grammar::{Constraint, Mask, MaskError};
@@ -37,9 +34,6 @@ pub(super) struct Sequence {
     /// True for the first output of its request. Only this output reports the prompt's
     /// log-probabilities.
     is_first: bool,
-    /// The span of the current phase: `prefill` once the sequence has left the queue, then
-    /// `decode`, and `preempted` between them after a preemption.
-    phase: Span,
     is_decoding: bool,
     /// The prompt and the generated tokens.
     ids: Arc<Vec<u32>>,
@@ -95,7 +89,6 @@ impl Sequence {
             waits_since: Instant::now(),
             output,
             is_first: output == request.first_output,
-            phase: Span::none(),
             is_decoding: false,
             ids: Arc::clone(&request.ids),
             computed: 0,
@@ -266,9 +259,7 @@ impl Sequence {
             let (grammar, caller) = (&state.answer.request.grammar, &state.answer.request.caller);
             self.constraint = grammar.as_ref().map(|grammar| Constraint::start(grammar, caller));
         }
-        let (output, cached) = (i64::from(self.output), attribute_count(self.computed));
-        let attributes = || [KeyValue::new("tandem.output", output), KeyValue::new("tandem.cached_tokens", cached)];
-        self.phase = state.answer.span.part("prefill", attributes);
+        state.answer.enter_phase(self.output, "prefill", Some(self.computed));
         if !state.answer.is_accepted() {
             state.answer.accept(self.computed);
         }
@@ -300,10 +291,9 @@ impl Sequence {
     }
 
     /// Releases the blocks, before the sequence returns to the queue with the priority of its request.
-    pub(super) fn preempt(&mut self, state: &RequestState, pool: &mut BlockPool) {
+    pub(super) fn preempt(&mut self, state: &mut RequestState, pool: &mut BlockPool) {
         self.release(pool);
-        let output = i64::from(self.output);
-        self.phase = state.answer.span.part("preempted", || [KeyValue::new("tandem.output", output)]);
+        state.answer.enter_phase(self.output, "preempted", None);
         self.is_decoding = false;
         self.priority = state.answer.request.priority;
         self.waits_since = Instant::now();
@@ -406,8 +396,7 @@ impl Sequence {
             self.mask = None;
             state.set_prefilled();
             if !std::mem::replace(&mut self.is_decoding, true) {
-                let output = i64::from(self.output);
-                self.phase = state.answer.span.part("decode", || [KeyValue::new("tandem.output", output)]);
+                state.answer.enter_phase(self.output, "decode", None);
             }
             let constraint = &mut self.constraint;
             let completes = |id| constraint.as_mut().is_some_and(|constraint| constraint.completes_with(id));
@@ -447,7 +436,6 @@ impl Sequence {
     fn ended(&mut self, state: &mut RequestState) -> bool {
         state.answer.awaited -= std::mem::take(&mut self.awaited).len();
         state.set_prefilled();
-        self.phase = Span::none();
         true
     }
 }
