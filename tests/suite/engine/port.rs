@@ -99,6 +99,10 @@ fn relay(
             cancelled.fetch_add(1, Ordering::SeqCst);
             return Ok(());
         }
+        if answer.answer().is_full() {
+            thread::sleep(Duration::from_millis(1));
+            continue;
+        }
         match reports.recv_timeout(Duration::from_millis(5)) {
             Err(_) => {}
             Ok(Report::Accepted { prompt, cached }) => answer.accept(prompt, cached)?,
@@ -137,8 +141,11 @@ fn start(requests: usize) -> Started {
     };
     let lifecycle = Lifecycle::default();
     lifecycle.serve();
-    Started { engine: Engine::new(Arc::new(remote), lifecycle, 64), senders, cancelled, contradictions }
+    Started { engine: Engine::new(Arc::new(remote), lifecycle, EVENTS), senders, cancelled, contradictions }
 }
+
+/// The events for which a request has room: fewer than its tokens, so that the engine waits for the reader.
+const EVENTS: usize = 4;
 
 const PROMPT: [u32; 3] = [100, 200, 300];
 
@@ -278,6 +285,9 @@ fn reports_that_contradict_the_request_fail_it() {
         (&scored, vec![ACCEPTED, with(logprobs(-1.0, &[(49_152, -1.0)]))]),
         (&of_prompt, vec![ACCEPTED, token(500)]),
         (&of_prompt, vec![ACCEPTED, prompt(-1.0), prompt(-1.0), prompt(-1.0)]),
+        (&plain, vec![token(500)]),
+        (&plain, vec![end(FinishReason::Error, 0)]),
+        (&plain, vec![ACCEPTED, ACCEPTED]),
     ];
     let mut texts = Vec::new();
     for (returns, reports) in cases {

@@ -22,6 +22,7 @@ pub struct TokenCheck {
     has_grammar: bool,
     logprobs: Option<usize>,
     prompt_logprobs: Option<usize>,
+    is_accepted: bool,
     /// Tokens of the prompt with log-probabilities.
     reported: usize,
     /// With the tokens before a resume.
@@ -70,6 +71,7 @@ impl TokenCheck {
             has_grammar: request.grammar.is_some(),
             logprobs: count(request.returns.logprobs),
             prompt_logprobs: count(request.returns.prompt_logprobs),
+            is_accepted: false,
             reported: 0,
             tokens: request.generated().len(),
             last: None,
@@ -80,9 +82,10 @@ impl TokenCheck {
     /// Checks the numbers of the prompt's tokens, and of its cached ones.
     ///
     /// # Errors
-    /// They are not of the request's prompt.
-    pub fn accept(&self, prompt_tokens: usize, cached_tokens: usize) -> Checked {
+    /// They are not of the request's prompt, or it was accepted before.
+    pub fn accept(&mut self, prompt_tokens: usize, cached_tokens: usize) -> Checked {
         let expected = self.prompt_tokens;
+        require(!std::mem::replace(&mut self.is_accepted, true), || "accepted the request twice".into())?;
         require(prompt_tokens == expected, || format!("accepted {prompt_tokens} prompt tokens, requested {expected}"))?;
         require(cached_tokens <= expected, || format!("reported {cached_tokens} cached tokens of {expected}"))
     }
@@ -92,6 +95,7 @@ impl TokenCheck {
     /// # Errors
     /// They are not requested, too many, or no log-probabilities.
     pub fn prompt(&mut self, tokens: &[(u32, Logprobs)]) -> Checked {
+        self.require_accepted()?;
         self.reported += tokens.len();
         let (reported, expected) = (self.reported, self.prompt_tokens);
         let Some(top) = self.prompt_logprobs else {
@@ -111,6 +115,7 @@ impl TokenCheck {
     /// # Errors
     /// It is not in the vocabulary, beyond the request's limit, or has other log-probabilities than requested.
     pub fn token(&mut self, id: u32, logprobs: Option<&Logprobs>) -> Checked {
+        self.require_accepted()?;
         self.tokens += 1;
         let (tokens, most) = (self.tokens, self.max_tokens);
         require(!self.has_ended, || "sent a token after the end of the output".into())?;
@@ -132,6 +137,7 @@ impl TokenCheck {
     /// # Errors
     /// Neither the request nor the tokens give this reason.
     pub fn end(&mut self, reason: FinishReason, tokens: usize) -> Checked {
+        self.require_accepted()?;
         let sent = self.tokens;
         require(!self.has_ended, || "ended the output twice".into())?;
         self.has_ended = true;
@@ -145,6 +151,10 @@ impl TokenCheck {
             FinishReason::Cancelled | FinishReason::Deadline | FinishReason::Error => (true, ""),
         };
         require(is_given, || format!("ended the output with {} after {sent} tokens, without {name}", reason.name()))
+    }
+
+    fn require_accepted(&self) -> Checked {
+        require(self.is_accepted, || "reported an output before it accepted the request".into())
     }
 
     fn id(&self, id: u32) -> Checked {

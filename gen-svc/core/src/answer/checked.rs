@@ -49,7 +49,7 @@ impl CheckedAnswer {
     /// # Errors
     /// They are not of the request's prompt.
     pub fn accept(&mut self, prompt_tokens: usize, cached_tokens: usize) -> Result<(), Contradiction> {
-        self.outputs.iter().try_for_each(|output| output.check.accept(prompt_tokens, cached_tokens))?;
+        self.outputs.iter_mut().try_for_each(|output| output.check.accept(prompt_tokens, cached_tokens))?;
         self.answer.accept(cached_tokens);
         Ok(())
     }
@@ -64,7 +64,7 @@ impl CheckedAnswer {
         Ok(())
     }
 
-    /// Adds a token to an output, and sends its text. After [`Flow::Ended`], the engine need not generate more.
+    /// Adds a token to an output, and sends its text. Not called while the [answer](Self::answer) is full. After [`Flow::Ended`], the engine need not generate more.
     ///
     /// # Errors
     /// As [`TokenCheck::token`]; there is no such output.

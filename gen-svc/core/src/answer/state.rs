@@ -188,7 +188,8 @@ impl Answer {
         self.sink.measure(self.unfinished, self.awaited, now);
     }
 
-    /// Returns true if the caller has no room for a further token of each output. The engine then waits.
+    /// Returns true if the caller had no room for a further token of each output, when this was last measured. The
+    /// engine then waits: a token that is added has no place in the channel.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.sink.is_full()
