@@ -107,11 +107,13 @@ pub enum Error {
     /// The chat template failed.
     #[error("the chat template failed")]
     Template(#[from] RenderError),
-    /// The chat template failed, and messages of the conversation have no content.
+    /// The chat template failed for a part of the conversation.
     #[error("the chat template failed")]
-    TemplateWithoutContent {
+    TemplateAt {
         /// The template's error.
         source: RenderError,
+        /// The path of the part without which it does not fail, such as `tools[0]`, if it was found.
+        field: Option<String>,
         /// The paths of the messages without content, such as `messages[2]`.
         messages: Vec<String>,
     },
@@ -218,8 +220,8 @@ impl From<&Error> for Failure {
             Error::BatchTooLarge { .. } => Failure::invalid("requests", message),
             Error::TooManyTokenIds { .. } => Failure::invalid("token_ids", message),
             Error::Template(RenderError::Cancelled) => Failure::new(Reason::Internal, "internal error"),
-            Error::Template(cause) => template_failure(cause, &[]),
-            Error::TemplateWithoutContent { source, messages } => template_failure(source, messages),
+            Error::Template(cause) => template_failure(cause, None, &[]),
+            Error::TemplateAt { source, field, messages } => template_failure(source, field.as_deref(), messages),
             Error::NoTokenizer { path, .. } => {
                 Failure::new(Reason::NoTokenizer, without_folder(&message, path)).with_context("model")
             }
@@ -296,14 +298,14 @@ fn known_templates(known: &[String]) -> String {
     if known.is_empty() { "it has none".to_owned() } else { format!("it has {}", known.join(", ")) }
 }
 
-/// Returns the error for a template that failed because of the conversation. `empty` has the paths of
-/// the messages without content.
-fn template_failure(cause: &RenderError, empty: &[String]) -> Failure {
+/// Returns the error for a template that failed because of the conversation. `found` is the path of the part
+/// at fault, and `empty` has the paths of the messages without content.
+fn template_failure(cause: &RenderError, found: Option<&str>, empty: &[String]) -> Failure {
     let (reason, field) = match cause {
-        RenderError::Raised { .. } => (Reason::TemplateRaised, "messages"),
+        RenderError::Raised { .. } => (Reason::TemplateRaised, found.unwrap_or("messages")),
         RenderError::Limit { limit: Limit::Output, .. } => (Reason::PromptTooLarge, "messages"),
         RenderError::Limit { .. } => (Reason::TemplateLimit, "messages"),
-        RenderError::Runtime { .. } => (Reason::TemplateFailed, fault(cause, empty)),
+        RenderError::Runtime { .. } => (Reason::TemplateFailed, fault(cause, found, empty)),
         RenderError::ContinueFinalMessage { .. } => (Reason::InvalidRequest, "continue_final_message"),
         RenderError::Input { .. } => (Reason::InvalidRequest, "template_args"),
         RenderError::Cancelled => (Reason::Internal, "messages"),
@@ -325,20 +327,22 @@ fn template_failure(cause: &RenderError, empty: &[String]) -> Failure {
 
 /// Returns the field at fault: the first message without content if the template misses a message's
 /// content.
-fn fault<'a>(cause: &RenderError, empty: &'a [String]) -> &'a str {
+fn fault<'a>(cause: &RenderError, found: Option<&'a str>, empty: &'a [String]) -> &'a str {
     match empty {
         [first, ..] if cause.to_string().contains("'content'") => first,
-        _ => "messages",
+        _ => found.unwrap_or("messages"),
     }
 }
 
 impl Error {
-    /// Adds the paths of messages without content to the error of a template.
+    /// Adds the paths of the part at fault, and of messages without content, to the error of a template.
     #[must_use]
-    pub fn with_empty_messages(self, messages: Vec<String>) -> Self {
+    pub fn at_fault(self, field: Option<String>, messages: Vec<String>) -> Self {
         match self {
-            Self::Template(source @ RenderError::Runtime { .. }) if !messages.is_empty() => {
-                Self::TemplateWithoutContent { source, messages }
+            Self::Template(source @ (RenderError::Runtime { .. } | RenderError::Raised { .. }))
+                if field.is_some() || !messages.is_empty() =>
+            {
+                Self::TemplateAt { source, field, messages }
             }
             other => other,
         }

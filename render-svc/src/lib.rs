@@ -12,6 +12,7 @@ pub mod conversation;
 pub mod error;
 pub mod executor;
 pub mod fact;
+mod fault;
 pub mod field_paths;
 pub mod generation;
 pub mod grpc;

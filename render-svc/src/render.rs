@@ -13,12 +13,13 @@ use tandem_model_files::digest::hex_sha256;
 use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions, Encoding, TokenizerError};
 use tandem_template::literal::{self, Parts, TaintedParts};
 use tandem_template::taint::TaintScope;
-use tandem_template::{LocalTime, RenderError};
+use tandem_template::{ArgumentsShape, LocalTime, RenderError};
 
 use crate::adapter::{AdapterOutput, Attachment, Input, Kind};
 use crate::catalog::{ModelTable, Resolution};
-use crate::conversation::{CONTENT, Content, Conversation, Object, content};
+use crate::conversation::{Conversation, Object};
 use crate::error::Error;
+use crate::fault;
 use crate::job::{ControlTokenPolicy, Normalization, RenderJob, RenderOptions, ReturnTokenIds};
 use crate::limits::Limits;
 use crate::lost;
@@ -147,6 +148,7 @@ fn render_prompt(
 ) -> Result<Rendered, Error> {
     let RenderJob { conversation, options, token_ids, return_offsets, omit_media, .. } = job;
     let unused = unused_capabilities(resolved, &options);
+    let keys = warning::keys_of_blocks(&conversation.messages);
     let prepared = prepare::for_prompt(conversation, &options, resolved, limits)?;
     let Prepared { mut conversation, mut warnings, mut origins } = prepared;
     CancelScope::check()?;
@@ -179,11 +181,12 @@ fn render_prompt(
         return Err(Error::PromptTooLarge { limit: limits.max_prompt_bytes, found: text.len() });
     }
     let known = more.clone();
+    warnings.extend(warning::lost_keys_of_blocks(&keys, &conversation.messages));
     warnings.extend(more.into_iter().flat_map(|warning| origins.warnings(warning)));
     warnings.extend(unused);
-    if resolved.adapter().kind == Kind::Family {
+    if resolved.adapter().kind != Kind::Template {
         let given = Input { conversation: &conversation, ..input };
-        let lost = lost_by_encoder(resolved, &given, &text, &known);
+        let lost = lost_by_adapter(resolved, &given, &text, &known);
         warnings.extend(lost.into_iter().flat_map(|warning| origins.warnings(warning)));
     }
     let render_time = start.elapsed();
@@ -256,7 +259,12 @@ fn refitted(
         return None;
     }
     let mut base = Refitted::unchanged(input.conversation, &origins.messages);
-    let changes: [Change; 3] = [Refitted::filled, Refitted::with_forms, Refitted::with_users];
+    let wanted = input.template.map_or(ArgumentsShape::Either, |named| named.template.arguments());
+    let with_arguments: Change = match wanted {
+        ArgumentsShape::Text => Refitted::with_text_arguments,
+        _ => Refitted::with_object_arguments,
+    };
+    let changes: [Change; 4] = [Refitted::filled, with_arguments, Refitted::with_forms, Refitted::with_users];
     for (number, change) in changes.into_iter().enumerate() {
         // Messages stay the system's where merging is enough.
         if number + 1 == changes.len()
@@ -286,25 +294,14 @@ fn is_better(
     given.is_none_or(|given| faults < refit::faults(conversation, given))
 }
 
-/// The most messages without content that an error names.
-const MAX_EMPTY_MESSAGES: usize = 8;
-
-/// Returns an error with the request's paths. The error of a template names the messages without content
-/// for which it fails, and not with an empty text.
+/// Returns an error with the request's paths. The error of a template names the part for which it fails.
 fn located(resolved: &ResolvedRender<'_>, input: &Input<'_>, origins: &Origins, error: Error) -> Error {
-    let is_found = matches!(error, Error::Template(RenderError::Runtime { .. }));
-    let messages = input.conversation.messages.iter().enumerate();
-    let empty = messages.filter(|(_, message)| is_found && content(message) == Content::Null).map(|(at, _)| at);
-    let empty: Vec<_> = empty.take(MAX_EMPTY_MESSAGES).collect();
-    let fails = |kept: Option<usize>| {
-        let mut conversation = input.conversation.clone();
-        let filled = empty.iter().filter(|at| Some(**at) != kept);
-        filled.for_each(|at| conversation.messages[*at][CONTENT] = "".into());
-        run_adapter(resolved, &Input { conversation: &conversation, ..*input }).is_err()
-    };
-    let at_fault = empty.iter().filter(|at| fails(Some(**at))).map(|at| origins.path(&format!("messages[{at}]")));
-    let at_fault = if empty.is_empty() || fails(None) { Vec::new() } else { at_fault.collect() };
-    origins.error(error).with_empty_messages(at_fault)
+    let is_found = matches!(error, Error::Template(RenderError::Runtime { .. } | RenderError::Raised { .. }));
+    let fails = |conversation: &Conversation| run_adapter(resolved, &Input { conversation, ..*input }).is_err();
+    let fault = is_found.then(|| fault::find(input.conversation, fails)).unwrap_or_default();
+    let field = fault.field.map(|field| origins.path(&field));
+    let empty = fault.empty_messages.iter().map(|message| origins.path(message)).collect();
+    origins.error(error).at_fault(field, empty)
 }
 
 fn run_adapter(resolved: &ResolvedRender<'_>, input: &Input<'_>) -> Result<AdapterOutput, Error> {
@@ -314,18 +311,20 @@ fn run_adapter(resolved: &ResolvedRender<'_>, input: &Input<'_>) -> Result<Adapt
     Span::current().part("render", attributes).in_scope(|| (adapter.render)(model, input))
 }
 
-/// Warns of each part that a family's encoder leaves out, such as reasoning before the last question. A
-/// result without its call has a warning of the adapter.
-fn lost_by_encoder(resolved: &ResolvedRender<'_>, input: &Input<'_>, prompt: &str, known: &[Warning]) -> Vec<Warning> {
-    const ENCODER: &str = "the model's encoder";
+/// Warns of each part that a family's encoder or a format leaves out, such as reasoning before the last
+/// question. A result without its call has a warning of the adapter.
+fn lost_by_adapter(resolved: &ResolvedRender<'_>, input: &Input<'_>, prompt: &str, known: &[Warning]) -> Vec<Warning> {
     let (model, adapter) = (resolved.model, resolved.adapter());
+    let name = match adapter.kind {
+        Kind::Family => "the model's encoder".to_owned(),
+        Kind::Template | Kind::Format => format!("the {} format", adapter.name),
+    };
     let again = |conversation: &Conversation| {
         let output = (adapter.render)(model, &Input { conversation, ..*input });
         output.ok().map(|output| output.prompt)
     };
-    let mut warnings = lost::warnings(input.conversation, &TemplateFacts::default(), prompt, ENCODER, again);
-    warnings.retain(|lost| !known.iter().any(|known| known.path.starts_with(&lost.path)));
-    warnings.extend(lost::unread_keys(input.conversation, prompt, ENCODER, again));
+    let mut warnings = lost::warnings(input.conversation, &TemplateFacts::default(), prompt, &name, again);
+    warnings.retain(|lost| !known.iter().any(|known| known.path.starts_with(&lost.path) || known.is_about(&lost.path)));
     warnings
 }
 
@@ -451,7 +450,11 @@ fn fit_hf_messages(
             warnings.extend(lost.into_iter().flat_map(|warning| origins.warnings(warning)));
             Ok(())
         }
-        Err(error @ Error::Template(RenderError::Raised { .. } | RenderError::Cancelled)) => Err(origins.error(error)),
+        Err(Error::Template(RenderError::Runtime { .. })) if !resolved.model.takes_images => Ok(()),
+        Err(error @ Error::Template(RenderError::Raised { .. } | RenderError::Runtime { .. })) => {
+            Err(located(resolved, &Input { conversation, ..input }, origins, error))
+        }
+        Err(error @ Error::Template(RenderError::Cancelled)) => Err(error),
         // Without its template, a model may still read the messages.
         Err(_) => Ok(()),
     }

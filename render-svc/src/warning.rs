@@ -1,11 +1,11 @@
 //! Warnings: unexpected facts about a rendering that do not fail the request.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
 use tandem_template::python;
 
-use crate::conversation::{Content, Conversation, Object, REASONING_KEYS, author, blocks, content, kind, reasonings};
+use crate::conversation::{CONTENT, Content, Conversation, Object, REASONING_KEYS, blocks, content, kind};
 
 /// A warning about one field of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +22,12 @@ pub struct Warning {
 }
 
 impl Warning {
+    /// Returns true if a path is that of the warning's field, or within it.
+    #[must_use]
+    pub fn is_about(&self, path: &str) -> bool {
+        path.strip_prefix(&self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    }
+
     /// Returns a warning about all of a field.
     #[must_use]
     pub fn new(code: WarningCode, path: impl Into<String>, text: impl Into<String>) -> Self {
@@ -106,13 +112,19 @@ const INSTEAD_OF_CONTENT: [&str; 3] = ["tool_calls", "reasoning_content", "task"
 /// The most warnings of one code that a rendering returns.
 const MAX_WARNINGS_PER_CODE: usize = 16;
 
-/// Keeps the first [`MAX_WARNINGS_PER_CODE`] warnings of each code. The last kept one states the
+/// Keeps one warning of each code and path, and the first [`MAX_WARNINGS_PER_CODE`] of each code. The last kept one states the
 /// number of omitted warnings.
 #[must_use]
 pub fn bounded(warnings: Vec<Warning>) -> Vec<Warning> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let mut kept: Vec<Warning> = Vec::with_capacity(warnings.len().min(MAX_WARNINGS_PER_CODE));
+    let mut seen = HashSet::new();
     for warning in warnings {
+        let is_repeat = !seen.insert((warning.code.name(), warning.path.clone()));
+        let is_of_parameters = warning.code == WarningCode::ToolsIgnored && is_ignored(&kept, &warning.path);
+        if is_repeat || is_of_parameters {
+            continue;
+        }
         let count = counts.entry(warning.code.name()).or_default();
         *count += 1;
         if *count <= MAX_WARNINGS_PER_CODE {
@@ -125,6 +137,12 @@ pub fn bounded(warnings: Vec<Warning>) -> Vec<Warning> {
         }
     }
     kept
+}
+
+/// Returns true if a path is within parameters of a tool of which a warning says that they are ignored.
+fn is_ignored(warnings: &[Warning], path: &str) -> bool {
+    let mut ignored = warnings.iter().filter(|warning| warning.code == WarningCode::ToolParametersIgnored);
+    ignored.any(|ignored| ignored.is_about(path))
 }
 
 /// Returns a warning for each given part of the conversation that `name` cannot show to the model.
@@ -143,32 +161,11 @@ pub fn ignored(name: &str, conversation: &Conversation, codes: &[WarningCode]) -
     ignored.map(warning).collect()
 }
 
-/// Returns a warning for each part of a message that a format never writes: its author's name, reasoning,
-/// OpenAI's earlier form of a call, and further keys.
-#[must_use]
-pub fn ignored_parts(name: &str, conversation: &Conversation) -> Vec<Warning> {
-    let mut warnings = Vec::new();
-    let mut warn = |code, path| warnings.push(Warning::new(code, path, format!("{name} cannot show it: ignored")));
-    for (i, message) in conversation.messages.iter().enumerate() {
-        if author(message).is_some() {
-            warn(WarningCode::MessageIgnored, format!("messages[{i}].name"));
-        }
-        for (key, _) in reasonings(message).filter(|(_, text)| !text.is_empty()) {
-            warn(WarningCode::ReasoningIgnored, format!("messages[{i}].{key}"));
-        }
-        if is_given(message, "function_call") {
-            warn(WarningCode::ToolCallsIgnored, format!("messages[{i}].function_call"));
-        }
-    }
-    warnings.extend(further_keys(conversation, &format!("{name} cannot show it: ignored")));
-    warnings
-}
-
 /// The keys of messages that most templates read.
 const USUAL_KEYS: [&str; 6] = ["role", "content", "name", "tool_calls", "tool_call_id", "function_call"];
 
-/// Returns a warning, with this text, for each key of a message that only some templates read, such as the
-/// mark of a failed result, also that of a block. An empty value has none.
+/// Returns a warning, with this text, for each key of a message or block that only some templates read, such
+/// as the mark of a failed result. An empty value has none.
 #[must_use]
 pub fn further_keys(conversation: &Conversation, text: &str) -> Vec<Warning> {
     let is_usual =
@@ -178,12 +175,51 @@ pub fn further_keys(conversation: &Conversation, text: &str) -> Vec<Warning> {
         let fields = message.as_object().into_iter().flatten();
         let further = fields.filter(|(key, value)| !is_usual(key, value) && python::is_true(value));
         paths.extend(further.map(|(key, _)| format!("messages[{i}].{key}")));
-        let is_failed = |block: &Value| block.get(IS_ERROR).is_some_and(|is_error| *is_error == true);
-        let failed = blocks(message).iter().enumerate().filter(|(_, block)| is_failed(block));
-        paths.extend(failed.map(|(j, _)| format!("messages[{i}].content[{j}].{IS_ERROR}")));
+        for (j, block) in blocks(message).iter().enumerate() {
+            let keys = further_keys_of_block(block).map(|(key, _)| key);
+            paths.extend(keys.map(|key| format!("messages[{i}].{CONTENT}[{j}].{key}")));
+        }
     }
     let warning = |path| Warning::new(WarningCode::MessageIgnored, path, text);
     paths.into_iter().map(warning).collect()
+}
+
+/// Returns the keys of a text block beside its text, and the mark of a failed result of any block, that are not
+/// empty.
+fn further_keys_of_block(block: &Value) -> impl Iterator<Item = (&str, &Value)> {
+    let is_text = kind(block) == Some("text");
+    let fields = block.as_object().into_iter().flatten().map(|(key, value)| (key.as_str(), value));
+    let is_further = move |key: &str| key == IS_ERROR || is_text && key != "type" && key != "text";
+    fields.filter(move |(key, value)| is_further(key) && python::is_true(value))
+}
+
+/// Returns a warning for each further key of a text block that a rewritten conversation lacks.
+#[must_use]
+pub fn lost_keys_of_blocks(given: &[(String, String, Value)], rewritten: &[Value]) -> Vec<Warning> {
+    let is_kept = |key: &str, value: &Value| {
+        let mut blocks = rewritten.iter().flat_map(blocks);
+        blocks.any(|block| block.get(key) == Some(value))
+            || rewritten.iter().any(|message| message.get(key) == Some(value))
+    };
+    let lost = given.iter().filter(|(_, key, value)| !is_kept(key, value));
+    let text = "not in the prompt: the block became a part of a text";
+    lost.map(|(path, ..)| Warning::new(WarningCode::MessageIgnored, path, text)).collect()
+}
+
+/// Returns the path, the key and the value of each further key of a block.
+#[must_use]
+pub fn keys_of_blocks(messages: &[Value]) -> Vec<(String, String, Value)> {
+    let mut keys = Vec::new();
+    for (i, message) in messages.iter().enumerate() {
+        for (j, block) in blocks(message).iter().enumerate() {
+            let of_block = further_keys_of_block(block);
+            keys.extend(
+                of_block
+                    .map(|(key, value)| (format!("messages[{i}].{CONTENT}[{j}].{key}"), key.to_owned(), value.clone())),
+            );
+        }
+    }
+    keys
 }
 
 /// The mark of a failed result, in its message or block.

@@ -22,6 +22,7 @@ mod gemma4;
 mod gemma4_revisions;
 mod golden;
 mod lost;
+mod lost_fields;
 mod lost_within;
 mod merging;
 mod new_family;

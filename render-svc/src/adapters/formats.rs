@@ -11,7 +11,7 @@ use crate::adapter::{Adapter, AdapterOutput, Input, Match};
 use crate::conversation::{Conversation, Invalid, Object, kind, push_block, text};
 use crate::error::Error;
 use crate::model::Model;
-use crate::warning::{Warning, WarningCode, ignored, ignored_parts};
+use crate::warning::{Warning, WarningCode, ignored};
 use tandem_template::python;
 use tandem_template::taint;
 
@@ -110,7 +110,6 @@ impl Format {
             self.open("assistant", &mut prompt);
         }
         let mut warnings = ignored(self.name, input.conversation, IGNORED);
-        warnings.extend(ignored_parts(self.name, input.conversation));
         warnings.extend(lost_parameters(input.conversation));
         Ok(AdapterOutput { prompt, attachments: Vec::new(), warnings })
     }

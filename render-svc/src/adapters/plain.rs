@@ -5,7 +5,7 @@ use crate::adapter::{Adapter, AdapterOutput, Input, Match};
 use crate::conversation::text;
 use crate::error::Error;
 use crate::model::Model;
-use crate::warning::{WarningCode, ignored, ignored_parts};
+use crate::warning::{WarningCode, ignored};
 
 pub(super) const PLAIN: Adapter = Adapter {
     leaves_bos_to_tokenizer: true,
@@ -26,7 +26,6 @@ fn render(_: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     let with_calls = |message| with_calls(text(message, tagged_text)?, message);
     let texts = texts.map(|(i, message)| with_calls(message).map_err(|e| e.within(&format!("messages[{i}]"))));
     let texts: Result<Vec<_>, _> = texts.collect();
-    let mut warnings = ignored("plain", input.conversation, IGNORED);
-    warnings.extend(ignored_parts("plain", input.conversation));
+    let warnings = ignored("plain", input.conversation, IGNORED);
     Ok(AdapterOutput { prompt: texts?.join("\n"), attachments: Vec::new(), warnings })
 }

@@ -70,7 +70,6 @@ fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     if input.taint.is_none() {
         let again = |changed: &Conversation| apply(changed).ok().map(|applied| applied.text);
         let lost = lost::warnings(conversation, &named.facts, &prompt, TEMPLATE, again);
-        let unread = lost::unread_keys(conversation, &prompt, TEMPLATE, again);
         let is_known = |lost: &Warning| warnings.iter().any(|known| known.path == lost.path);
         // The request itself cuts off the content after the reasoning that it continues.
         let continues = input.continue_final_message.is_some_and(|field| field != CONTENT);
@@ -79,7 +78,6 @@ fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
             |lost: &Warning| continues && lost.code == WarningCode::MessageIgnored && lost.path.starts_with(&last);
         let lost: Vec<_> = lost.into_iter().filter(|lost| !is_known(lost) && !is_cut(lost)).collect();
         warnings.extend(lost);
-        warnings.extend(unread);
     }
     Ok(AdapterOutput { prompt, attachments: Vec::new(), warnings })
 }

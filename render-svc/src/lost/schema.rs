@@ -1,28 +1,26 @@
-//! The parts of a tool's schema.
+//! The parts of a tool.
 
 use serde_json::Value;
 
+use super::steps::{self, Step};
 use super::texts::{Texts, plain_words};
 use crate::conversation::Object;
 
-/// A step from a value to one within it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step<'c> {
-    Key(&'c str),
-    Index(usize),
-}
-
-/// The key of a tool's schema.
-const PARAMETERS: &str = "parameters";
 /// The key of the schemas of an object's fields.
 pub(super) const PROPERTIES: &str = "properties";
+/// Keys of a schema whose values decide how a template writes it. No mark replaces them.
+const KINDS: [&str; 5] = ["type", "required", "$ref", "$schema", "$id"];
+/// Keys of a function that are no part within it.
+const OF_FUNCTION: [&str; 3] = ["type", "name", "description"];
 
-/// Returns the parts of a tool's schema that a prompt should show, each with the way to it from the tool's
-/// function: the first name of the parameters, names without a description in objects within, and
-/// descriptions and lists of values at any depth.
-pub(super) fn parts(tool: &Value) -> Vec<(Vec<Step<'_>>, Texts<'_>)> {
-    let mut schema = Schema { steps: vec![Step::Key(PARAMETERS)], parts: Vec::new() };
-    tool.get(PARAMETERS).into_iter().for_each(|parameters| schema.walk(parameters));
+/// Returns the parts of a tool's function that a prompt should show, each with the way to it: the first name
+/// of an object's properties, and all other texts and numbers.
+pub(super) fn parts(function: &Value) -> Vec<(Vec<Step<'_>>, Texts<'_>)> {
+    let mut schema = Schema { steps: Vec::new(), parts: Vec::new() };
+    let keys = function.as_object().into_iter().flatten().filter(|(key, _)| !OF_FUNCTION.contains(&key.as_str()));
+    for (key, value) in keys {
+        schema.walk_at(Step::Key(key), value);
+    }
     schema.parts
 }
 
@@ -33,29 +31,19 @@ struct Schema<'c> {
     parts: Vec<(Vec<Step<'c>>, Texts<'c>)>,
 }
 
-/// Returns the words of a description, unless it is empty.
-fn description(value: &Value) -> Option<&str> {
-    value.as_str().map(plain_words).filter(|text| !text.trim().is_empty())
-}
-
 impl<'c> Schema<'c> {
     /// Adds the parts of a schema, those of an object before those of its properties.
     fn walk(&mut self, schema: &'c Value) {
         for (key, value) in schema.as_object().into_iter().flatten() {
             self.steps.push(Step::Key(key));
             match (&**key, value) {
-                ("description", _) => self.add(description(value).map(Texts::One)),
                 ("enum", Value::Array(values)) => {
                     let texts: Vec<_> = values.iter().filter_map(Value::as_str).collect();
                     self.add(Some(texts).filter(|texts| !texts.is_empty()).map(Texts::Many));
                 }
                 (PROPERTIES, Value::Object(properties)) => {
                     // Templates show a name before its description.
-                    let is_top = self.steps.len() == 2;
-                    let is_described =
-                        |schema: &Value| schema.get("description").is_some_and(|text| description(text).is_some());
-                    let names = properties.keys().next().filter(|_| is_top || !properties.values().any(is_described));
-                    self.add(names.map(|name| Texts::One(name)));
+                    self.add(properties.keys().next().map(|name| Texts::One(name)));
                     self.each_key(properties);
                 }
                 ("$defs" | "definitions", Value::Object(schemas)) => self.each_key(schemas),
@@ -64,8 +52,9 @@ impl<'c> Schema<'c> {
                         self.walk_at(Step::Index(index), schema);
                     }
                 }
-                ("items" | "additionalProperties", Value::Object(_)) => self.walk(value),
-                _ => {}
+                ("items" | "additionalProperties" | "not", Value::Object(_)) => self.walk(value),
+                (key, _) if KINDS.contains(&key) => {}
+                _ => self.add_values(value),
             }
             self.steps.pop();
         }
@@ -86,5 +75,19 @@ impl<'c> Schema<'c> {
     /// Adds a part at the current place.
     fn add(&mut self, texts: Option<Texts<'c>>) {
         self.parts.extend(texts.map(|texts| (self.steps.clone(), texts)));
+    }
+
+    /// Adds the texts and numbers in a value, such as a description or a default.
+    fn add_values(&mut self, value: &'c Value) {
+        let mut values = Vec::new();
+        steps::values(value, &mut self.steps, &mut values);
+        for (steps, value) in values {
+            let text = match value {
+                Value::String(text) => Some(plain_words(text)).filter(|text| !text.trim().is_empty()),
+                Value::Number(number) => Some(number.as_str()),
+                _ => None,
+            };
+            self.parts.extend(text.map(|text| (steps, Texts::One(text))));
+        }
     }
 }

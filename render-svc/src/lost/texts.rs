@@ -52,3 +52,28 @@ fn plain_start(text: &str) -> &str {
 fn is_escaped(c: char) -> bool {
     c.is_control() || matches!(c, '"' | '\'' | '\\' | '<' | '>' | '&')
 }
+
+/// Returns words of each text in arguments.
+pub(super) fn words_of(value: &Value) -> Vec<&str> {
+    leaves(value).into_iter().map(last_plain_words).filter(|text| !text.trim().is_empty()).collect()
+}
+
+/// Returns the numbers in an argument, as the request spells them.
+pub(super) fn numbers(value: &Value) -> Vec<&str> {
+    match value {
+        Value::Number(number) => vec![number.as_str()],
+        Value::Array(items) => items.iter().flat_map(numbers).collect(),
+        Value::Object(fields) => fields.values().flat_map(numbers).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Returns the texts in a value.
+pub(super) fn leaves(value: &Value) -> Vec<&str> {
+    match value {
+        Value::String(text) => vec![text],
+        Value::Array(items) => items.iter().flat_map(leaves).collect(),
+        Value::Object(fields) => fields.values().flat_map(leaves).collect(),
+        _ => Vec::new(),
+    }
+}

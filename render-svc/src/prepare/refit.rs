@@ -6,7 +6,9 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
+use tandem_template::ArgumentsShape;
 
+use super::calls;
 use super::forms::{self, ContentForm};
 use super::merge::merge;
 use super::normalize::system_to_user;
@@ -86,6 +88,34 @@ impl Refitted {
             return None;
         }
         Self::changed(conversation, places, |_, message| null_content::fill(message))
+    }
+
+    /// Returns a conversation in which the arguments of calls are objects. None if there is an output, or no
+    /// such text.
+    #[must_use]
+    pub fn with_object_arguments(c: &Conversation, places: &[Place], output: Option<&AdapterOutput>) -> Option<Self> {
+        Self::with_arguments(c, places, output, ArgumentsShape::Object)
+    }
+
+    /// Returns a conversation in which the arguments of calls are JSON texts. None if there is an output, or no
+    /// such object.
+    #[must_use]
+    pub fn with_text_arguments(c: &Conversation, places: &[Place], output: Option<&AdapterOutput>) -> Option<Self> {
+        Self::with_arguments(c, places, output, ArgumentsShape::Text)
+    }
+
+    fn with_arguments(
+        conversation: &Conversation,
+        places: &[Place],
+        output: Option<&AdapterOutput>,
+        wanted: ArgumentsShape,
+    ) -> Option<Self> {
+        if output.is_some() {
+            return None;
+        }
+        let convert =
+            |message: &mut Traced| calls::convert_arguments(std::slice::from_mut(&mut message.message), wanted);
+        Self::changed(conversation, places, |_, message| convert(message))
     }
 
     /// Returns a conversation in which system messages that its output leaves out are the user's. Without

@@ -204,7 +204,10 @@ fn short_and_quoted_descriptions_that_a_template_leaves_out_have_warnings() {
     let names =
         with("{{ t.function.name }} {{ t.function.description }} {{ t.function.parameters.properties | join(', ') }}");
     for text in ["Kelvin", "\"celsius\" or \"kelvin\"", "\"C\""] {
-        let lost = [("TOOLS_IGNORED", "tools[0].function.parameters.properties.unit.description")];
+        let lost = ["description", "type"]
+            .map(|key| format!("tools[0].function.parameters.properties.unit.{key}"))
+            .map(|path| ("TOOLS_IGNORED".to_owned(), path));
+        let lost = [0, 1].map(|at| (lost[at].0.as_str(), lost[at].1.as_str()));
         assert_eq!(warnings(&render(&names, &described(text))), lost, "{text}");
         assert_eq!(warnings(&render(&with("{{ t | tojson }}"), &described(text))), [], "{text}");
     }

@@ -80,15 +80,16 @@ fn arguments_that_a_template_leaves_out_have_warnings() {
     };
     check(&each("true"), &request, &[]);
     check(&with("{{ c.function | tojson }}"), &request, &[]);
-    check(&with("{{ c.function.arguments | dictsort }}"), &request, &[]);
-    check_lost(&each("v is string"), &["days", "where", "tags"]);
-    check_lost(&each("k == 'tags'"), &["city", "days", "where"]);
+    let name = ("TOOL_CALLS_IGNORED", "messages[1].tool_calls[0].function.name");
+    check(&with("{{ c.function.arguments | dictsort }}"), &request, &[name]);
+    check_lost(&each("v is string"), &["days", "where", "tags", "ok"]);
+    check_lost(&each("k == 'tags'"), &["city", "days", "where", "ok"]);
     check_lost(&each("k != 'where'"), &["where"]);
     check_lost(
         &with("{{ c.function.name }}{{ c.function.arguments.values() | list | first }}"),
-        &["days", "where", "tags"],
+        &["days", "where", "tags", "ok"],
     );
-    check_lost(&with("{{ c.function.name }}"), &["city", "days", "where", "tags"]);
+    check_lost(&with("{{ c.function.name }}"), &["city", "days", "where", "tags", "ok"]);
     check(&with(""), &request, &[("TOOL_CALLS_IGNORED", "messages[1].tool_calls[0]")]);
 }
 
@@ -208,11 +209,12 @@ fn long_arguments_that_a_template_cuts_have_warnings() {
         check(&calls(shown), &request(arguments.clone()), &expected);
     };
     let each = |value: &str| format!("{{% for k, v in a | items %}}{{{{ k }}}}={{{{ {value} }}}} {{% endfor %}}");
-    let [of_code, of_edits] = [".function.arguments.code", ".function.arguments.edits"];
+    let of_code = ".function.arguments.code";
+    let of_lines = [0, 1].map(|line| format!(".function.arguments.edits.lines[{line}]"));
     check_cut("{{ a | tojson }}", &object, &[]);
     check_cut("{{ a }}", &text, &[]);
     check_cut(&each("(v if v is string else v | tojson)"), &object, &[]);
-    check_cut(&each("(v if v is string else v | tojson)[:100]"), &object, &[of_code, of_edits]);
+    check_cut(&each("(v if v is string else v | tojson)[:100]"), &object, &[&*of_lines[1], of_code, &*of_lines[0]]);
     check_cut(&each("(v | truncate(60) if v is string else v)"), &object, &[of_code]);
     check_cut("{{ a[:100] }}", &text, &[""]);
 }

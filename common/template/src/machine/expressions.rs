@@ -35,7 +35,12 @@ impl Machine {
                 self.is_read[*place as usize] = true;
                 return Ok(Cow::Borrowed(locals.context(*place)));
             }
-            NodeKind::Variable(local, unset) => return Ok(variable(locals, *local, unset)),
+            NodeKind::Variable(local, unset) => {
+                if let Some(place) = locals.given(*local) {
+                    self.is_read[place as usize] = true;
+                }
+                return Ok(variable(locals, *local, unset));
+            }
             NodeKind::Key(operand, name) => {
                 let value = self.eval(locals, operand)?;
                 self.key(value, name)

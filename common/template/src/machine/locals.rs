@@ -18,6 +18,8 @@ pub(crate) struct Locals {
 #[derive(Debug)]
 enum Variable {
     Own(Value),
+    /// The value of this place of the context, until the variable is assigned.
+    Given(Value, u32),
     /// Shared with other functions.
     Shared(Arc<ClosureCell>),
 }
@@ -44,7 +46,7 @@ impl Locals {
 
     pub(super) fn get(&self, local: Local) -> Cow<'_, Value> {
         match &self.variables[local as usize] {
-            Variable::Own(value) => Cow::Borrowed(value),
+            Variable::Own(value) | Variable::Given(value, _) => Cow::Borrowed(value),
             Variable::Shared(shared) => Cow::Owned(shared.get()),
         }
     }
@@ -52,7 +54,31 @@ impl Locals {
     pub(super) fn set(&mut self, local: Local, value: Value) {
         match &mut self.variables[local as usize] {
             Variable::Own(own) => *own = value,
+            given @ Variable::Given(..) => *given = Variable::Own(value),
             Variable::Shared(shared) => drop(shared.replace(value)),
+        }
+    }
+
+    /// Returns the place of the context whose value the variable still has.
+    pub(super) fn given(&self, local: Local) -> Option<u32> {
+        match &self.variables[local as usize] {
+            Variable::Given(_, place) => Some(*place),
+            Variable::Own(_) | Variable::Shared(_) => None,
+        }
+    }
+
+    /// Sets a variable to the value of a place of the context. False if other functions share it.
+    pub(super) fn set_given(&mut self, local: Local, place: u32) -> bool {
+        let value = self.context[place as usize].clone();
+        match &mut self.variables[local as usize] {
+            Variable::Shared(shared) => {
+                drop(shared.replace(value));
+                false
+            }
+            own => {
+                *own = Variable::Given(value, place);
+                true
+            }
         }
     }
 
@@ -61,7 +87,7 @@ impl Locals {
         let variable = &mut self.variables[local as usize];
         match variable {
             Variable::Shared(shared) => (shared.clone(), false),
-            Variable::Own(value) => {
+            Variable::Own(value) | Variable::Given(value, _) => {
                 let shared = Arc::new(ClosureCell::new(std::mem::take(value)));
                 *variable = Variable::Shared(shared.clone());
                 (shared, true)

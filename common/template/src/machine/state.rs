@@ -68,6 +68,9 @@ impl Machine {
     pub(super) fn function(&mut self, locals: &mut Locals, function: &Arc<Function>) -> Fallible<Value> {
         let mut shared = Vec::with_capacity(function.shared.len());
         for &(outer, _) in &function.shared {
+            if let Some(place) = locals.given(outer) {
+                self.is_read[place as usize] = true;
+            }
             let (variable, is_new) = locals.share(outer);
             if is_new {
                 budget::alloc_values(2)?;

@@ -6,7 +6,7 @@ use super::locals::Locals;
 use super::state::Machine;
 use crate::budget;
 use crate::error::{Fallible, fail};
-use crate::program::{Local, Node, Statement, Target};
+use crate::program::{Local, Node, NodeKind, Statement, Target};
 use crate::value::{Namespace, PyObject, PyValue, dict, is_iterable, iterate, py_object, py_value, type_name};
 
 /// How a body ended.
@@ -75,10 +75,20 @@ impl Machine {
 
     fn enter(&mut self, locals: &mut Locals, starts: &[(Local, Option<Node>)]) -> Fallible<()> {
         for (local, start) in starts {
-            let value = match start {
-                Some(node) => self.eval(locals, node)?.into_owned(),
-                None => Value::UNDEFINED,
+            let Some(node) = start else {
+                locals.set(*local, Value::UNDEFINED);
+                continue;
             };
+            // A value that the template replaces before it looks at it is not read.
+            let given = match node.kind {
+                NodeKind::Context(place) => Some(place),
+                NodeKind::Variable(outer, _) => locals.given(outer),
+                _ => None,
+            };
+            if given.is_some_and(|place| locals.set_given(*local, place)) {
+                continue;
+            }
+            let value = self.eval(locals, node)?.into_owned();
             locals.set(*local, value);
         }
         Ok(())

@@ -1,0 +1,69 @@
+//! The way from a value to one within it.
+
+use serde_json::Value;
+
+/// A step from a value to one within it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step<'c> {
+    Key(&'c str),
+    Index(usize),
+}
+
+/// Returns the path of steps, such as `.title` or `.tags[1]`.
+pub(super) fn path(steps: &[Step<'_>]) -> String {
+    let mut path = String::new();
+    for step in steps {
+        match step {
+            Step::Key(key) => path.extend([".", key]),
+            Step::Index(index) => path.push_str(&format!("[{index}]")),
+        }
+    }
+    path
+}
+
+/// Returns the value to which steps lead.
+pub(super) fn find<'v>(value: &'v mut Value, steps: &[Step<'_>]) -> Option<&'v mut Value> {
+    steps.iter().try_fold(value, |value, step| match step {
+        Step::Key(key) => value.get_mut(key),
+        Step::Index(index) => value.get_mut(index),
+    })
+}
+
+/// Adds the values in a value that are neither objects nor lists, each with the way to it.
+pub(super) fn values<'c>(value: &'c Value, way: &mut Vec<Step<'c>>, found: &mut Vec<(Vec<Step<'c>>, &'c Value)>) {
+    match value {
+        Value::Object(_) | Value::Array(_) => each(value, way, |value, way| values(value, way, found)),
+        value => found.push((way.clone(), value)),
+    }
+}
+
+/// Adds the texts in a value, each with the way to it. The texts of a list are together.
+pub(super) fn texts<'c>(value: &'c Value, way: &mut Vec<Step<'c>>, found: &mut Vec<(Vec<Step<'c>>, Vec<&'c str>)>) {
+    match value {
+        Value::String(text) => found.push((way.clone(), vec![text])),
+        Value::Array(items) => {
+            let of_list: Vec<_> = items.iter().filter_map(Value::as_str).collect();
+            found.extend(Some(of_list).filter(|texts| !texts.is_empty()).map(|texts| (way.clone(), texts)));
+            each(value, way, |item, way| {
+                if !item.is_string() {
+                    texts(item, way, found);
+                }
+            });
+        }
+        value => each(value, way, |field, way| texts(field, way, found)),
+    }
+}
+
+/// Visits each field or item of a value with the way to it.
+fn each<'c>(value: &'c Value, way: &mut Vec<Step<'c>>, mut visit: impl FnMut(&'c Value, &mut Vec<Step<'c>>)) {
+    let mut at = |step, value| {
+        way.push(step);
+        visit(value, way);
+        way.pop();
+    };
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(key, value)| at(Step::Key(key), value)),
+        Value::Array(items) => items.iter().enumerate().for_each(|(index, item)| at(Step::Index(index), item)),
+        _ => {}
+    }
+}
