@@ -98,7 +98,9 @@ fn of_parts(
         match (found, part.finding) {
             (Found::InOrder | Found::Elsewhere, _) if part.is_repeat && !part.is_shared => {}
             (Found::InOrder | Found::Elsewhere, _) if part.is_shared => doubtful.push(part),
-            (Found::Elsewhere, _) if is_dialogue(part) || !part.is_long() => doubtful.push(part),
+            (Found::Elsewhere, _) if is_dialogue(part) || !part.is_long() || part.whole_item().is_some() => {
+                doubtful.push(part);
+            }
             (Found::InOrder | Found::Elsewhere, Finding::Shown) => sure.push(part),
             (Found::InOrder, _) if part.call_of_name().is_some() => sure.push(part),
             (Found::InOrder | Found::Elsewhere, Finding::Unknown) if part.is_long() => sure.push(part),

@@ -97,6 +97,11 @@ impl<'c> Part<'c> {
         Self { place, code, texts, finding, is_shared: !is_repeat, is_repeat, group, within: "", steps: Vec::new() }
     }
 
+    /// Makes it a part that the prompt shows as JSON.
+    pub(super) fn set_printed(&mut self) {
+        (self.finding, self.is_shared) = (Finding::Shown, false);
+    }
+
     /// Returns the index of its message.
     pub(super) fn message(&self) -> Option<usize> {
         match self.place {

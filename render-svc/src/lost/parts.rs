@@ -14,7 +14,7 @@ use crate::conversation::{CONTENT, Content, Conversation, author, blocks, conten
 use crate::probes::{Finding, REASONING_END, REASONING_START, TemplateFacts};
 use crate::warning::WarningCode;
 
-/// Returns the parts of a conversation that have text. A tool that a prompt shows as JSON has none.
+/// Returns the parts of a conversation that have text. Within a tool that a prompt shows as JSON, there is none.
 pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts, prompt: &str) -> Vec<Part<'c>> {
     let Conversation { messages, tools, documents, .. } = conversation;
     let mut parts = Vec::with_capacity(messages.len() + 1);
@@ -31,8 +31,14 @@ pub(super) fn of<'c>(conversation: &'c Conversation, facts: &TemplateFacts, prom
     let has_system = messages.first().is_some_and(|message| role(message) == "system");
     let declared = if has_system { facts.tools.declared_beside_system } else { facts.tools.declared };
     let printed = printed_tools(tools.as_ref(), prompt);
-    let hidden = items(tools).filter(|(item, _)| !printed[*item]);
-    parts.extend(hidden.flat_map(|(item, tool)| of_tool(item, tool, declared, facts)));
+    for (item, tool) in items(tools) {
+        let mut of_tool = of_tool(item, tool, declared, facts);
+        if printed[item] {
+            of_tool.truncate(1);
+            of_tool.iter_mut().for_each(Part::set_printed);
+        }
+        parts.append(&mut of_tool);
+    }
     parts.extend(items(documents).flat_map(|(item, document)| of_document(item, document, facts)));
     parts
 }

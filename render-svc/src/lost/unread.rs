@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::halves::{Doubt, unaffected};
 use super::parts::is_other;
-use super::printed::printed_tools;
+use super::printed::{PrintedSearch, printed_tools};
 use crate::conversation::{CONTENT, Content, Conversation, Object, blocks, content};
 use crate::warning::{self, Warning, WarningCode};
 
@@ -24,8 +24,11 @@ pub(super) fn warnings(
     text: &str,
     render: impl Fn(&Conversation) -> Option<String>,
 ) -> Vec<Warning> {
-    let fields =
-        [of_messages(conversation, text), of_arguments(conversation, text), of_tools(conversation, prompt, text)];
+    let fields = [
+        of_messages(conversation, text),
+        of_arguments(conversation, prompt, text),
+        of_tools(conversation, prompt, text),
+    ];
     let unread = |fields: Vec<Warning>| {
         let mut renderings = 0;
         unaffected(&fields, Doubt::Dropped, &mut |fields| {
@@ -52,15 +55,21 @@ fn of_messages(conversation: &Conversation, text: &str) -> Vec<Warning> {
     fields
 }
 
-/// Returns the arguments of calls without words and numbers, such as false or an empty list.
-fn of_arguments(conversation: &Conversation, text: &str) -> Vec<Warning> {
+/// Returns the arguments of calls without words and numbers, such as false or an empty list, of calls that the
+/// prompt does not show as JSON.
+fn of_arguments(conversation: &Conversation, prompt: &str, text: &str) -> Vec<Warning> {
     let mut fields = Vec::new();
+    let mut search = PrintedSearch::new(prompt);
     for (i, message) in conversation.messages.iter().enumerate() {
         let calls = message.get("tool_calls").and_then(Value::as_array).into_iter().flatten().enumerate();
         for (j, call) in calls {
             let (within, function) = call.get("function").map_or(("", call), |function| (".function", function));
-            let arguments = function.get("arguments").and_then(Value::as_object).into_iter().flatten();
-            let silent = arguments.filter(|(_, value)| is_silent(value));
+            let arguments = function.get("arguments");
+            let fields_of = arguments.and_then(Value::as_object).into_iter().flatten();
+            let mut silent = fields_of.filter(|(_, value)| is_silent(value)).peekable();
+            if silent.peek().is_none() || search.finds(arguments) {
+                continue;
+            }
             fields.extend(silent.map(|(key, _)| {
                 let path = format!("messages[{i}].tool_calls[{j}]{within}.arguments.{key}");
                 Warning::new(WarningCode::ToolCallsIgnored, path, text)
