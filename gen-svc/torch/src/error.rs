@@ -1,5 +1,7 @@
 //! The errors of this crate.
 
+mod fault;
+
 use tandem_core::error::{DeviceFault, LoadError, StepError};
 use tch::TchError;
 
@@ -22,7 +24,7 @@ impl Error {
     #[must_use]
     pub fn device_fault(&self) -> Option<DeviceFault> {
         match self {
-            Self::Torch(TchError::Torch(text)) => DeviceFault::of(text),
+            Self::Torch(TchError::Torch(text)) => fault::device_fault(text),
             Self::Torch(_) | Self::Load(_) => None,
             Self::Step(error) => error.device_fault(),
         }
