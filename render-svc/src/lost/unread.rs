@@ -37,7 +37,16 @@ pub(super) fn warnings(
                 .then(|| render(&without(conversation, fields)).is_some_and(|without| without == prompt))
         })
     };
-    fields.into_iter().flat_map(unread).collect()
+    fields.into_iter().flat_map(unread).map(named).collect()
+}
+
+/// Adds the field to the text of a warning. On the wire, its path ends at the JSON that contains it.
+fn named(warning: Warning) -> Warning {
+    let text = match warning.path.split_once("].") {
+        Some((_, field)) => format!("{field} is {}", warning.text),
+        None => warning.text,
+    };
+    Warning { text, ..warning }
 }
 
 /// Returns the further keys of messages and blocks, blocks that are no text, and contents that are objects.

@@ -14,8 +14,7 @@ const LOST: [&str; 5] = ["cuda error", "cuda driver error", "cublas_status_", "c
 
 /// Returns the fault that an error of libtorch reports. tch passes only the error's text. The first line
 /// has the message; the stack below it names CUDA's libraries in every error.
-#[must_use]
-pub fn device_fault(text: &str) -> Option<DeviceFault> {
+pub(super) fn device_fault(text: &str) -> Option<DeviceFault> {
     let line = text.lines().next().unwrap_or_default().to_ascii_lowercase();
     let has = |parts: &[&str]| parts.iter().any(|part| line.contains(part));
     if has(&OUT_OF_MEMORY) {
