@@ -329,7 +329,7 @@ fn template_failure(cause: &RenderError, found: Option<&str>, empty: &[String]) 
 /// content.
 fn fault<'a>(cause: &RenderError, found: Option<&'a str>, empty: &'a [String]) -> &'a str {
     match empty {
-        [first, ..] if cause.to_string().contains("'content'") => first,
+        [first, ..] if found.is_none() || cause.to_string().contains("'content'") => first,
         _ => found.unwrap_or("messages"),
     }
 }

@@ -20,6 +20,7 @@ mod unread;
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
+use tandem_template::StepsPool;
 
 use self::halves::{Doubt, unaffected};
 use self::marks::{FoundMarks, Marked, Names};
@@ -71,7 +72,7 @@ fn of_parts(
     let found = Search::new(prompt).find_all(&parts);
     let disguised = |parts: &[Candidate<'_>]| match render(&marks::with_disguised(conversation, parts)) {
         Some(disguised) => Some(disguised == prompt),
-        None if parts.len() > 1 => Some(false),
+        None if parts.len() > 1 && !StepsPool::is_spent() => Some(false),
         None => None,
     };
     // Most parts that are nowhere in the prompt are left out, as one rendering shows.
@@ -113,8 +114,19 @@ fn of_parts(
     doubtful.sort_by_key(|part| part.place);
     let (mut lost, mut cut): (Vec<Candidate<'_>>, Vec<Candidate<'_>>) = (Vec::new(), Vec::new());
     let mut shown_calls = HashSet::new();
-    for (part, found) in doubtful.iter().zip(found_marks(conversation, &doubtful, render)) {
-        match found {
+    let is_unfound = |(_, found): &(&Part<'_>, &Found)| matches!(found, Found::Nowhere | Found::Elsewhere);
+    let unfound = parts.iter().zip(&found).filter(is_unfound).map(|(part, _)| part);
+    let has_text = |part: &&Part<'_>| !part.is_names() && part.call_of_name().is_none() && !part.is_repeat;
+    let unfound: HashSet<Place> = unfound.filter(has_text).map(|part| part.place).collect();
+    let mut missing = Vec::new();
+    let with_values: HashSet<Place> = parts.iter().filter_map(Part::call_of_argument).collect();
+    for (part, marks) in doubtful.iter().zip(found_marks(conversation, &doubtful, render)) {
+        match marks {
+            // The marks of its values replace those of a call.
+            FoundMarks::AllBut(_) if with_values.contains(&part.place) => {
+                missing.extend(unfound.contains(&part.place).then_some(*part));
+            }
+            FoundMarks::All if unfound.contains(&part.place) => missing.push(*part),
             FoundMarks::All => {}
             FoundMarks::AllBut(bytes) => cut.extend(bytes.into_iter().map(|byte| (*part, Some(byte)))),
             FoundMarks::None => {
@@ -125,18 +137,28 @@ fn of_parts(
         }
     }
     confirm(&mut lost, &mut cut, prompt, disguised);
+    // A template may leave out a part because of its text.
+    let mut renderings = 0;
+    let silent = unaffected(&missing, Doubt::Dropped, &mut |parts| {
+        renderings += 1;
+        let without = (renderings <= MAX_REMOVALS).then(|| marks::without(conversation, parts))?;
+        Some(render(&without).is_some_and(|without| without == prompt))
+    });
+    lost.extend(silent.into_iter().map(|part| (part, None)));
     lost.extend(nowhere.into_iter().filter(|_| are_lost));
     lost.sort_by_key(|(part, _)| part.place);
     let lost: Vec<_> = lost.into_iter().map(|(part, _)| part).collect();
     let lost = without_shown_calls(lost, &parts, shown_calls);
     let mut warnings = summed(conversation, &lost, &parts, &left_out(renderer));
-    warnings.extend(cuts(cut, &parts, renderer));
+    warnings.extend(cuts(cut, renderer));
     warnings
 }
 
 /// A part, or the byte of its text at which it may be cut.
 type Candidate<'c> = (&'c Part<'c>, Option<usize>);
 
+/// The most renderings in which parts are taken out.
+const MAX_REMOVALS: usize = 6;
 /// The most renderings that confirm lost parts.
 const MAX_CONFIRMATIONS: usize = 24;
 
@@ -189,11 +211,10 @@ fn without_shown_calls<'c>(
 }
 
 /// Returns a warning for each part that is cut.
-fn cuts(cut: Vec<Candidate<'_>>, parts: &[Part<'_>], renderer: &str) -> Vec<Warning> {
-    let with_values: HashSet<Place> = parts.iter().filter_map(Part::call_of_argument).collect();
+fn cuts(cut: Vec<Candidate<'_>>, renderer: &str) -> Vec<Warning> {
     let text = format!("not wholly in the prompt: {renderer} cuts it, or leaves parts out");
     let mut warnings: Vec<Warning> = Vec::new();
-    for (part, byte) in cut.into_iter().filter(|(part, _)| !with_values.contains(&part.place)) {
+    for (part, byte) in cut {
         let path = part.path_of_text();
         match warnings.last_mut().filter(|last| (last.code, &last.path) == (part.code, &path)) {
             Some(last) => last.cuts.extend(byte),

@@ -144,6 +144,12 @@ impl Model {
         self.templates.choose(None, false).ok().map(|named| &*named.facts)
     }
 
+    /// Returns the facts about the template for conversations with tools.
+    #[must_use]
+    pub fn tool_facts(&self) -> Option<&TemplateFacts> {
+        self.templates.choose(None, true).ok().map(|named| &*named.facts)
+    }
+
     /// Returns true if the configuration states the capabilities.
     #[must_use]
     pub fn has_configured_capabilities(&self) -> bool {

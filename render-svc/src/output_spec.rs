@@ -74,14 +74,15 @@ impl OutputSpec {
             ends.add(Mark::Token(id), EndSource::EosToken);
         }
         let prober = Prober::new(model);
-        let turn = prober.as_ref().and_then(|prober| probed_turn(model, tokenizer, prober)).unwrap_or_default();
-        if let Some(end) = &turn.end {
-            ends.add(end.clone(), EndSource::Probe);
-        }
+        let with_tools = Prober::with_tools(model);
+        let probed = [prober.as_ref(), with_tools.as_ref()].into_iter().flatten();
+        let turns: Vec<_> = probed.filter_map(|prober| probed_turn(model, tokenizer, prober)).collect();
+        turns.iter().filter_map(|turn| turn.end.clone()).for_each(|end| ends.add(end, EndSource::Probe));
         // Where another end is known, the answer of this model may follow an end of its family.
         let has_end = ends.iter().next().is_some();
         let of_family = families::ends(&vocabulary).into_iter();
-        let of_family = of_family.filter(|&id| !(has_end && turn.continues_after(id)));
+        let is_inside = |id| turns.iter().any(|turn| turn.continues_after(id));
+        let of_family = of_family.filter(|&id| !(has_end && is_inside(id)));
         of_family.for_each(|id| ends.add(Mark::Token(id), EndSource::TokenizerFamily));
         ends.retain_tokens(|id| vocabulary.reaches(id));
         let opened = prober.map(|prober| probe::opened(model, &prober)).unwrap_or_default();
@@ -96,6 +97,14 @@ impl OutputSpec {
         if let Some(ids) = ids.filter(|ids| !ids.is_empty()) {
             self.ends.replace_tokens(ids);
         }
+        self
+    }
+
+    /// Returns the spec without ids that the model's output layer lacks.
+    #[must_use]
+    pub fn within_vocabulary(mut self, model: &Model) -> Self {
+        let vocabulary = model.tokenizer.as_ref().ok().map(|tokenizer| Vocabulary::new(tokenizer, &model.artifacts));
+        self.ends.retain_tokens(|id| vocabulary.as_ref().is_none_or(|vocabulary| vocabulary.reaches(id)));
         self
     }
 

@@ -13,7 +13,7 @@ use tandem_model_files::digest::hex_sha256;
 use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions, Encoding, TokenizerError};
 use tandem_template::literal::{self, Parts, TaintedParts};
 use tandem_template::taint::TaintScope;
-use tandem_template::{ArgumentsShape, LocalTime, RenderError};
+use tandem_template::{ArgumentsShape, LocalTime, RenderError, StepsPool};
 
 use crate::adapter::{AdapterOutput, Attachment, Input, Kind};
 use crate::catalog::{ModelTable, Resolution};
@@ -170,8 +170,13 @@ fn render_prompt(
         warnings.extend(refitted.rewrites.iter().map(prepare::rewrite_warning));
         (conversation, origins.messages) = (refitted.conversation, refitted.places);
     }
-    let output =
-        output.map_err(|error| located(resolved, &Input { conversation: &conversation, ..input }, &origins, error))?;
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => {
+            let (conversation, error) = with_arguments(resolved, &options, &input, conversation, error);
+            return Err(located(resolved, &Input { conversation: &conversation, ..input }, &origins, error));
+        }
+    };
     let AdapterOutput { prompt: text, attachments, warnings: more } = output;
     let mut attachments: Vec<_> = attachments.into_iter().map(|attachment| origins.attachment(attachment)).collect();
     if omit_media {
@@ -211,6 +216,25 @@ fn render_prompt(
     })
 }
 
+/// Returns the conversation with arguments of the type that the template wants, and the error that it then has:
+/// the first one may be about arguments that are no fault.
+fn with_arguments(
+    resolved: &ResolvedRender<'_>,
+    options: &RenderOptions,
+    input: &Input<'_>,
+    conversation: Conversation,
+    error: Error,
+) -> (Conversation, Error) {
+    let is_converted = is_refitted(resolved, options) && matches!(error, Error::Template(RenderError::Runtime { .. }));
+    let places = vec![Place::at(""); conversation.messages.len()];
+    let refitted = if is_converted { argument_change(input)(&conversation, &places, None) } else { None };
+    let Some(Refitted { conversation: converted, .. }) = refitted else { return (conversation, error) };
+    match run_adapter(resolved, &Input { conversation: &converted, ..*input }) {
+        Err(error) => (converted, error),
+        Ok(_) => (conversation, error),
+    }
+}
+
 fn are_returned(token_ids: ReturnTokenIds, resolved: &ResolvedRender<'_>) -> bool {
     match token_ids {
         ReturnTokenIds::No => false,
@@ -224,6 +248,20 @@ fn are_returned(token_ids: ReturnTokenIds, resolved: &ResolvedRender<'_>) -> boo
 /// A change of a conversation with these places and this output, if any.
 type Change = fn(&Conversation, &[Place], Option<&AdapterOutput>) -> Option<Refitted>;
 
+/// Returns the change of arguments to the type that the template wants.
+fn argument_change(input: &Input<'_>) -> Change {
+    match input.template.map_or(ArgumentsShape::Either, |named| named.template.arguments()) {
+        ArgumentsShape::Text => Refitted::with_text_arguments,
+        _ => Refitted::with_object_arguments,
+    }
+}
+
+/// Returns true if a conversation may change so that the template shows it.
+fn is_refitted(resolved: &ResolvedRender<'_>, options: &RenderOptions) -> bool {
+    let is_given = options.capabilities.is_some() || resolved.model.has_configured_capabilities();
+    options.normalization == Normalization::Capability && !is_given && resolved.adapter().kind == Kind::Template
+}
+
 /// Returns the conversation with other forms of content or merged messages, and its output, if the
 /// template fails for the conversation or shows less of it. Capabilities of the request or the
 /// configuration decide instead.
@@ -234,15 +272,14 @@ fn refitted(
     origins: &Origins,
     output: &Result<AdapterOutput, Error>,
 ) -> Option<(Refitted, AdapterOutput)> {
-    let is_given = options.capabilities.is_some() || resolved.model.has_configured_capabilities();
-    let is_refitted = input.is_normalized && !is_given && resolved.adapter().kind == Kind::Template;
     let given = match output {
-        _ if !is_refitted => return None,
+        _ if !is_refitted(resolved, options) => return None,
         Ok(output) => Some(output),
         Err(Error::Template(RenderError::Limit { .. } | RenderError::Cancelled)) => return None,
         Err(Error::Template(_)) => None,
         Err(_) => return None,
     };
+    let _pool = StepsPool::start(input.limits.max_template_steps);
     let attempt = |refitted: Refitted| {
         let again = run_adapter(resolved, &Input { conversation: &refitted.conversation, ..*input }).ok();
         let better = again.filter(|again| is_better(&refitted, again, input.conversation, given));
@@ -259,12 +296,7 @@ fn refitted(
         return None;
     }
     let mut base = Refitted::unchanged(input.conversation, &origins.messages);
-    let wanted = input.template.map_or(ArgumentsShape::Either, |named| named.template.arguments());
-    let with_arguments: Change = match wanted {
-        ArgumentsShape::Text => Refitted::with_text_arguments,
-        _ => Refitted::with_object_arguments,
-    };
-    let changes: [Change; 4] = [Refitted::filled, with_arguments, Refitted::with_forms, Refitted::with_users];
+    let changes: [Change; 4] = [Refitted::filled, argument_change(input), Refitted::with_forms, Refitted::with_users];
     for (number, change) in changes.into_iter().enumerate() {
         // Messages stay the system's where merging is enough.
         if number + 1 == changes.len()
@@ -298,6 +330,7 @@ fn is_better(
 fn located(resolved: &ResolvedRender<'_>, input: &Input<'_>, origins: &Origins, error: Error) -> Error {
     let is_found = matches!(error, Error::Template(RenderError::Runtime { .. } | RenderError::Raised { .. }));
     let fails = |conversation: &Conversation| run_adapter(resolved, &Input { conversation, ..*input }).is_err();
+    let _pool = StepsPool::start(input.limits.max_template_steps);
     let fault = is_found.then(|| fault::find(input.conversation, fails)).unwrap_or_default();
     let field = fault.field.map(|field| origins.path(&field));
     let empty = fault.empty_messages.iter().map(|message| origins.path(message)).collect();

@@ -41,6 +41,10 @@ thread_local! {
     static STEPS: Cell<u64> = const { Cell::new(0) };
     /// The steps after it.
     static LATER_STEPS: Cell<u64> = const { Cell::new(0) };
+    /// The steps that the running render got at its start.
+    static GIVEN_STEPS: Cell<u64> = const { Cell::new(0) };
+    /// The steps left to all renders of a [`StepsPool`].
+    static POOL: Cell<Option<u64>> = const { Cell::new(None) };
     static IS_CANCELLED: Cell<Option<fn() -> bool>> = const { Cell::new(None) };
     static BYTES: Cell<u64> = const { Cell::new(0) };
     static OUTPUT: Cell<u64> = const { Cell::new(0) };
@@ -69,13 +73,47 @@ impl Drop for CancelScope {
     }
 }
 
+/// While it exists, the renders on this thread share a number of steps, beside the limit of each. A pool within
+/// another one takes its steps from it.
+#[derive(Debug)]
+pub struct StepsPool {
+    outer: Option<u64>,
+    steps: u64,
+}
+
+impl StepsPool {
+    /// Starts a pool on this thread.
+    #[must_use]
+    pub fn start(steps: u64) -> Self {
+        let outer = POOL.get();
+        let steps = outer.map_or(steps, |outer| outer.min(steps));
+        POOL.set(Some(steps));
+        Self { outer, steps }
+    }
+
+    /// Returns true if no steps are left in the thread's pool.
+    #[must_use]
+    pub fn is_spent() -> bool {
+        POOL.get() == Some(0)
+    }
+}
+
+impl Drop for StepsPool {
+    fn drop(&mut self) {
+        let used = self.steps.saturating_sub(POOL.get().unwrap_or_default());
+        POOL.set(self.outer.map(|outer| outer.saturating_sub(used)));
+    }
+}
+
 /// The budget of the running render. Dropping it discards the tracked texts.
 #[derive(Debug)]
 pub(crate) struct Meter(());
 
 impl Meter {
     pub(crate) fn start(limits: &Limits) -> Self {
-        set_steps(limits.steps);
+        let steps = POOL.get().map_or(limits.steps, |pool| pool.min(limits.steps));
+        GIVEN_STEPS.set(steps);
+        set_steps(steps);
         BYTES.set(limits.bytes);
         OUTPUT.set(limits.output);
         CALLS.set(0);
@@ -86,6 +124,8 @@ impl Meter {
 
 impl Drop for Meter {
     fn drop(&mut self) {
+        let used = GIVEN_STEPS.get().saturating_sub(all_steps());
+        POOL.set(POOL.get().map(|pool| pool.saturating_sub(used)));
         LARGE.with_borrow_mut(LargeTexts::clear);
     }
 }
@@ -186,7 +226,10 @@ pub(crate) fn free_values(len: usize) {
 
 /// Adds the steps and bytes that `bytes` bytes of input allow.
 pub(crate) fn grant(bytes: usize) {
-    LATER_STEPS.set(LATER_STEPS.get().saturating_add(bytes as u64 * STEPS_PER_INPUT_BYTE));
+    let left = POOL.get().map_or(u64::MAX, |pool| pool.saturating_sub(GIVEN_STEPS.get()));
+    let steps = left.min(bytes as u64 * STEPS_PER_INPUT_BYTE);
+    GIVEN_STEPS.set(GIVEN_STEPS.get().saturating_add(steps));
+    LATER_STEPS.set(LATER_STEPS.get().saturating_add(steps));
     BYTES.set(BYTES.get().saturating_add(bytes as u64 * BYTES_PER_INPUT_BYTE));
 }
 

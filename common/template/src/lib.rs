@@ -85,7 +85,7 @@ use analysis::TemplateAnalysis;
 
 pub use analysis::ArgumentsShape;
 pub use apply::{Applied, Input};
-pub use budget::CancelScope;
+pub use budget::{CancelScope, StepsPool};
 pub use clock::LocalTime;
 pub use error::{CompileError, Limit, RenderError};
 pub use limits::Limits;

@@ -62,19 +62,28 @@ pub(super) fn threads(configured: usize) -> usize {
     if configured == 0 { thread::available_parallelism().map_or(1, usize::from) } else { configured }
 }
 
-/// Returns the dtype and the quantization of a backend, as spelled on the command line.
-pub(super) fn names(choice: &BackendChoice) -> (&'static str, &'static str) {
-    let (dtype, quantization) = match choice {
-        BackendChoice::Library(target) => target.names(),
-        BackendChoice::Cpu { precision, .. } => match precision {
-            Precision::F32 => (DtypeChoice::F32, Quantize::None),
-            Precision::Bf16 => (DtypeChoice::Bf16, Quantize::None),
-            Precision::Keep => (DtypeChoice::F32, Quantize::Keep),
-            Precision::Int8 => (DtypeChoice::F32, Quantize::Int8),
-            Precision::Int4 => (DtypeChoice::F32, Quantize::Int4),
-        },
-    };
-    (dtype.name(), quantization.name())
+/// A loaded model, and the dtype and the quantization of its weights.
+pub(super) struct Loaded {
+    pub(super) model: LoadedModel,
+    pub(super) dtype: DtypeChoice,
+    pub(super) quantization: Quantize,
+}
+
+impl Loaded {
+    fn new(model: LoadedModel, (dtype, quantization): (DtypeChoice, Quantize)) -> Self {
+        Self { model, dtype, quantization }
+    }
+}
+
+/// Returns the dtype and the quantization of the kernels' weights.
+fn names(precision: Precision) -> (DtypeChoice, Quantize) {
+    match precision {
+        Precision::F32 => (DtypeChoice::F32, Quantize::None),
+        Precision::Bf16 => (DtypeChoice::Bf16, Quantize::None),
+        Precision::Keep => (DtypeChoice::F32, Quantize::Keep),
+        Precision::Int8 => (DtypeChoice::F32, Quantize::Int8),
+        Precision::Int4 => (DtypeChoice::F32, Quantize::Int4),
+    }
 }
 
 /// Loads the described model with the resolved backend, if its weights fit. The library computes models that the
@@ -88,16 +97,17 @@ pub(super) fn load(
     decoder: Decoder,
     choice: &BackendChoice,
     library: &dyn Library,
-) -> Result<LoadedModel, LoadError> {
+) -> Result<Loaded, LoadError> {
+    let with = |target: &dyn Target, decoder| Ok(Loaded::new(target.load(config, file, decoder)?, target.names()));
     match choice {
-        BackendChoice::Library(target) => target.load(config, file, decoder),
+        BackendChoice::Library(target) => with(target.as_ref(), decoder),
         BackendChoice::Cpu { precision, .. } if !CpuDecoder::can_compute(&decoder) => {
-            library.substitute(config, file, *precision)?.load(config, file, decoder)
+            with(library.substitute(config, file, *precision)?.as_ref(), decoder)
         }
         BackendChoice::Cpu { precision, threads } => {
             require_free(weight_bytes(file, &decoder, *precision)?)?;
             let backend = CpuDecoder::backend(decoder, file, *precision, *threads)?;
-            Ok(LoadedModel { backend, tower: library.load_tower(file)? })
+            Ok(Loaded::new(LoadedModel { backend, tower: library.load_tower(file)? }, names(*precision)))
         }
     }
 }

@@ -19,7 +19,7 @@ use tandem_kernels::IsaLevel;
 use tandem_model_files::artifacts::Artifacts;
 use tokio_util::sync::CancellationToken;
 
-use super::choice::{self, BackendChoice};
+use super::choice::{self, Loaded};
 
 /// Starts the engine's thread, which loads the model. Returns once requests are accepted. The
 /// result includes the thread, which the caller joins at shutdown.
@@ -67,23 +67,29 @@ pub(super) fn load(
     let sampling = SamplingOptions::recommended(&defaults)?;
     let file = models::open_with(&artifacts, config.mmproj.as_deref())?.cancelled_by(cancelled);
     let decoder = models::describe(&file)?;
+    if config.mmproj.is_some() && !library.has_towers() {
+        return Err(LoadError::WithoutTorch { needed_by: "--mmproj".to_owned() });
+    }
     let has_tower = has_tower(&file, library);
     let vision = if has_tower { vision(&artifacts, &file, &decoder, config)? } else { None };
     let loaded = choice::load(config, &file.with_progress(), decoder, &choice, library)?;
-    let backend = loaded.backend.as_ref();
+    let backend = loaded.model.backend.as_ref();
     engine::require_context(config, backend)?;
-    let served = ServedModel { vision, ..served_model(&artifacts, config, sampling, backend, &choice)? };
+    let served = ServedModel { vision, ..served_model(&artifacts, config, sampling, &loaded)? };
     let took = start.elapsed();
     engine::record_load(took);
     log_loaded(&served, config, backend, threads, took)?;
-    Ok((served, loaded))
+    Ok((served, loaded.model))
 }
 
 /// Returns true if the model takes images here.
 fn has_tower(file: &ModelFile, library: &dyn Library) -> bool {
     let has_tower = models::vision::has_tower(file);
     if has_tower && !library.has_towers() {
-        tracing::warn!("this gen-svc is built without libtorch, which computes images: the model takes text only");
+        tracing::warn!(
+            "this gen-svc is built without libtorch, which computes images: the model takes text only; for images, use \
+             the image whose tag does not end with -text, or build with the feature `torch`"
+        );
     }
     has_tower && library.has_towers()
 }
@@ -152,11 +158,9 @@ fn served_model(
     artifacts: &Artifacts,
     config: &Config,
     defaults: SamplingOptions,
-    backend: &dyn Backend,
-    choice: &BackendChoice,
+    loaded: &Loaded,
 ) -> Result<ServedModel, LoadError> {
-    let (dtype, quantization) = choice::names(choice);
-    let shape = backend.shape();
+    let shape = loaded.model.backend.shape();
     let (tokenizer, eos_token_ids) = (artifacts.tokenizer()?, artifacts.eos_token_ids()?);
     Ok(ServedModel {
         id: config.model_id.clone().unwrap_or_else(|| artifacts.name.clone()),
@@ -166,8 +170,8 @@ fn served_model(
         max_output_tokens: config.max_output_tokens.unwrap_or(usize::MAX),
         default_output_tokens: config.default_output_tokens.unwrap_or(usize::MAX),
         vocabulary_size: shape.vocabulary,
-        dtype: dtype.to_owned(),
-        quantization: quantization.to_owned(),
+        dtype: loaded.dtype.name().to_owned(),
+        quantization: loaded.quantization.name().to_owned(),
         device: config.devices.to_string(),
         vision: None,
         grammars: Grammars::new(

@@ -1,6 +1,6 @@
 //! No library beside the CPU's kernels.
 
-use tandem_core::engine::Config;
+use tandem_core::engine::{Config, DtypeChoice};
 use tandem_core::error::LoadError;
 use tandem_core::library::{Library, Target};
 use tandem_core::models::{Precision, Tower};
@@ -16,11 +16,11 @@ impl Library for WithoutLibrary {
     }
 
     fn resolve(&self, config: &Config) -> Result<Box<dyn Target>, LoadError> {
-        let needed_by = match config.devices.is_cpu() {
-            true => "--runtime torch and --dtype f16".to_owned(),
-            false => format!("--device {}", config.devices),
-        };
-        Err(LoadError::WithoutTorch { needed_by })
+        if !config.devices.is_cpu() {
+            return Err(LoadError::WithoutGpu { devices: config.devices.to_string() });
+        }
+        let needed_by = if config.dtype == DtypeChoice::F16 { "--dtype f16" } else { "--runtime torch" };
+        Err(LoadError::WithoutTorch { needed_by: needed_by.to_owned() })
     }
 
     fn substitute(
@@ -29,7 +29,11 @@ impl Library for WithoutLibrary {
         file: &ModelFile,
         _precision: Precision,
     ) -> Result<Box<dyn Target>, LoadError> {
-        Err(LoadError::WithoutTorch { needed_by: format!("this model of architecture {}", file.architecture()) })
+        let architecture = file.architecture();
+        let needed_by = format!(
+            "this model of architecture {architecture}, whose layers or head size the CPU's kernels do not compute,"
+        );
+        Err(LoadError::WithoutTorch { needed_by })
     }
 
     fn has_towers(&self) -> bool {

@@ -7,15 +7,15 @@ mod warnings;
 pub(crate) use reserved::is_reserved;
 
 use tandem_model_files::tokenizer::CancelScope;
-use tandem_template::Applied;
 use tandem_template::literal::KnownNames;
+use tandem_template::{Applied, StepsPool};
 
 use crate::adapter::{Adapter, AdapterOutput, Input, Kind, Match};
 use crate::conversation::{CONTENT, Conversation};
 use crate::error::Error;
 use crate::lost;
 use crate::model::Model;
-use crate::warning::{Warning, WarningCode};
+use crate::warning::Warning;
 
 pub(super) const TOKENIZER_TEMPLATE: Adapter = Adapter {
     kind: Kind::Template,
@@ -69,14 +69,22 @@ fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
     // A tainted rendering is compared with the prompt, and its warnings are not used.
     if input.taint.is_none() {
         let again = |changed: &Conversation| apply(changed).ok().map(|applied| applied.text);
+        let _pool = StepsPool::start(limits.steps);
         let lost = lost::warnings(conversation, &named.facts, &prompt, TEMPLATE, again);
         let is_known = |lost: &Warning| warnings.iter().any(|known| known.path == lost.path);
-        // The request itself cuts off the content after the reasoning that it continues.
-        let continues = input.continue_final_message.is_some_and(|field| field != CONTENT);
+        // The request itself cuts off the rest of the message of which it continues another field. Its content
+        // comes after that field, which the model writes next.
+        let continued = input.continue_final_message.filter(|field| *field != CONTENT);
         let last = format!("messages[{}]", conversation.messages.len().saturating_sub(1));
-        let is_cut =
-            |lost: &Warning| continues && lost.code == WarningCode::MessageIgnored && lost.path.starts_with(&last);
-        let lost: Vec<_> = lost.into_iter().filter(|lost| !is_known(lost) && !is_cut(lost)).collect();
+        let with_reason = |lost: Warning| match continued {
+            Some(_) if lost.path == last => None,
+            Some(field) if lost.path.starts_with(&last) => {
+                let text = format!("not in the prompt: it ends within {field}, which the request continues");
+                Some(Warning { text, ..lost })
+            }
+            _ => Some(lost),
+        };
+        let lost: Vec<_> = lost.into_iter().filter(|lost| !is_known(lost)).filter_map(with_reason).collect();
         warnings.extend(lost);
     }
     Ok(AdapterOutput { prompt, attachments: Vec::new(), warnings })

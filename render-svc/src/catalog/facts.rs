@@ -4,7 +4,7 @@ use super::served_model::ServedModel;
 use crate::adapter::Kind;
 use crate::fact::{Fact, FactSource};
 use crate::output_spec::{EndSource, Mark, TurnEnd};
-use crate::probes::ArgumentFact;
+use crate::probes::{ArgumentFact, TemplateFacts};
 
 /// Returns the facts about a model: its capabilities, what its default chat template does, and why its
 /// adapter renders.
@@ -13,7 +13,11 @@ pub fn facts(served: &ServedModel) -> Vec<Fact> {
     let model = &served.model;
     let flags = model.capabilities.flags().zip(&model.capability_sources);
     let flags = flags.map(|((name, is_set), (_, source))| Fact::new(name, yes_no(is_set), *source));
-    let probed = model.facts().map(|facts| facts.listed()).unwrap_or_default();
+    let listed = |facts: Option<&TemplateFacts>| facts.map(|facts| facts.listed()).unwrap_or_default();
+    let (mut probed, with_tools) = (listed(model.facts()), listed(model.tool_facts()));
+    let is_of_tools = |name: &str| name.starts_with("tools.");
+    probed.retain(|(name, _)| !is_of_tools(name));
+    probed.extend(with_tools.into_iter().filter(|(name, _)| is_of_tools(name)));
     let probed = probed.into_iter().map(|(name, value)| Fact::new(name, value, FactSource::Probe));
     let adapter = Fact::new("adapter.reason", served.adapter.resolution.reason.clone(), FactSource::Adapter);
     flags.chain(probed).chain(ends(served)).chain([adapter]).collect()

@@ -80,7 +80,7 @@ impl ServedModel {
     pub fn load_with(path: &Path, settings: &Settings, registry: &Registry) -> Result<Self, CatalogError> {
         let (model, template_error) = Model::load_as(path, settings.ids.clone(), settings.overrides.clone())?;
         let model = Arc::new(model);
-        let output = OutputSpec::infer(&model).with_eos_override(Some(&model.configured_eos));
+        let output = OutputSpec::infer(&model).with_eos_override(Some(&model.configured_eos)).within_vocabulary(&model);
         let output = Arc::new(output);
         let format = |adapter: &_| Arc::new(PromptFormat::new(*adapter, Arc::clone(&model), Arc::clone(&output)));
         let formats = Formats {

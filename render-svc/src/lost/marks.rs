@@ -76,7 +76,7 @@ pub(super) enum Names {
 }
 
 /// What becomes of a part.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Change {
     /// It gets marks.
     Marks(Names),
@@ -84,6 +84,8 @@ enum Change {
     Disguise,
     /// So do those of its text at this byte.
     DisguiseAt(usize),
+    /// Its text is taken out.
+    Removal,
 }
 
 /// Returns the conversation with other letters and digits in these parts, of each at a byte of its text, or
@@ -94,6 +96,14 @@ pub(super) fn with_disguised(conversation: &Conversation, parts: &[(&Part<'_>, O
         marker.change = byte.map_or(Change::Disguise, Change::DisguiseAt);
         marker.mark(part);
     }
+    marker.conversation
+}
+
+/// Returns the conversation without these parts: texts become empty, and calls and their values are taken out.
+/// Precondition: the parts are sorted by their places.
+pub(super) fn without(conversation: &Conversation, parts: &[&Part<'_>]) -> Conversation {
+    let mut marker = Marker::new(conversation, Change::Removal);
+    parts.iter().rev().for_each(|part| marker.mark(part));
     marker.conversation
 }
 
@@ -192,7 +202,7 @@ impl Marker {
                 let marked = named.get("name").and_then(Value::as_str).filter(|name| name.starts_with(PREFIX));
                 named["name"] = format!("{}{}", marked.unwrap_or_default(), self.next_mark()).into();
             }
-            Change::Marks(Names::Kept) | Change::DisguiseAt(_) => {}
+            Change::Marks(Names::Kept) | Change::DisguiseAt(_) | Change::Removal => {}
             Change::Disguise => named.get_mut("name").into_iter().for_each(disguise),
         }
     }
@@ -202,6 +212,7 @@ impl Marker {
         match self.change {
             Change::Marks(_) => *value = self.next_mark().into(),
             Change::Disguise | Change::DisguiseAt(_) => disguise(value),
+            Change::Removal => *value = "".into(),
         }
     }
 
@@ -234,6 +245,20 @@ impl Marker {
             }
             Within::Name => self.mark_value(&mut message["name"]),
             Within::Reasoning(key) => message.get_mut(key).into_iter().for_each(|text| self.mark_text(text)),
+            Within::Call(call, None) if self.change == Change::Removal => {
+                let calls = message.get_mut("tool_calls").and_then(Value::as_array_mut);
+                let has_others = calls.is_some_and(|calls| {
+                    calls.remove(call);
+                    !calls.is_empty()
+                });
+                if !has_others && let Some(fields) = message.as_object_mut() {
+                    fields.shift_remove("tool_calls");
+                }
+            }
+            Within::Call(call, Some(_)) if self.change == Change::Removal => {
+                let call = message.get_mut("tool_calls").and_then(|calls| calls.get_mut(call));
+                call.into_iter().for_each(|call| steps::remove(call, steps));
+            }
             Within::Call(call, argument) => {
                 let call = message.get_mut("tool_calls").and_then(|calls| calls.get_mut(call));
                 match argument {
@@ -292,6 +317,7 @@ impl Marker {
             Change::Marks(_) => {}
             Change::Disguise => return disguised(text),
             Change::DisguiseAt(byte) => return disguised_at(text, byte.saturating_sub(start)),
+            Change::Removal => return String::new(),
         }
         let pieces = pieces(text);
         let (mut marked, mut at) = (String::with_capacity(text.len() + 2 * MARK_BYTES), 0);
@@ -365,6 +391,7 @@ impl Marker {
                 }
             }
             Change::Disguise => disguise(argument),
+            Change::Removal => *argument = "".into(),
             Change::DisguiseAt(byte) => _ = replace_leaves(argument, &mut |text| Some(disguised_at(text, byte))),
         }
     }
@@ -400,6 +427,7 @@ impl Marker {
             }
             (Value::Object(_), _) => {}
             (field, Change::Disguise | Change::DisguiseAt(_)) => disguise(field),
+            (field, Change::Removal) => *field = Value::Null,
             (number @ Value::Number(_), Change::Marks(_)) => {
                 *number = number_mark(self.bytes.len());
                 self.next_mark();

@@ -29,6 +29,19 @@ pub(super) fn find<'v>(value: &'v mut Value, steps: &[Step<'_>]) -> Option<&'v m
     })
 }
 
+/// Takes out the value to which steps lead. An item of a list becomes an empty text.
+pub(super) fn remove(value: &mut Value, steps: &[Step<'_>]) {
+    let Some((last, way)) = steps.split_last() else { return };
+    let holder = find(value, way);
+    match (holder, last) {
+        (Some(Value::Object(fields)), Step::Key(key)) => _ = fields.shift_remove(*key),
+        (Some(Value::Array(items)), Step::Index(index)) => {
+            items.get_mut(*index).into_iter().for_each(|item| *item = "".into());
+        }
+        _ => {}
+    }
+}
+
 /// Adds the values in a value that are neither objects nor lists, each with the way to it.
 pub(super) fn values<'c>(value: &'c Value, way: &mut Vec<Step<'c>>, found: &mut Vec<(Vec<Step<'c>>, &'c Value)>) {
     match value {

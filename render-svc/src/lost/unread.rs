@@ -120,7 +120,8 @@ fn of_tools(conversation: &Conversation, prompt: &str, text: &str) -> Vec<Warnin
 /// Adds the path of each field within a schema that has no words.
 fn add_kinds(value: &Value, path: &str, key: &str, add: &mut impl FnMut(String)) {
     match value {
-        Value::Bool(_) => add(path.to_owned()),
+        Value::Bool(_) | Value::Null => add(path.to_owned()),
+        Value::String(text) if text.trim().is_empty() => add(path.to_owned()),
         Value::String(kind) if kind == "object" => {}
         Value::String(_) | Value::Array(_) if matches!(key, "type" | "required" | "$ref") => add(path.to_owned()),
         Value::Object(fields) => {

@@ -194,7 +194,10 @@ impl<'r, 'a> Trial<'r, 'a> {
         // A template that walks a text as a list of tools writes its letters one by one.
         let is_any_text = differs && shows(&text, ANY_TEXTS[0]);
         let found = match self.is_number(name, &text)? {
-            true => self.tried(name, NUMBERS.map(Value::from))?,
+            true => {
+                let compared = self.comparands(name).into_iter().filter(Value::is_number);
+                self.tried(name, NUMBERS.map(Value::from).into_iter().chain(compared))?
+            }
             false if differs => self.of_any_text(name, is_any_text)?,
             false => self.of_booleans_and_words(name, &text)?,
         };
@@ -203,10 +206,23 @@ impl<'r, 'a> Trial<'r, 'a> {
         // Only something else than the tried values has an effect, such as a list.
         let is_other = !has_values && !differs && is_rendered(&text) && text != self.unset;
         let changes = differs || is_other || has_values;
-        found.retain(|_| !is_other);
+        found.retain(|(_, prompts)| !is_other && self.takes(prompts));
         let default = found.iter().find(|(_, prompts)| *prompts == self.unset).map(|(value, _)| value.clone());
         let listed = found.into_iter().map(|(value, _)| value).filter(|value| !is_any_text || !value.is_string());
         changes.then(|| ArgumentFact { name: name.to_owned(), values: listed.collect(), default, is_any_text })
+    }
+
+    /// Returns true if a value renders each conversation that renders without the argument.
+    fn takes(&self, prompts: &Prompts) -> bool {
+        prompts.iter().zip(&self.unset).all(|(prompt, unset)| prompt.text().is_some() || unset.text().is_none())
+    }
+
+    /// Returns the words and numbers with which the template may compare an argument.
+    fn comparands(&self, name: &str) -> Vec<Value> {
+        let words = self.words.iter().map(|word| Value::from(*word));
+        let own = compared(self.renderer.template.source(), name);
+        let own = own.into_iter().filter(|value| !self.words.iter().any(|word| value == word));
+        words.chain(own).collect()
     }
 
     /// Returns true if an argument is a number: the template takes one, and no text; or it writes the
@@ -229,7 +245,7 @@ impl<'r, 'a> Trial<'r, 'a> {
             shows(&self.unset, written) || !shows(prompts, written)
         });
         if is_any_text {
-            let words = self.tried(name, self.words.iter().map(|word| Value::from(*word)))?;
+            let words = self.tried(name, self.comparands(name))?;
             found.extend(words.into_iter().filter(|(_, prompts)| *prompts == self.unset));
         }
         Some(found)
@@ -239,7 +255,7 @@ impl<'r, 'a> Trial<'r, 'a> {
     /// argument is a level, whose default is a word if there is one.
     fn of_booleans_and_words(&self, name: &str, text: &Prompts) -> Option<Vec<Tried>> {
         let mut booleans = self.tried(name, [false, true].map(Value::from))?;
-        let words = self.tried(name, self.words.iter().map(|word| Value::from(*word)))?;
+        let words = self.tried(name, self.comparands(name))?;
         let is_as_any = |(_, prompts): &Tried| prompts == text || !is_rendered(prompts);
         let is_on = |value: &Value| is_thinking(name) && ON.iter().any(|word| value == word);
         let is_level = booleans.iter().all(is_as_any) && !words.iter().all(is_as_any);
@@ -251,6 +267,43 @@ impl<'r, 'a> Trial<'r, 'a> {
         }
         Some([booleans, words].concat())
     }
+}
+
+/// The most values of a template's tags that an argument is compared with.
+const MAX_COMPARANDS: usize = 8;
+/// The longest word that an argument is compared with, in bytes.
+const MAX_WORD_BYTES: usize = 32;
+
+/// Returns the quoted words and the numbers in tags of a source that name an argument.
+fn compared(source: &str, name: &str) -> Vec<Value> {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let mut found = Vec::new();
+    let starts = source.match_indices("{%").chain(source.match_indices("{{")).map(|(at, _)| &source[at + 2..]);
+    let tags = starts.filter_map(|rest| Some(&rest[..rest.find("%}").into_iter().chain(rest.find("}}")).min()?]));
+    for tag in tags {
+        if !tag.split(|c| !is_word(c)).any(|word| word == name) {
+            continue;
+        }
+        let quoted = ['\'', '"'].into_iter().flat_map(|quote| {
+            let parts: Vec<_> = tag.split(quote).collect();
+            // A word that is looked for in an argument is a part of a text or list.
+            let is_value = |pair: &&[&str]| !pair[1].trim_start().starts_with("in ");
+            parts[1..]
+                .chunks(2)
+                .filter(|pair| pair.len() == 2)
+                .filter(is_value)
+                .map(|pair| pair[0].to_owned())
+                .collect::<Vec<_>>()
+        });
+        let quoted = quoted.filter(|word| !word.is_empty() && word.len() <= MAX_WORD_BYTES);
+        let quoted = quoted.filter(|word| word.chars().all(|c| is_word(c) || c == '-'));
+        let numbers = tag.split(|c| !is_word(c) && c != '-').filter_map(|word| word.parse::<i64>().ok());
+        found.extend(quoted.map(Value::from).chain(numbers.map(Value::from)));
+    }
+    let mut seen = HashSet::new();
+    found.retain(|value| seen.insert(value.to_string()));
+    found.truncate(MAX_COMPARANDS);
+    found
 }
 
 /// Returns the values that render, each with other prompts than those before it.

@@ -62,11 +62,13 @@ pub struct ContentFacts {
 }
 
 impl ContentFacts {
-    /// Returns true if the template shows this role's content only in lists, be it as it prints them.
+    /// Returns true if the template shows this role's content only in lists, be it as it prints them. It may
+    /// refuse the words of a probe, and print any list.
     #[must_use]
     pub fn needs_list(self) -> bool {
-        let shows_lists = matches!(self.lists, ContentLists::Walked | ContentLists::Printed) || self.lists.shows_one();
-        self.text.is_lost() && shows_lists
+        let is_walked = self.lists == ContentLists::Walked || self.lists.shows_one();
+        let is_printed = self.lists == ContentLists::Printed && self.text == Finding::LeftOut;
+        self.text.is_lost() && is_walked || is_printed
     }
 }
 

@@ -26,6 +26,10 @@ struct Drafting {
     /// The token of each position of each block.
     slots: Vec<u32>,
     drawn: Vec<Drawn>,
+    /// The backend cannot decide the rows of each position that is a multiple of this, if it is not 0.
+    undecided: usize,
+    /// The tokens of undecided rows that are decided later.
+    later: Vec<u32>,
     accepted: Accepted,
 }
 
@@ -63,6 +67,11 @@ impl Drafting {
         }
         for position in length..=length + chunk.drafted {
             let id = next(&tokens);
+            if self.undecided > 0 && position % self.undecided == 0 {
+                self.later.extend((position == length).then_some(id));
+                drawn.push(Drawn::Undecided);
+                break;
+            }
             drawn.push(Drawn::Chosen(Chosen { id, logprobs: None }));
             tokens.push(id);
             let draft = if position % 23 == 0 { (id + 1) % VOCABULARY as u32 } else { id };
@@ -73,10 +82,11 @@ impl Drafting {
                 break;
             }
         }
-        self.accepted.lock().expect("no panic").push([1 + chunk.drafted, drawn.len()]);
+        let chosen = drawn.iter().filter(|drawn| matches!(drawn, Drawn::Chosen(_))).count().max(1);
+        self.accepted.lock().expect("no panic").push([1 + chunk.drafted, chosen]);
         drawn.resize_with(1 + chunk.drafted, || Drawn::Rejected);
         // The keys and values of rejected drafts are wrong.
-        let first = length + chunk.drafted - drawn.iter().filter(|drawn| matches!(drawn, Drawn::Rejected)).count();
+        let first = length + chosen - 1;
         (first..length + chunk.drafted).for_each(|position| self.write(blocks, position, u32::MAX));
         drawn
     }
@@ -117,6 +127,12 @@ impl Backend for Drafting {
         Ok(std::mem::take(&mut self.drawn))
     }
 
+    fn draw_again(&mut self, plans: &[RowPlan<'_>]) -> Result<Vec<Drawn>, StepError> {
+        let later = std::mem::take(&mut self.later);
+        assert_eq!(plans.len(), later.len(), "one plan for each undecided row");
+        Ok(later.into_iter().map(|id| Drawn::Chosen(Chosen { id, logprobs: None })).collect())
+    }
+
     fn draw_kept(&mut self, _row: KeptRow, _plan: &RowPlan<'_>) -> Result<Chosen, StepError> {
         unreachable!("no row is kept")
     }
@@ -124,8 +140,12 @@ impl Backend for Drafting {
 
 /// Starts an engine with memory for `blocks` blocks.
 fn engine(blocks: u64) -> (Engine, Accepted) {
+    engine_with(blocks, 0)
+}
+
+fn engine_with(blocks: u64, undecided: usize) -> (Engine, Accepted) {
     let accepted = Accepted::default();
-    let backend = Drafting { accepted: Arc::clone(&accepted), ..Drafting::default() };
+    let backend = Drafting { accepted: Arc::clone(&accepted), undecided, ..Drafting::default() };
     let config = Config { kv_memory: Some(blocks * 4 * BLOCK as u64), ..Config::new(default_model()) };
     let load = |_: &Config| Ok((served_model(), Box::new(backend) as Box<dyn Backend>));
     (Engine::start_with(config, load).expect("starts").0, accepted)
@@ -174,6 +194,22 @@ fn a_stream_has_exactly_the_accepted_tokens() {
     assert!(steps.iter().any(|[drawn, accepted]| *drawn > 1 && accepted == drawn), "all drafts are accepted");
     wait_until("all tokens are counted", || engine.gauges().tokens == 3 * 150);
     assert!(steps.len() < 100, "{} steps", steps.len());
+}
+
+/// The tokens after an undecided one are rejected. If it is the first one, it is decided later.
+#[test]
+fn an_undecided_row_of_drafted_tokens_costs_no_token() {
+    for undecided in [1, 2, 7, 31] {
+        let (engine, _) = engine_with(64, undecided);
+        let prompts = [prompt(5, 10), prompt(6, 70)];
+        let running = prompts.each_ref().map(|prompt| submit(&engine, prompt, 90));
+        for (prompt, events) in prompts.iter().zip(running) {
+            assert_eq!(tokens(events), expected(prompt, 90), "every {undecided}");
+        }
+        // The prefix cache contains no rejected token.
+        let longer = [&prompts[0][..], &expected(&prompts[0], 80)].concat();
+        assert_eq!(tokens(submit(&engine, &longer, 20)), expected(&longer, 20), "every {undecided}");
+    }
 }
 
 /// A further block for drafts is not free: outputs are computed without drafts.

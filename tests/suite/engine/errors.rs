@@ -13,7 +13,6 @@ fn an_error_of_a_request_has_one_text_for_its_caller() {
         RequestError::Loading,
         RequestError::Draining,
         RequestError::EngineFailed,
-        RequestError::Step(StepError::NotFinite),
         RequestError::Grammar { problem: "the problem".to_owned() },
         RequestError::Malformed { problem: "the problem".to_owned() },
         RequestError::ImagesNotSupported { model: "tiny".to_owned() },

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::serve::ServeArgs;
-use tandem_core::answer::{Answer, CheckedAnswer, Contradiction, Delta, Event, FinishReason, Finished, Flow, Summary};
+use tandem_core::answer::{
+    Answer, CheckedAnswer, Contradiction, Delta, Event, FinishReason, Finished, Flow, Queue, Summary,
+};
 use tandem_core::engine::{Config, Engine, EngineEnded, EngineLimits, Gauges, TokenEngine};
 use tandem_core::error::RequestError;
 use tandem_core::lifecycle::Lifecycle;
@@ -94,12 +96,11 @@ fn relay(
     cancelled: &AtomicUsize,
 ) -> Result<(), Contradiction> {
     while !answer.has_ended() {
-        if let Some(interruption) = answer.answer().interruption(false, Duration::from_secs(20)) {
-            answer.answer().interrupt(0, interruption);
+        if answer.interrupt(false, Duration::from_secs(20)) {
             cancelled.fetch_add(1, Ordering::SeqCst);
             return Ok(());
         }
-        if answer.answer().is_full() {
+        if answer.is_full() {
             thread::sleep(Duration::from_millis(1));
             continue;
         }
@@ -299,6 +300,62 @@ fn reports_that_contradict_the_request_fail_it() {
         texts.push(contradictions.lock().expect("no panic")[0].to_string());
     }
     error_texts::check_rows("engine/contradiction", texts);
+}
+
+#[test]
+fn a_stop_token_before_the_least_number_of_tokens_contradicts_the_request() {
+    let Started { engine, senders, contradictions, .. } = start(1);
+    let stop = StopOptions { max_new_tokens: Some(64), min_new_tokens: 3, ..StopOptions::default() };
+    let events = submit(&engine, GenerateRequest { stop, ..request(&[]) }, None);
+    send(&senders[0], [ACCEPTED, token(500), token(500), token(2)]);
+    assert!(matches!(read(events), Err(RequestError::EngineFailed)));
+    let text = contradictions.lock().expect("no panic")[0].to_string();
+    assert_eq!(text, "sent a stop token after 2 tokens, requested at least 3");
+}
+
+/// Each output ends once, also those of a resumed request, and then comes the summary.
+#[test]
+fn a_deadline_ends_every_output_that_has_not_ended() {
+    let Started { engine, senders, .. } = start(1);
+    let asked = request(&[]);
+    let sampling = SamplingOptions { n: Some(3), ..asked.sampling.clone() };
+    let soon = Some(Instant::now() + Duration::from_millis(100));
+    let mut events = submit(&engine, GenerateRequest { sampling, ..asked }, soon);
+    let at = |output, id| Report::Token(output, Chosen { id, logprobs: None });
+    send(&senders[0], [ACCEPTED, at(1, 500), at(0, 2), at(1, 600)]);
+    let mut reasons = Vec::new();
+    loop {
+        match events.blocking_recv().expect("a summary comes last") {
+            Event::Finished(finished) => reasons.push(finished.reason),
+            Event::Summary(summary) => break assert_eq!(summary.completion_tokens, 3),
+            _ => {}
+        }
+    }
+    assert_eq!(reasons, [FinishReason::Stop, FinishReason::Deadline, FinishReason::Deadline]);
+}
+
+#[test]
+fn a_token_for_which_the_caller_has_no_room_is_refused() {
+    let model = served_with_all_tokens();
+    let Started { engine, .. } = start(1);
+    let prepared = request(&[]).prepare(engine.model()).expect("a valid request");
+    let lifecycle = Lifecycle::default();
+    lifecycle.serve();
+    let slot = Queue::new(2, lifecycle, EVENTS, "model").reserve(&Arc::from("caller")).expect("room");
+    let (answer, mut events) = Answer::new(prepared, slot, None, Arc::default());
+    let mut answer = CheckedAnswer::new(Box::new(answer), &model);
+    answer.accept(PROMPT.len(), 0).expect("accepted");
+    let mut push = || answer.push(0, Chosen { id: 500, logprobs: None });
+    let pushed = (0..64).take_while(|_| push().is_ok()).count();
+    assert!(pushed > 0 && pushed < 64, "{pushed}");
+    assert!(push().expect_err("no room").to_string().contains("no room"));
+    answer.abort();
+    drop(answer);
+    let mut deltas = 0;
+    while let Some(event) = events.blocking_recv() {
+        deltas += usize::from(matches!(event, Event::Delta(_)));
+    }
+    assert_eq!(deltas, pushed, "no token is lost");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -228,6 +228,23 @@ fn a_text_that_a_template_shows_by_its_length_has_no_false_warning() {
     check(&each("{{ m.content[:12] }}"), &request, &[("MESSAGE_IGNORED", "messages[1].content")]);
 }
 
+/// No letters of another text are left out.
+#[test]
+fn a_part_that_a_template_leaves_out_because_of_its_text_has_a_warning() {
+    let skips = "{% for m in messages %}{% if m.content != 'please skip this' %}{{ m.content }}{% endif %}{% for c in m.tool_calls or [] %}[{{ c.function.name }}{% for k, v in c.function.arguments | items %}{% if v and v != 'verylongvalue' %} {{ k }}={{ v }}{% endif %}{% endfor %}]{% endfor %}{% endfor %}";
+    let request = |messages: Value| json!({"messages": messages, "add_generation_prompt": false});
+    let skipped = json!([say("user", "hello"), say("assistant", "please skip this"), say("user", "x")]);
+    check(skips, &request(skipped), &[("MESSAGE_IGNORED", "messages[1]")]);
+    let call = called("abcdefghi", json!({"a": "verylongvalue", "b": "short", "n": 0}));
+    let of_call = ["a", "n"].map(|name| format!("messages[1].tool_calls[0].function.arguments.{name}"));
+    let lost = of_call.each_ref().map(|path| ("TOOL_CALLS_IGNORED", path.as_str()));
+    check(skips, &request(json!([say("user", "hello"), call])), &lost);
+    let once = "{% set ns = namespace(s='') %}{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{% if c.function.name not in ns.s %}{% set ns.s = ns.s + c.function.name %}[{{ c.function | tojson }}]{% endif %}{% endfor %}{% endfor %}";
+    let [first, second] = ["Rome", "Oslo"].map(|city| called("abcdefghi", json!({"city": city})));
+    let twice = json!([say("user", "hello"), first, say("user", "and there?"), second]);
+    check(once, &request(twice), &[("TOOL_CALLS_IGNORED", "messages[3].tool_calls[0]")]);
+}
+
 #[test]
 fn the_error_of_a_template_names_the_part_for_which_it_fails() {
     let field = |template: &str, request: &Value| {
@@ -250,6 +267,30 @@ fn the_error_of_a_template_names_the_part_for_which_it_fails() {
     let request = json!({"messages": [say("user", "Hi"), say("assistant", json!({"a": 1}))], "normalization": "none"});
     assert_eq!(field(sums, &request), "messages[1].content");
     assert_eq!(field("{{ raise_exception('no') }}", &request), "messages");
+    let numbers = json!({"messages": (0..40).map(|n| if n == 30 { say("user", n) } else { say("user", "Hi") }).collect::<Vec<_>>(), "normalization": "none"});
+    assert_eq!(field(sums, &numbers), "messages[30].content");
+    let many: Vec<_> = (0..100).map(|n| if n == 70 { tool(json!(n)) } else { tool(json!({})) }).collect();
+    let needed = tools.replace("tools or []", "tools");
+    for template in [tools, needed] {
+        let request = json!({"messages": [say("user", "Hi")], "tools": many});
+        assert_eq!(field(&template, &request), "tools[70]", "{template}");
+    }
+    // The arguments that become objects are no fault, nor is a tool beside an argument of the template.
+    let both = format!("{sums}{calls}");
+    let request = json!({"messages": [say("user", "Hi"), called("a", json!("{\"x\": 1}")), say("user", 5)]});
+    assert_eq!(field(&both, &request), "messages[2].content");
+    let styled = "{% if tools %}{{ 'x' + style }}{% endif %}";
+    let request = json!({"messages": [say("user", "Hi")], "tools": [tool(json!({}))], "template_args": {"style": 5}});
+    assert_eq!(field(styled, &request), "template_args.style");
+    let documents = format!("{{% for d in documents or [] %}}{{{{ d.title + d.text }}}}{{% endfor %}}{ALL}");
+    let document = |text: Value| json!({"title": "A", "text": text});
+    let request = json!({"messages": [say("user", "Hi")], "documents": [document("B".into()), document(5.into())]});
+    assert_eq!(field(&documents, &request), "documents[1]");
+    let nameless = with(say("assistant", ""), "tool_calls", json!([{"id": "a", "function": {"arguments": {}}}]));
+    let named = format!(
+        "{ALL}{{% for m in messages %}}{{% for c in m.tool_calls or [] %}}{{{{ '' + c.function.name }}}}{{% endfor %}}{{% endfor %}}"
+    );
+    assert_eq!(field(&named, &json!({"messages": [say("user", "Hi"), nameless]})), "messages[1].tool_calls[0]");
 }
 
 /// Clients of other APIs send the arguments of a call as text.

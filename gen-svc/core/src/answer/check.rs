@@ -36,6 +36,10 @@ pub struct TokenCheck {
 pub struct Contradiction(String);
 
 impl Contradiction {
+    pub(super) fn without_room(output: u32) -> Self {
+        Self(format!("sent a token of the output {output} for which its caller has no room"))
+    }
+
     pub(super) fn of_output(output: u32) -> Self {
         Self(format!("reported the output {output}, which is not requested"))
     }
@@ -126,6 +130,10 @@ impl TokenCheck {
         })?;
         require(logprobs.is_some() == self.logprobs.is_some(), || {
             "sent log-probabilities that are not requested, or left them out".into()
+        })?;
+        let (is_early, least) = (tokens <= self.min_tokens, self.min_tokens);
+        require(!(is_early && self.stop_token_ids.contains(&id)), || {
+            format!("sent a stop token after {} tokens, requested at least {least}", tokens - 1)
         })?;
         self.last = Some(id);
         self.id(id)?;

@@ -1,9 +1,11 @@
 //! The answer to a request of an engine that is not trusted, such as one in another process.
 
+use std::time::{Duration, Instant};
+
 use super::check::{Contradiction, TokenCheck};
 use super::event::FinishReason;
-use super::state::{Answer, Flow};
-use crate::request::ServedModel;
+use super::state::{Answer, Flow, Interruption};
+use crate::request::{PreparedRequest, ServedModel};
 use crate::sampling::{Chosen, Logprobs};
 
 /// An answer that takes an engine's reports after a check.
@@ -20,6 +22,13 @@ struct CheckedOutput {
     has_ended: bool,
 }
 
+impl CheckedOutput {
+    /// Records that the output has ended. Returns its index if it had not.
+    fn end(&mut self, index: u32) -> Option<u32> {
+        (!std::mem::replace(&mut self.has_ended, true)).then_some(index)
+    }
+}
+
 impl CheckedAnswer {
     /// Creates the checks for each output.
     #[must_use]
@@ -33,9 +42,35 @@ impl CheckedAnswer {
         Self { answer, outputs }
     }
 
-    /// Returns the answer, to ask for an interruption.
-    pub fn answer(&mut self) -> &mut Answer {
-        &mut self.answer
+    /// Returns the request.
+    #[must_use]
+    pub fn request(&self) -> &PreparedRequest {
+        self.answer.request()
+    }
+
+    /// Ends the outputs that have not ended if the caller has cancelled the request, its deadline has passed, it
+    /// is read too slowly, or the engine stops. Returns true if it did. Measures the room for events.
+    pub fn interrupt(&mut self, is_stopped: bool, patience: Duration) -> bool {
+        let Some(interruption) = self.answer.interruption(is_stopped, patience) else { return false };
+        let first = self.answer.request().first_output;
+        let unfinished: Vec<u32> =
+            (first..).zip(&mut self.outputs).filter_map(|(index, output)| output.end(index)).collect();
+        match interruption {
+            Interruption::Refused(error) => self.answer.refuse(error),
+            Interruption::CallerGone => {
+                unfinished.into_iter().for_each(|index| self.answer.interrupt(index, Interruption::CallerGone));
+            }
+            Interruption::Ended(reason) => {
+                unfinished.into_iter().for_each(|index| self.answer.interrupt(index, Interruption::Ended(reason)));
+            }
+        }
+        true
+    }
+
+    /// Returns true if the caller has no room for further events. The engine then waits.
+    pub fn is_full(&mut self) -> bool {
+        self.answer.measure_back_pressure(Instant::now());
+        self.answer.is_full()
     }
 
     /// Returns true if every output has ended.
@@ -64,16 +99,19 @@ impl CheckedAnswer {
         Ok(())
     }
 
-    /// Adds a token to an output, and sends its text. Not called while the [answer](Self::answer) is full. After [`Flow::Ended`], the engine need not generate more.
+    /// Adds a token to an output, and sends its text. After [`Flow::Ended`], the engine need not generate more.
     ///
     /// # Errors
-    /// As [`TokenCheck::token`]; there is no such output.
+    /// As [`TokenCheck::token`]; there is no such output; the caller has [no room](Self::is_full) for it.
     pub fn push(&mut self, output: u32, chosen: Chosen) -> Result<Flow, Contradiction> {
         let state = self.output(output)?;
         if state.has_ended {
             return Ok(Flow::Ended);
         }
         state.check.token(chosen.id, chosen.logprobs.as_ref())?;
+        if self.is_full() {
+            return Err(Contradiction::without_room(output));
+        }
         let flow = self.answer.push(output, chosen, |_| false);
         match flow {
             Flow::Continues => self.answer.deliver(output),
@@ -101,8 +139,7 @@ impl CheckedAnswer {
     /// Ends all outputs because the engine has failed or contradicts itself. Another replica can resume them.
     pub fn abort(&mut self) {
         let first = self.answer.request().first_output;
-        for (index, output) in (first..).zip(&mut self.outputs).filter(|(_, output)| !output.has_ended) {
-            output.has_ended = true;
+        for index in (first..).zip(&mut self.outputs).filter_map(|(index, output)| output.end(index)) {
             self.answer.abort(index);
         }
     }

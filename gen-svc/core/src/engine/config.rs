@@ -70,13 +70,8 @@ pub struct Config {
     /// The program gen-svc, which tries costly grammars in another process. None: they are not tried.
     pub grammar_trials: Option<PathBuf>,
 }
-
-/// The outputs of which one step of the kernels computes a token. More in one step do not make it more
-/// efficient, and new requests would wait for longer steps. libtorch reads all weights in every step, as
-/// on a GPU.
-const CPU_DECODES: usize = 32;
-/// The same while a caller with few running outputs is active. Two more take part for each output of
-/// that caller.
+/// The outputs of which one step on a CPU computes a token while a caller with few running outputs is active.
+/// Two more take part for each output of that caller.
 const CPU_SHARED_DECODES: usize = 8;
 /// The tokens of other callers' prompts that one step on a CPU computes, while a caller with few
 /// running outputs is active.
@@ -129,7 +124,7 @@ impl Config {
             max_queue: self.max_queue.max(1),
             max_running: self.max_running.max(1),
             prefill_chunk: self.prefill_chunk.max(1),
-            max_decodes: if self.asks_for_torch() { usize::MAX } else { on_cpu(CPU_DECODES) },
+            max_decodes: usize::MAX,
             max_shared_decodes: on_cpu(CPU_SHARED_DECODES),
             max_shared_prompt_tokens: on_cpu(CPU_SHARED_PROMPT_TOKENS),
             max_priority: self.max_priority,

@@ -116,12 +116,13 @@ impl Step {
     /// Waits for the results. Rows that the backend could not decide at first are decided now.
     fn drawn(&self, parts: &mut Parts<'_>) -> Result<Vec<Drawn>, StepError> {
         let mut drawn = parts.backend.finish()?;
-        let undecided = self.undecided(&drawn, parts);
+        let undecided = self.undecided(&mut drawn, parts);
         if !undecided.is_empty() {
             let Parts { backend, scheduler, .. } = parts;
             let plans = |(_, turn): &(usize, &Turn)| {
                 let found = scheduler.find(turn.id);
-                found.map_or(Vec::new(), |(sequence, state)| sequence.last_plans(state, turn))
+                let plans = found.map(|(sequence, state)| sequence.last_plans(state, turn));
+                plans.into_iter().flatten().take(1)
             };
             let decided = backend.draw_again(&undecided.iter().flat_map(plans).collect::<Vec<_>>())?;
             undecided.iter().zip(decided).for_each(|((at, _), result)| drawn[*at] = result);
@@ -129,20 +130,23 @@ impl Step {
         Ok(drawn)
     }
 
-    /// Returns the turns of sequences whose last row is undecided, with the index of its result. Later
-    /// tokens are discarded.
-    fn undecided(&self, drawn: &[Drawn], parts: &mut Parts<'_>) -> Vec<(usize, &Turn)> {
+    /// Returns the turns of sequences whose next row is undecided, with the index of its result. Later
+    /// tokens are discarded. Of a row whose token is drafted, the token is rejected, and those after it.
+    fn undecided(&self, drawn: &mut [Drawn], parts: &mut Parts<'_>) -> Vec<(usize, &Turn)> {
         let Parts { backend, scheduler, .. } = parts;
         let (mut end, mut undecided) = (0, Vec::new());
         for turn in &self.turns {
             end += turn.plans;
-            if turn.plans > 0
-                && matches!(drawn.get(end - 1), Some(Drawn::Undecided))
+            let first = end - turn.drawn().max(1).min(turn.plans);
+            let of_turn = drawn.get_mut(first..end).unwrap_or_default();
+            let Some(at) = of_turn.iter().position(|drawn| matches!(drawn, Drawn::Undecided)) else { continue };
+            of_turn.iter_mut().skip(at.max(1)).for_each(|later| *later = Drawn::Rejected);
+            if at == 0
                 && let Some((sequence, state)) = scheduler.find_mut(turn.id)
                 && sequence.awaits(turn, self.number)
             {
-                sequence.discard_later(state, &mut **backend);
-                undecided.push((end - 1, turn));
+                sequence.discard_later(state, turn, &mut **backend);
+                undecided.push((first, turn));
             }
         }
         undecided

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::command::Command;
+use super::config::EngineLimits;
 use super::images::ImageEncoder;
 use super::metrics::{Gauges, SampledRows};
 use super::pace::Pace;
@@ -69,7 +70,9 @@ impl EngineThread {
         commands: Receiver<Command>,
         reader_patience: Duration,
     ) -> Self {
-        let scheduler = Scheduler::new(pool, shared.limits, backend.max_drafted());
+        let max_decodes = shared.limits.max_decodes.min(backend.max_decodes());
+        let limits = EngineLimits { max_decodes, ..shared.limits };
+        let scheduler = Scheduler::new(pool, limits, backend.max_drafted());
         let overlaps = shared.limits.overlaps_steps && backend.is_pipelined();
         let thread = Self {
             backend,

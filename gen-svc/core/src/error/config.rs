@@ -1,5 +1,5 @@
 //! The error of a setting in a model's config. It imports no other module, so that `models` can raise
-//! it and [`super::Error`] can contain it.
+//! it and the errors of loads and requests can contain it.
 
 /// The error of a setting that is missing, malformed or not supported.
 #[derive(Debug, thiserror::Error)]

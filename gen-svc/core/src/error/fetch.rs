@@ -1,5 +1,5 @@
 //! The problems of images at URLs. It imports no other module, so that `media` can raise them and
-//! [`super::Error`] can contain them.
+//! the errors of requests can contain them.
 
 /// Why an image at a URL was not fetched.
 #[derive(Debug, Clone, thiserror::Error)]

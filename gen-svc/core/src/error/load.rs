@@ -190,8 +190,16 @@ pub enum LoadError {
         "{needed_by} needs libtorch, without which this gen-svc is built: use the image whose tag does not end with -text, or build with the feature `torch`"
     )]
     WithoutTorch {
-        /// The options or the model.
+        /// The option or the model.
         needed_by: String,
+    },
+    /// A GPU is configured, and this program is built without libtorch.
+    #[error(
+        "--device {devices} needs libtorch, without which this gen-svc is built: use the image whose tag ends with -cuda, or build with the feature `torch`"
+    )]
+    WithoutGpu {
+        /// The configured devices.
+        devices: String,
     },
     /// The CPU's own kernels compute, which have one device.
     #[error("--device {devices} needs --runtime torch: the CPU's own kernels compute on one device")]
@@ -264,7 +272,9 @@ impl LoadError {
             Self::TensorMissing { .. } | Self::TensorShape { .. } | Self::NoTemplate | Self::ImageToken { .. } => {
                 Reason::ModelIncomplete
             }
-            Self::QuantizeDevice { .. } | Self::WithoutTorch { .. } => Reason::DeviceUnsupported,
+            Self::QuantizeDevice { .. } | Self::WithoutTorch { .. } | Self::WithoutGpu { .. } => {
+                Reason::DeviceUnsupported
+            }
             Self::QuantizeDtype { .. }
             | Self::QuantizeGpuDtype
             | Self::DevicesOfKernels { .. }

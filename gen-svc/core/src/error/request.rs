@@ -8,7 +8,6 @@ use tandem_template::literal::Unclear;
 use tonic::{Code, Status};
 
 use super::fetch::FetchError;
-use super::step::StepError;
 
 /// An error of a request. Its caller sees the text, unless the reason is INTERNAL.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +101,7 @@ pub enum RequestError {
         found: String,
     },
     /// The model supports text only.
-    #[error("model {model:?} supports text only, not messages with images")]
+    #[error("model {model:?} is served for text only, not for messages with images")]
     ImagesNotSupported {
         /// The model's id.
         model: String,
@@ -195,9 +194,6 @@ pub enum RequestError {
     /// A thread that compiles a grammar could not be started.
     #[error("a thread cannot be started")]
     Thread(#[source] std::io::Error),
-    /// The model failed to compute.
-    #[error(transparent)]
-    Step(#[from] StepError),
 }
 
 impl RequestError {
@@ -243,7 +239,6 @@ impl RequestError {
             Self::EngineFailed => Reason::EngineFailed,
             Self::Tokenize(_) => Reason::TokenizerFailed,
             Self::Thread(_) => Reason::ThreadFailed,
-            Self::Step(error) => error.reason(),
         }
     }
 

@@ -42,6 +42,11 @@ pub trait Backend: fmt::Debug + Send {
         true
     }
 
+    /// Returns the most outputs of which one step should compute a token. The others take turns.
+    fn max_decodes(&self) -> usize {
+        usize::MAX
+    }
+
     /// Returns the most tokens that a step can draft for a sequence. Tokens are drawn from their rows too, of
     /// which the backend accepts a prefix.
     fn max_drafted(&self) -> usize {

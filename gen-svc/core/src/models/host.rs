@@ -5,6 +5,10 @@ use super::interface::{Logits, Model, ModelShape, SequenceChunk};
 use crate::error::StepError;
 use crate::sampling::{Chosen, HostSampler, Logprobs, RowPlan, Sampling, Slot, TokenPlan};
 
+/// The outputs of which one step computes a token. More in one step do not make it more efficient, and new
+/// requests would wait for longer steps.
+const MAX_DECODES: usize = 32;
+
 /// Computes steps with a model, and draws their tokens on the host.
 #[derive(Debug)]
 pub struct HostBackend {
@@ -31,6 +35,10 @@ impl Backend for HostBackend {
 
     fn allocate(&mut self, blocks: u32) -> Result<(), StepError> {
         self.model.allocate(blocks)
+    }
+
+    fn max_decodes(&self) -> usize {
+        MAX_DECODES
     }
 
     fn free_cache(&mut self) {

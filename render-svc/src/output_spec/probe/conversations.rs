@@ -33,16 +33,28 @@ pub(in super::super) struct Prober<'a> {
 }
 
 impl<'a> Prober<'a> {
-    /// Returns a prober of the model's default template. Its conversations have the form for which
-    /// the template writes the messages, if there is one. None if there is no default template.
+    /// Returns a prober of the model's default template. None if there is none.
     pub(in super::super) fn new(model: &'a Model) -> Option<Self> {
-        let template = &model.templates.choose(None, false).ok()?.template;
+        Some(Self::of(model, &model.templates.choose(None, false).ok()?.template))
+    }
+
+    /// Returns a prober of the template for conversations with tools, if it is another one.
+    pub(in super::super) fn with_tools(model: &'a Model) -> Option<Self> {
+        let template = |with_tools| model.templates.choose(None, with_tools).ok().map(|named| &named.template);
+        let with_tools = template(true)?;
+        let is_default = template(false).is_some_and(|default| default.source() == with_tools.source());
+        (!is_default).then(|| Self::of(model, with_tools))
+    }
+
+    /// Returns a prober of a template. Its conversations have the form for which the template writes the
+    /// messages, if there is one.
+    fn of(model: &'a Model, template: &'a ChatTemplate) -> Self {
         let renderer = Renderer::showing(template, model.values(), |renderer| {
             let messages = vec![renderer.message("user", QUESTION), renderer.message("assistant", ANSWER)];
             let prompt = renderer.render(&Probe { messages, has_no_generation_prompt: true, ..Probe::default() });
             prompt.text().is_some_and(|text| text.contains(QUESTION) && text.contains(ANSWER))
         });
-        Some(Self { template, special_tokens: &model.special_tokens, renderer })
+        Self { template, special_tokens: &model.special_tokens, renderer }
     }
 
     /// Returns the text of the tokenizer's eos token. Empty if it has none.

@@ -69,7 +69,7 @@ impl Turn {
     }
 
     /// Returns the number of drawn tokens.
-    fn drawn(&self) -> usize {
+    pub(in crate::engine) fn drawn(&self) -> usize {
         if matches!(self.next, Next::Drawn) { 1 + self.drafted } else { 0 }
     }
 }
@@ -193,10 +193,16 @@ impl Sequence {
         !matches!(turn.next, Next::Drawn) || self.awaited.first().is_some_and(|awaited| awaited.step == step)
     }
 
-    /// Discards the tokens computed after an awaited token that is not decided yet.
-    pub(in crate::engine) fn discard_later(&mut self, state: &mut RequestState, backend: &mut dyn Backend) {
-        let later = self.awaited.len().saturating_sub(1);
-        self.awaited.truncate(1);
+    /// Discards the tokens computed after those of a turn whose token is not decided yet.
+    pub(in crate::engine) fn discard_later(
+        &mut self,
+        state: &mut RequestState,
+        turn: &Turn,
+        backend: &mut dyn Backend,
+    ) {
+        let own = turn.drawn().max(1);
+        let later = self.awaited.len().saturating_sub(own);
+        self.awaited.truncate(own);
         state.answer.awaited -= later;
         self.cut(state, later, backend);
     }
@@ -313,6 +319,6 @@ fn chosen(drawn: Option<Drawn>) -> Result<Chosen, StepError> {
     match drawn {
         Some(Drawn::Chosen(chosen)) => Ok(chosen),
         Some(Drawn::Failed(error)) => Err(error),
-        None | Some(Drawn::Kept(_) | Drawn::Undecided | Drawn::Rejected) => Err(StepError::NotFinite),
+        None | Some(Drawn::Kept(_) | Drawn::Undecided | Drawn::Rejected) => Err(StepError::Broken),
     }
 }
