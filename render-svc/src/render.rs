@@ -19,7 +19,7 @@ use crate::adapter::{AdapterOutput, Attachment, Input, Kind};
 use crate::catalog::{ModelTable, Resolution};
 use crate::conversation::{Conversation, Object};
 use crate::error::Error;
-use crate::fault;
+use crate::fault::{self, Fault};
 use crate::job::{ControlTokenPolicy, Normalization, RenderJob, RenderOptions, ReturnTokenIds};
 use crate::limits::Limits;
 use crate::lost;
@@ -331,7 +331,7 @@ fn located(resolved: &ResolvedRender<'_>, input: &Input<'_>, origins: &Origins, 
     let is_found = matches!(error, Error::Template(RenderError::Runtime { .. } | RenderError::Raised { .. }));
     let fails = |conversation: &Conversation| run_adapter(resolved, &Input { conversation, ..*input }).is_err();
     let _pool = StepsPool::start(input.limits.max_template_steps);
-    let fault = is_found.then(|| fault::find(input.conversation, fails)).unwrap_or_default();
+    let fault = if is_found { fault::find(input.conversation, fails) } else { Fault::default() };
     let field = fault.field.map(|field| origins.path(&field));
     let empty = fault.empty_messages.iter().map(|message| origins.path(message)).collect();
     origins.error(error).at_fault(field, empty)
