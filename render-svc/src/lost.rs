@@ -2,7 +2,8 @@
 //!
 //! Most parts are found in the prompt as they are. A template may also change a text, cut it, or leave
 //! it out. The parts that are not found therefore get marks, and the conversation is rendered again. A
-//! part none of whose marks is in that prompt was left out. A text that lacks one of them was cut.
+//! part none of whose marks is in that prompt was left out. A text that lacks one of them was cut. Other letters
+//! of the same size confirm both. Fields that no mark can find are taken out.
 
 mod halves;
 mod listed;
@@ -76,15 +77,31 @@ fn of_parts(
         None => None,
     };
     // Most parts that are nowhere in the prompt are left out, as one rendering shows.
-    let nowhere: Vec<Candidate<'_>> = parts
-        .iter()
-        .zip(&found)
-        .filter(|(part, found)| matches!(found, Found::Nowhere) && !part.is_shared)
-        .map(|(part, _)| (part, None))
-        .take(MAX_MARKED)
-        .collect();
-    let are_lost = !nowhere.is_empty() && disguised(&nowhere) == Some(true);
-    let known: HashSet<Place> = nowhere.iter().filter(|_| are_lost).map(|(part, _)| part.place).collect();
+    let is_nowhere = |(part, found): &(&Part<'_>, &Found)| matches!(found, Found::Nowhere) && !part.is_shared;
+    let nowhere = parts.iter().zip(&found).filter(is_nowhere).map(|(part, _)| (part, None));
+    let mut nowhere: Vec<Candidate<'_>> = nowhere.take(MAX_MARKED).collect();
+    if nowhere.is_empty() || disguised(&nowhere) != Some(true) {
+        nowhere.clear();
+    }
+    let known = nowhere.iter().map(|(part, _)| part.place).collect();
+    let doubtful = doubtful(&parts, &found, &known);
+    let marks = found_marks(conversation, &doubtful, render);
+    let Verdict { mut lost, mut cut, missing, shown_calls } =
+        Verdict::new(&parts, &found, doubtful.into_iter().zip(marks));
+    confirm(&mut lost, &mut cut, prompt, disguised);
+    lost.extend(silent(conversation, &missing, prompt, render).into_iter().map(|part| (part, None)));
+    lost.extend(nowhere);
+    lost.sort_by_key(|(part, _)| part.place);
+    let lost: Vec<_> = lost.into_iter().map(|(part, _)| part).collect();
+    let lost = without_shown_calls(lost, &parts, shown_calls);
+    let mut warnings = summed(conversation, &lost, &parts, &left_out(renderer));
+    warnings.extend(cuts(cut, renderer));
+    warnings
+}
+
+/// Returns the parts that may be left out although their texts are found, or shown although they are not, in the
+/// order of their places. The parts at `known` are left out.
+fn doubtful<'c>(parts: &'c [Part<'c>], found: &[Found], known: &HashSet<Place>) -> Vec<&'c Part<'c>> {
     // A part that is left out may be found in a later one, which is then found nowhere or elsewhere.
     let is_in_order = |(part, found): (&Part<'_>, &Found)| match found {
         Found::InOrder => true,
@@ -93,9 +110,9 @@ fn of_parts(
     };
     let is_dialogue =
         |part: &Part<'_>| part.group == Group::Dialogue && part.call_of_name().is_none() && !part.is_repeat;
-    let is_ordered = parts.iter().zip(&found).filter(|(part, _)| is_dialogue(part)).all(is_in_order);
+    let is_ordered = parts.iter().zip(found).filter(|(part, _)| is_dialogue(part)).all(is_in_order);
     let (mut doubtful, mut sure) = (Vec::new(), Vec::new());
-    for (part, found) in parts.iter().zip(&found).filter(|(part, _)| !known.contains(&part.place)) {
+    for (part, found) in parts.iter().zip(found).filter(|(part, _)| !known.contains(&part.place)) {
         match (found, part.finding) {
             (Found::InOrder | Found::Elsewhere, _) if part.is_repeat && !part.is_shared => {}
             (Found::InOrder | Found::Elsewhere, _) if part.is_shared => doubtful.push(part),
@@ -112,46 +129,62 @@ fn of_parts(
     doubtful.truncate(MAX_MARKED);
     // The marks of a call's arguments replace the call's.
     doubtful.sort_by_key(|part| part.place);
-    let (mut lost, mut cut): (Vec<Candidate<'_>>, Vec<Candidate<'_>>) = (Vec::new(), Vec::new());
-    let mut shown_calls = HashSet::new();
-    let is_unfound = |(_, found): &(&Part<'_>, &Found)| matches!(found, Found::Nowhere | Found::Elsewhere);
-    let unfound = parts.iter().zip(&found).filter(is_unfound).map(|(part, _)| part);
-    let has_text = |part: &&Part<'_>| !part.is_names() && part.call_of_name().is_none() && !part.is_repeat;
-    let unfound: HashSet<Place> = unfound.filter(has_text).map(|part| part.place).collect();
-    let mut missing = Vec::new();
-    let with_values: HashSet<Place> = parts.iter().filter_map(Part::call_of_argument).collect();
-    for (part, marks) in doubtful.iter().zip(found_marks(conversation, &doubtful, render)) {
-        match marks {
+    doubtful
+}
+
+/// The doubtful parts by the marks that are found.
+#[derive(Default)]
+struct Verdict<'c> {
+    /// The parts none of whose marks is found.
+    lost: Vec<Candidate<'c>>,
+    /// The bytes of texts whose marks are not found.
+    cut: Vec<Candidate<'c>>,
+    /// The parts of which a mark is found, and no text at its place.
+    missing: Vec<&'c Part<'c>>,
+    /// The calls that are shown without their name.
+    shown_calls: HashSet<Place>,
+}
+
+impl<'c> Verdict<'c> {
+    fn new(parts: &'c [Part<'c>], found: &[Found], marked: impl Iterator<Item = (&'c Part<'c>, FoundMarks)>) -> Self {
+        let is_unfound = |(_, found): &(&Part<'_>, &Found)| matches!(found, Found::Nowhere | Found::Elsewhere);
+        let unfound = parts.iter().zip(found).filter(is_unfound).map(|(part, _)| part);
+        let has_text = |part: &&Part<'_>| !part.is_names() && part.call_of_name().is_none() && !part.is_repeat;
+        let unfound: HashSet<Place> = unfound.filter(has_text).map(|part| part.place).collect();
+        let with_values: HashSet<Place> = parts.iter().filter_map(Part::call_of_argument).collect();
+        let mut verdict = Self::default();
+        for (part, marks) in marked {
             // The marks of its values replace those of a call.
-            FoundMarks::AllBut(_) if with_values.contains(&part.place) => {
-                missing.extend(unfound.contains(&part.place).then_some(*part));
-            }
-            FoundMarks::All if unfound.contains(&part.place) => missing.push(*part),
-            FoundMarks::All => {}
-            FoundMarks::AllBut(bytes) => cut.extend(bytes.into_iter().map(|byte| (*part, Some(byte)))),
-            FoundMarks::None => {
-                // The name of a call is lost only if the rest of the call is shown.
-                shown_calls.extend(part.call_of_name());
-                lost.extend((!part.is_repeat || part.call_of_name().is_none()).then_some((*part, None)));
+            let is_whole = marks == FoundMarks::All || with_values.contains(&part.place);
+            match marks {
+                FoundMarks::None => {
+                    // The name of a call is lost only if the rest of the call is shown.
+                    verdict.shown_calls.extend(part.call_of_name());
+                    let is_lost = !part.is_repeat || part.call_of_name().is_none();
+                    verdict.lost.extend(is_lost.then_some((part, None)));
+                }
+                _ if is_whole => verdict.missing.extend(unfound.contains(&part.place).then_some(part)),
+                FoundMarks::AllBut(bytes) => verdict.cut.extend(bytes.into_iter().map(|byte| (part, Some(byte)))),
+                FoundMarks::All => {}
             }
         }
+        verdict
     }
-    confirm(&mut lost, &mut cut, prompt, disguised);
-    // A template may leave out a part because of its text.
+}
+
+/// Returns the parts without which the prompt is the same: a template may leave out a part because of its text.
+fn silent<'c>(
+    conversation: &Conversation,
+    parts: &[&'c Part<'c>],
+    prompt: &str,
+    render: &impl Fn(&Conversation) -> Option<String>,
+) -> Vec<&'c Part<'c>> {
     let mut renderings = 0;
-    let silent = unaffected(&missing, Doubt::Dropped, &mut |parts| {
+    unaffected(parts, Doubt::Dropped, &mut |parts| {
         renderings += 1;
         let without = (renderings <= MAX_REMOVALS).then(|| marks::without(conversation, parts))?;
         Some(render(&without).is_some_and(|without| without == prompt))
-    });
-    lost.extend(silent.into_iter().map(|part| (part, None)));
-    lost.extend(nowhere.into_iter().filter(|_| are_lost));
-    lost.sort_by_key(|(part, _)| part.place);
-    let lost: Vec<_> = lost.into_iter().map(|(part, _)| part).collect();
-    let lost = without_shown_calls(lost, &parts, shown_calls);
-    let mut warnings = summed(conversation, &lost, &parts, &left_out(renderer));
-    warnings.extend(cuts(cut, renderer));
-    warnings
+    })
 }
 
 /// A part, or the byte of its text at which it may be cut.
@@ -163,7 +196,8 @@ const MAX_REMOVALS: usize = 6;
 const MAX_CONFIRMATIONS: usize = 24;
 
 /// Keeps the parts whose letters do not change the prompt. Marks make a text longer, and a template may show
-/// its first words, or another text if it is long. A lost part of which the prompt shows a word may be cut.
+/// its first words, or another text if it is long. A lost part of which the prompt shows a word may be cut. A
+/// template may compute with a number.
 fn confirm<'c>(
     lost: &mut Vec<Candidate<'c>>,
     cut: &mut Vec<Candidate<'c>>,
@@ -175,7 +209,7 @@ fn confirm<'c>(
         renderings += 1;
         if renderings <= MAX_CONFIRMATIONS { disguised(parts) } else { None }
     };
-    let is_shown = |part: &Part<'_>| part.words().any(|word| prompt.contains(word));
+    let is_shown = |part: &Part<'_>| part.is_number() || part.words().any(|word| prompt.contains(word));
     let (shown, unseen): (Vec<_>, Vec<_>) = lost.drain(..).partition(|(part, _)| !part.is_names() && is_shown(part));
     let confirmed = unaffected(&shown, Doubt::Kept, &mut is_same);
     let places: HashSet<Place> = confirmed.iter().map(|(part, _)| part.place).collect();

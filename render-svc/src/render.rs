@@ -149,34 +149,22 @@ fn render_prompt(
     let RenderJob { conversation, options, token_ids, return_offsets, omit_media, .. } = job;
     let unused = unused_capabilities(resolved, &options);
     let keys = warning::keys_of_blocks(&conversation.messages);
-    let prepared = prepare::for_prompt(conversation, &options, resolved, limits)?;
-    let Prepared { mut conversation, mut warnings, mut origins } = prepared;
+    let mut prepared = prepare::for_prompt(conversation, &options, resolved, limits)?;
     CancelScope::check()?;
     let empty = Conversation::default();
+    let continued = options.continued_field();
     let input = Input {
         conversation: &empty,
         add_generation_prompt: resolved.add_generation_prompt,
-        continue_final_message: options.continued_field().map(|field| resolved.continued_key(field, &conversation)),
+        continue_final_message: continued.map(|field| resolved.continued_key(field, &prepared.conversation)),
         template: resolved.template(),
         is_normalized: options.normalization == Normalization::Capability,
         now: options.now,
         limits: *limits,
         taint: None,
     };
-    let given = Input { conversation: &conversation, ..input };
-    let mut output = run_adapter(resolved, &given);
-    if let Some((refitted, better)) = refitted(resolved, &options, &given, &origins, &output) {
-        output = Ok(better);
-        warnings.extend(refitted.rewrites.iter().map(prepare::rewrite_warning));
-        (conversation, origins.messages) = (refitted.conversation, refitted.places);
-    }
-    let output = match output {
-        Ok(output) => output,
-        Err(error) => {
-            let (conversation, error) = with_arguments(resolved, &options, &input, conversation, error);
-            return Err(located(resolved, &Input { conversation: &conversation, ..input }, &origins, error));
-        }
-    };
+    let output = adapted(resolved, &options, &input, &mut prepared)?;
+    let Prepared { conversation, mut warnings, origins } = prepared;
     let AdapterOutput { prompt: text, attachments, warnings: more } = output;
     let mut attachments: Vec<_> = attachments.into_iter().map(|attachment| origins.attachment(attachment)).collect();
     if omit_media {
@@ -213,6 +201,30 @@ fn render_prompt(
         output_spec: resolved.adapter.format.output_spec(),
         render_time,
         tokenize_time: start.elapsed(),
+    })
+}
+
+/// Renders a prepared conversation, and changes it where the template shows more of another one.
+///
+/// # Errors
+/// The adapter's, with the request's paths and the part for which it fails.
+fn adapted(
+    resolved: &ResolvedRender<'_>,
+    options: &RenderOptions,
+    input: &Input<'_>,
+    prepared: &mut Prepared,
+) -> Result<AdapterOutput, Error> {
+    let Prepared { conversation, warnings, origins } = prepared;
+    let given = Input { conversation, ..*input };
+    let output = run_adapter(resolved, &given);
+    if let Some((refitted, better)) = refitted(resolved, options, &given, origins, &output) {
+        warnings.extend(refitted.rewrites.iter().map(prepare::rewrite_warning));
+        (*conversation, origins.messages) = (refitted.conversation, refitted.places);
+        return Ok(better);
+    }
+    output.map_err(|error| {
+        let (conversation, error) = with_arguments(resolved, options, input, conversation.clone(), error);
+        located(resolved, &Input { conversation: &conversation, ..*input }, origins, error)
     })
 }
 

@@ -31,3 +31,4 @@ mod output_spec;
 mod prefix;
 mod rewriting;
 mod turn_ends;
+mod warned;

@@ -483,7 +483,12 @@ fn replace_numbers(value: &mut Value, replace: &impl Fn(&Number) -> Value) {
 fn disguise(value: &mut Value) {
     replace_leaves(value, &mut |text| Some(disguised(text)));
     replace_numbers(value, &|number| {
-        let digits = number.as_str().replace(|c: char| c.is_ascii_digit() && c != '7', "7").replace("77", "73");
+        let other = |c: char| match c {
+            '7' => '3',
+            c if c.is_ascii_digit() => '7',
+            c => c,
+        };
+        let digits: String = number.as_str().chars().map(other).collect();
         serde_json::from_str(&digits).unwrap_or_else(|_| number.clone().into())
     });
 }

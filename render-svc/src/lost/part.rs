@@ -171,6 +171,11 @@ impl<'c> Part<'c> {
         pieces(text).into_iter().find(|piece| piece.contains(&byte)).map(|piece| piece.end - 1)
     }
 
+    /// Returns true if its texts are numbers.
+    pub(super) fn is_number(&self) -> bool {
+        self.texts.all().iter().all(|text| text.parse::<f64>().is_ok())
+    }
+
     /// Returns the words of its texts, without single letters.
     pub(super) fn words(&self) -> impl Iterator<Item = &'c str> {
         let words = self.texts.all().iter().flat_map(|text| text.split(|c: char| !c.is_alphanumeric()));

@@ -56,7 +56,7 @@ fn tag_end(text: &str, open: char) -> Option<usize> {
     (!within[..end].contains(char::is_whitespace)).then_some(end + 1)
 }
 
-/// Returns the text with other letters and digits in its pieces, and of the same size in characters.
+/// Returns the text with other letters and digits in its pieces, and of the same size.
 pub(super) fn disguised(text: &str) -> String {
     let mut disguised = text.to_owned();
     for piece in pieces(text).into_iter().rev() {
@@ -82,7 +82,17 @@ pub(super) fn disguised_at(text: &str, byte: usize) -> String {
     format!("{}{}{}", &text[..range.start], other(&text[range.clone()]), &text[range.end..])
 }
 
-/// Returns as many other characters, of the same kinds.
+/// Returns another character of the same size in bytes, so that places in the text stay.
+fn other_of_size(c: char) -> char {
+    let of_size = match c.len_utf8() {
+        2 => ['ä', 'ö'],
+        3 => ['中', '字'],
+        _ => ['𝐚', '𝐛'],
+    };
+    if of_size[0] == c { of_size[1] } else { of_size[0] }
+}
+
+/// Returns as many other characters, of the same kinds and sizes.
 fn other(text: &str) -> String {
     let is_plain = !text.contains(char::is_alphanumeric);
     let other = |c: char| match c {
@@ -90,6 +100,7 @@ fn other(text: &str) -> String {
         'Q' => 'Z',
         '7' => '3',
         c if c.is_ascii_digit() => '7',
+        c if !c.is_ascii() => other_of_size(c),
         c if c.is_uppercase() => 'Q',
         c if c.is_alphanumeric() => 'q',
         c if is_plain && !c.is_whitespace() => {

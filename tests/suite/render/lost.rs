@@ -4,12 +4,7 @@
 use serde_json::{Value, json};
 use tandem_tests::{ModelFolder, answer};
 
-/// Shows every message as a line with its role.
-const ALL: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
-
-fn say(role: &str, content: impl Into<Value>) -> Value {
-    json!({"role": role, "content": content.into()})
-}
+use super::warned::{ALL, check, say};
 
 /// Returns the warnings' codes and paths for a model with this template.
 fn warnings(template: &str, request: &Value) -> Vec<(String, String)> {
@@ -17,13 +12,6 @@ fn warnings(template: &str, request: &Value) -> Vec<(String, String)> {
     let warnings = answer["warnings"].as_array().unwrap_or_else(|| panic!("{answer}")).iter();
     let texts = |warning: &Value| ["code", "path"].map(|key| warning[key].as_str().expect("a text").to_owned());
     warnings.map(texts).map(|[code, path]| (code, path)).collect()
-}
-
-#[track_caller]
-fn check(template: &str, request: &Value, expected: &[(&str, &str)]) {
-    let found = warnings(template, request);
-    let found: Vec<_> = found.iter().map(|(code, path)| (code.as_str(), path.as_str())).collect();
-    assert_eq!(found, expected, "{template}");
 }
 
 /// Words that occur elsewhere in a prompt, and many of them.
@@ -252,7 +240,7 @@ fn a_text_that_a_template_cuts_has_a_warning() {
 }
 
 #[test]
-fn parameters_and_titles_that_a_template_leaves_out_have_warnings() {
+fn parameters_that_a_template_leaves_out_have_warnings() {
     let tool = |name: &str| {
         let parameters =
             json!({"type": "object", "properties": {"city": {"type": "string", "description": "The city"}}});
@@ -313,7 +301,10 @@ fn parameters_and_titles_that_a_template_leaves_out_have_warnings() {
         &each("{{ p.enum }}{{ p.properties | tojson if p.properties else p.description }}"),
         &["place.description"],
     );
+}
 
+#[test]
+fn titles_and_texts_of_documents_that_a_template_leaves_out_have_warnings() {
     let documents = json!([{"title": "On Paris", "text": "Paris is in France."}, {"text": "Rome is in Italy."}]);
     let request = json!({"messages": [say("user", "Where is Rome?")], "documents": documents});
     let with = |document: &str| format!("{{% for d in documents or [] %}}{document}{{% endfor %}}{ALL}");

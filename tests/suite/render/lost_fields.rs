@@ -2,39 +2,15 @@
 //! names and values of calls, schemas of tools, and arguments of the template.
 
 use serde_json::{Value, json};
-use tandem_tests::{ModelFolder, answer};
 
-const ALL: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
+use super::warned::{ALL, check, rendered, say, with};
 
 /// Walks lists and shows their texts.
 const WALKS: &str = "{% for m in messages %}<{{ m.role }}>{% if m.content is string %}{{ m.content }}{% else %}{% for b in m.content or [] %}{% if b.type == 'text' %}{{ b.text }}{% endif %}{% endfor %}{% endif %}{% endfor %}";
 
-fn say(role: &str, content: impl Into<Value>) -> Value {
-    json!({"role": role, "content": content.into()})
-}
-
-fn with(mut message: Value, key: &str, value: impl Into<Value>) -> Value {
-    message[key] = value.into();
-    message
-}
-
 fn called(id: &str, arguments: Value) -> Value {
     let call = json!({"id": id, "type": "function", "function": {"name": "weather", "arguments": arguments}});
     with(say("assistant", ""), "tool_calls", json!([call]))
-}
-
-fn rendered(template: &str, request: &Value) -> Value {
-    answer(&ModelFolder::new("tiny").with_template(template).models(), request)
-}
-
-#[track_caller]
-fn check(template: &str, request: &Value, expected: &[(&str, &str)]) {
-    let answer = rendered(template, request);
-    let warnings = answer["warnings"].as_array().unwrap_or_else(|| panic!("{template}: {answer}")).iter();
-    let text = |warning: &Value, key: &str| warning[key].as_str().expect("a text").to_owned();
-    let found: Vec<_> = warnings.map(|warning| (text(warning, "code"), text(warning, "path"))).collect();
-    let found: Vec<_> = found.iter().map(|(code, path)| (code.as_str(), path.as_str())).collect();
-    assert_eq!(found, expected, "{template}: {answer}");
 }
 
 #[test]
@@ -226,6 +202,19 @@ fn a_text_that_a_template_shows_by_its_length_has_no_false_warning() {
     check(&each("{{ m.content if m.content | length < 40 else '(long)' }}"), &request, &[]);
     check(&each("{{ m.content | wordwrap(5) }}"), &request, &[]);
     check(&each("{{ m.content[:12] }}"), &request, &[("MESSAGE_IGNORED", "messages[1].content")]);
+}
+
+#[test]
+fn numbers_and_letters_of_any_size_that_a_template_changes_have_no_warning() {
+    let more = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.name }}={{ c.function.arguments.n + 1 }}{% endfor %}{% endfor %}";
+    for n in [5, 7, 77] {
+        check(more, &json!({"messages": [say("user", "Hi"), called("abcdefghi", json!({"n": n}))]}), &[]);
+    }
+    let text = "天地玄黄，宇宙洪荒。日月盈昃，辰宿列张。寒来暑往，秋收冬藏。";
+    let request = json!({"messages": [say("user", text)]});
+    let each = |content: &str| format!("{{% for m in messages %}}<{{{{ m.role }}}}>{content}{{% endfor %}}");
+    check(&each("{{ m.content | replace('。', '.') | replace('，', ', ') }}"), &request, &[]);
+    check(&each("{{ m.content[:20] }}"), &request, &[("MESSAGE_IGNORED", "messages[0].content")]);
 }
 
 /// No letters of another text are left out.

@@ -2,34 +2,12 @@
 //! only in some conversations.
 
 use serde_json::{Value, json};
-use tandem_tests::{ModelFolder, answer};
 
-/// Shows every message as a line with its role.
-const ALL: &str = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}";
-
-fn say(role: &str, content: impl Into<Value>) -> Value {
-    json!({"role": role, "content": content.into()})
-}
-
-fn with(mut message: Value, key: &str, value: impl Into<Value>) -> Value {
-    message[key] = value.into();
-    message
-}
+use super::warned::{ALL, check, say, with};
 
 fn called(arguments: Value) -> Value {
     let call = json!({"id": "abcdefghi", "type": "function", "function": {"name": "weather", "arguments": arguments}});
     with(say("assistant", ""), "tool_calls", json!([call]))
-}
-
-/// Checks the warnings' codes and paths for a model with this template.
-#[track_caller]
-fn check(template: &str, request: &Value, expected: &[(&str, &str)]) {
-    let answer = answer(&ModelFolder::new("tiny").with_template(template).models(), request);
-    let warnings = answer["warnings"].as_array().unwrap_or_else(|| panic!("{template}: {answer}")).iter();
-    let text = |warning: &Value, key: &str| warning[key].as_str().expect("a text").to_owned();
-    let found: Vec<_> = warnings.map(|warning| (text(warning, "code"), text(warning, "path"))).collect();
-    let found: Vec<_> = found.iter().map(|(code, path)| (code.as_str(), path.as_str())).collect();
-    assert_eq!(found, expected, "{template}: {answer}");
 }
 
 /// Probes render small conversations, and none with this one's texts.

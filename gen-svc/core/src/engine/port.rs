@@ -20,7 +20,8 @@ pub trait TokenEngine: fmt::Debug + Send + Sync {
     fn limits(&self) -> EngineLimits;
 
     /// Starts a request. The engine accepts the answer, adds tokens until each output has ended, and before each
-    /// step asks it for an interruption. It adds none while the answer is full. It drops the answer at the end, or earlier if the engine is lost.
+    /// step asks it for an interruption. It adds none while the answer is full. It drops the answer at the end, or
+    /// earlier if the engine is lost.
     ///
     /// # Errors
     /// [`EngineEnded`].

@@ -130,8 +130,8 @@ impl Step {
         Ok(drawn)
     }
 
-    /// Returns the turns of sequences whose next row is undecided, with the index of its result. Later
-    /// tokens are discarded. Of a row whose token is drafted, the token is rejected, and those after it.
+    /// Returns the turns of sequences whose first drawn row is undecided, with the index of its result. Later
+    /// tokens are discarded. From an undecided row behind it on, drafted tokens are rejected.
     fn undecided(&self, drawn: &mut [Drawn], parts: &mut Parts<'_>) -> Vec<(usize, &Turn)> {
         let Parts { backend, scheduler, .. } = parts;
         let (mut end, mut undecided) = (0, Vec::new());
