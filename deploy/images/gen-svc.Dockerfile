@@ -6,7 +6,8 @@
 # Or from the root file system that `cargo xtask images gen-svc` has made, without a compiler: add
 # `--build-context files=target/images/gen-svc`. Both have the same files.
 #
-# With CUDA: add `--build-arg GPUS=all`, and use the tag 0.1.0-cuda.
+# With CUDA: add `--build-arg GPUS=all`, and use the tag 0.1.0-cuda. Without libtorch: add
+# `--build-arg IMAGE=gen-svc-text`, and use the tag 0.1.0-text.
 #
 # The tags name exact versions. Use their digests in your registry, so that they cannot change.
 ARG RUST=docker.io/library/rust:1.95.0-bookworm
@@ -17,10 +18,12 @@ COPY . .
 ARG GPUS=void
 RUN if [ "${GPUS}" != void ]; then cargo xtask setup --cuda; fi
 ARG COMMIT=unknown
-RUN TANDEM_COMMIT=${COMMIT} cargo xtask images gen-svc
+ARG IMAGE=gen-svc
+RUN TANDEM_COMMIT=${COMMIT} cargo xtask images gen-svc $(test ${IMAGE} = gen-svc || echo --text-only)
 
 FROM scratch AS files
-COPY --from=build /source/target/images/gen-svc/root /root
+ARG IMAGE=gen-svc
+COPY --from=build /source/target/images/${IMAGE}/root /root
 
 # No shell, no package manager. Certificates of authorities are given by flags, so none is needed.
 FROM scratch

@@ -21,7 +21,7 @@ use oci::{Archive, Image};
 /// folder `root`, which the Dockerfiles in deploy/images can take. Equal inputs give equal images.
 /// The machine's architecture is the image's. If libtorch has CUDA (`cargo xtask setup --cuda`),
 /// gen-svc's image has it too, and a tag that ends with -cuda. With --text-only, gen-svc has no
-/// libtorch, and a tag that ends with -text.
+/// libtorch, its tag ends with -text, and its file is gen-svc-text.tar.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -64,19 +64,27 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
         false => release::programs(layout, &services, &commit, args.programs.as_deref())?,
     };
     for (service, program) in services.iter().zip(programs) {
-        let folder = out.join(service);
+        let folder = out.join(folder_of(service, args.text_only));
         remove_folder(&folder)?;
         make_folder(&folder)?;
         eprintln!("Packing {service}");
         let tag = root::fill(layout, service, &program, &folder.join("root"))?;
         let name = format!("{}/{service}:{tag}", args.registry);
-        let archive = pack(&folder, &out, service, &name, &commit)?;
+        let archive = pack(&folder, service, &name, &commit)?;
         println!("{}  {name}  {:.1} MB", archive.path.display(), archive.bytes as f64 / 1e6);
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Packs `root` in a folder, with the program `bin/SERVICE`, as an image `SERVICE.tar` in `out`.
-pub(crate) fn pack(folder: &Path, out: &Path, service: &str, name: &str, commit: &Commit) -> Result<Archive> {
-    oci::pack(&Image { service, name, commit }, folder, out)
+/// The folder of a service's image. gen-svc has two images, each in a folder and a file.
+fn folder_of(service: &str, text_only: bool) -> String {
+    match text_only && service == "gen-svc" {
+        true => format!("{service}-text"),
+        false => service.to_owned(),
+    }
+}
+
+/// Packs `root` in a folder, with the program `bin/SERVICE`, as an image `FOLDER.tar` beside the folder.
+pub(crate) fn pack(folder: &Path, service: &str, name: &str, commit: &Commit) -> Result<Archive> {
+    oci::pack(&Image { service, name, commit }, folder)
 }

@@ -263,7 +263,7 @@ fn a_broken_engine_ends_the_request_so_that_another_can_resume_it() {
 fn reports_that_contradict_the_request_fail_it() {
     let logprobs = |logprob, top: &[(u32, f32)]| Some(Logprobs { logprob, top: top.to_vec() });
     let with = |logprobs| Report::Token(0, Chosen { id: 500, logprobs });
-    let prompt = |logprob| Report::Prompt(vec![(200, Logprobs { logprob, top: Vec::new() })]);
+    let prompt = |id| Report::Prompt(vec![(id, Logprobs { logprob: -1.0, top: Vec::new() })]);
     let plain = Returns { token_ids: true, ..Returns::default() };
     let scored = Returns { logprobs: Some(1), ..plain };
     let of_prompt = Returns { prompt_logprobs: Some(0), ..plain };
@@ -274,7 +274,7 @@ fn reports_that_contradict_the_request_fail_it() {
         (&plain, vec![ACCEPTED, token(49_152)]),
         (&plain, vec![ACCEPTED, Report::Token(1, Chosen { id: 500, logprobs: None })]),
         (&plain, vec![ACCEPTED, with(logprobs(-1.0, &[]))]),
-        (&plain, vec![ACCEPTED, prompt(-1.0)]),
+        (&plain, vec![ACCEPTED, prompt(200)]),
         (&plain, vec![ACCEPTED, token(500), end(FinishReason::Stop, 1)]),
         (&plain, vec![ACCEPTED, token(500), end(FinishReason::Length, 1)]),
         (&plain, vec![ACCEPTED, token(500), end(FinishReason::GrammarLimit, 1)]),
@@ -285,7 +285,8 @@ fn reports_that_contradict_the_request_fail_it() {
         (&scored, vec![ACCEPTED, with(logprobs(-1.0, &[(500, -1.0), (2, -2.0)]))]),
         (&scored, vec![ACCEPTED, with(logprobs(-1.0, &[(49_152, -1.0)]))]),
         (&of_prompt, vec![ACCEPTED, token(500)]),
-        (&of_prompt, vec![ACCEPTED, prompt(-1.0), prompt(-1.0), prompt(-1.0)]),
+        (&of_prompt, vec![ACCEPTED, prompt(200), prompt(300), prompt(300)]),
+        (&of_prompt, vec![ACCEPTED, prompt(300)]),
         (&plain, vec![token(500)]),
         (&plain, vec![end(FinishReason::Error, 0)]),
         (&plain, vec![ACCEPTED, ACCEPTED]),

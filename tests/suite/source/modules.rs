@@ -119,25 +119,29 @@ fn a_cycle_is_found_between_top_level_modules() {
     assert_eq!(cycles(&joined(&edges, folder.path())).len(), 1, "modules");
 }
 
-/// Returns the source files below a folder.
-fn sources(folder: &Path) -> Vec<PathBuf> {
+/// Returns the source files and the manifests below a folder.
+fn files(folder: &Path) -> Vec<PathBuf> {
     let paths = fs::read_dir(folder).expect("a folder").map(|entry| entry.expect("an entry").path());
-    let below = paths.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] });
-    below.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
+    let below = paths.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] });
+    below.filter(|path| path.extension().is_some_and(|extension| extension == "rs" || extension == "toml")).collect()
 }
 
 /// The core can be built without libtorch: it uses backends through their port.
 #[test]
 fn only_one_crate_names_libtorch() {
-    let folders = ["gen-svc", "common", "render-svc"].map(|folder| repository().join(folder));
+    let folders = ["gen-svc", "common", "render-svc", "deploy/chat", "deploy/process"];
     let torch = repository().join("gen-svc/torch");
+    let is_of_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let names_libtorch = |file: &PathBuf| {
         let text = fs::read_to_string(file).expect("a text");
-        let starts_word = |(at, _): (usize, &str)| !text[..at].ends_with(|before: char| before.is_alphanumeric());
-        text.match_indices("tch::").any(starts_word)
+        let is_word = |at: usize, word: &str| {
+            let (before, after) = (&text.as_bytes()[..at], &text.as_bytes()[at + word.len()..]);
+            !before.last().is_some_and(|&byte| is_of_word(byte)) && !after.first().is_some_and(|&byte| is_of_word(byte))
+        };
+        ["tch", "torch_sys", "torch-sys"].iter().any(|word| text.match_indices(word).any(|(at, _)| is_word(at, word)))
     };
-    let sources: Vec<PathBuf> = folders.iter().flat_map(|folder| sources(folder)).collect();
-    let (of_torch, others): (Vec<_>, Vec<_>) = sources.into_iter().partition(|file| file.starts_with(&torch));
+    let files: Vec<PathBuf> = folders.iter().flat_map(|folder| files(&repository().join(folder))).collect();
+    let (of_torch, others): (Vec<_>, Vec<_>) = files.into_iter().partition(|file| file.starts_with(&torch));
     let naming: Vec<_> = others.iter().filter(|file| names_libtorch(file)).collect();
     assert!(others.len() > 400 && naming.is_empty(), "of {} files, these name libtorch: {naming:?}", others.len());
     assert!(of_torch.iter().any(names_libtorch), "the crate of libtorch is looked for elsewhere");

@@ -49,8 +49,8 @@ impl Blob {
     }
 }
 
-/// Packs the folder's `root` as the one layer of an image. Returns the archive `SERVICE.tar` in `out`.
-pub(super) fn pack(image: &Image<'_>, folder: &Path, out: &Path) -> Result<Archive> {
+/// Packs the folder's `root` as the one layer of an image. Returns the archive `FOLDER.tar` beside the folder.
+pub(super) fn pack(image: &Image<'_>, folder: &Path) -> Result<Archive> {
     let layout = folder.join("layout");
     let blobs = layout.join("blobs/sha256");
     make_folder(&blobs)?;
@@ -68,7 +68,7 @@ pub(super) fn pack(image: &Image<'_>, folder: &Path, out: &Path) -> Result<Archi
     let manifest = text_blob(&manifest, MANIFEST, &blobs)?;
     write(&layout.join("index.json"), &index(image, &manifest))?;
     write(&layout.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#)?;
-    let path = out.join(format!("{}.tar", image.service));
+    let path = folder.with_extension("tar");
     tar(&layout, image.commit.seconds, &path, &["oci-layout", "index.json", "blobs"])?;
     remove_folder(&layout)?;
     let bytes = size(&path)?;

@@ -2,6 +2,7 @@
 //! itself. Text is made from the token ids here, so that an engine cannot report a wrong one.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::event::FinishReason;
 use crate::request::PreparedRequest;
@@ -15,6 +16,8 @@ const MAX_LOGPROB: f32 = 1e-2;
 pub struct TokenCheck {
     vocabulary: usize,
     context: usize,
+    /// The prompt and the tokens before a resume.
+    ids: Arc<Vec<u32>>,
     prompt_tokens: usize,
     min_tokens: usize,
     max_tokens: usize,
@@ -68,6 +71,7 @@ impl TokenCheck {
         Self {
             vocabulary,
             context,
+            ids: Arc::clone(&request.ids),
             prompt_tokens: request.prompt_tokens,
             min_tokens: request.limits.min_new_tokens,
             max_tokens: request.limits.max_new_tokens,
@@ -97,9 +101,10 @@ impl TokenCheck {
     /// Checks log-probabilities of the next prompt tokens.
     ///
     /// # Errors
-    /// They are not requested, too many, or no log-probabilities.
+    /// They are not requested, too many, of other tokens than the prompt's, or no log-probabilities.
     pub fn prompt(&mut self, tokens: &[(u32, Logprobs)]) -> Checked {
         self.require_accepted()?;
+        let first = self.reported + 1; // the prompt's first token follows no other, and so has no probability
         self.reported += tokens.len();
         let (reported, expected) = (self.reported, self.prompt_tokens);
         let Some(top) = self.prompt_logprobs else {
@@ -111,7 +116,11 @@ impl TokenCheck {
         require(reported < expected.max(1), || {
             format!("sent log-probabilities of {reported} tokens for a prompt of {expected}")
         })?;
-        tokens.iter().try_for_each(|(id, logprobs)| self.logprobs(*id, logprobs, top))
+        let prompt = self.ids[..expected].iter().skip(first);
+        tokens.iter().zip(prompt).try_for_each(|((id, logprobs), expected)| {
+            require(id == expected, || format!("sent a log-probability of token id {id}, the prompt has {expected}"))?;
+            self.logprobs(*id, logprobs, top)
+        })
     }
 
     /// Checks the next token.

@@ -5,7 +5,8 @@ use std::process::{Command, Output};
 
 use serde_json::json;
 use tandem_tests::generate_command::{answers, generate_by};
-use tandem_tests::{default_model, error_texts, text_only_program};
+use tandem_tests::{binary, default_model, error_texts, text_only_program};
+use tandem_tests_full::image_checkpoint::Goldens;
 
 use super::CASES;
 
@@ -36,16 +37,38 @@ fn program_without_libtorch_matches_transformers_or_refuses_the_architecture() {
         let ids: Vec<_> = answers(&output).into_iter().map(|answer| answer["token_ids"].clone()).collect();
         assert_eq!(json!(ids), json!(case.greedy), "{}", case.name);
     }
+    let llama = CASES.iter().find(|case| case.name == "llama").expect("a case");
+    let mut config = llama.config.clone();
+    config["head_dim"] = json!(6);
+    refused.push(refusal(&generate(llama.folder(&config).path(), &llama.prompts)));
     error_texts::check_rows("load/without-libtorch", refused);
+}
+
+/// The language model of a model with images needs no tower.
+#[test]
+fn program_without_libtorch_answers_text_of_a_model_with_images_and_refuses_images() {
+    let goldens = Goldens::read();
+    let case = goldens.cases.iter().find(|case| case.name == "qwen3_vl").expect("a case");
+    let folder = goldens.folder(case);
+    let prompt = json!({"token_ids": [100, 101, 102], "max_new_tokens": 16, "temperature": 0, "ignore_eos": true});
+    let conversation = case.conversations.iter().find(|asked| asked.images().count() > 0).expect("a conversation");
+    let image = json!({"hf_messages": goldens.messages(conversation), "max_new_tokens": 1});
+    let lines = format!("{prompt}\n{image}\n");
+    let by = |program: &Path| answers(&generate_by(program, folder.path(), &["--jsonl"], lines.as_bytes()));
+    let (whole, text_only) = (by(&binary("gen-svc")), by(&text_only_program()));
+    assert_eq!(text_only[0]["token_ids"], whole[0]["token_ids"]);
+    assert!(whole[1]["error"].is_null(), "{}", whole[1]);
+    assert_eq!(text_only[1]["error"]["reason"], "IMAGES_NOT_SUPPORTED");
 }
 
 #[test]
 fn program_without_libtorch_refuses_devices_and_names_the_remedy() {
-    let refused = [&["--device", "cuda:0"], &["--runtime", "torch"], &["--dtype", "f16"]].map(|options| {
-        let mut command = Command::new(text_only_program());
-        let command = command.args(["serve", "--check", "--listen", "127.0.0.1:0", "--model"]).arg(default_model());
-        refusal(&command.args(options).output().expect("gen-svc runs"))
-    });
+    let refused = [&["--device", "cuda:0"], &["--runtime", "torch"], &["--dtype", "f16"], &["--mmproj", "absent.gguf"]]
+        .map(|options| {
+            let mut command = Command::new(text_only_program());
+            let command = command.args(["serve", "--check", "--listen", "127.0.0.1:0", "--model"]).arg(default_model());
+            refusal(&command.args(options).output().expect("gen-svc runs"))
+        });
     error_texts::check_rows("serve/without-libtorch", refused);
 }
 

@@ -22,7 +22,7 @@ pub(super) fn make(layout: &Layout, programs: &Path, cache: &Path) -> Result<Vec
     remove_folder(&pause)?;
     make_folder(&pause)?;
     copy(&programs.join("pause"), &pause.join("root/bin/pause"))?;
-    images::pack(&pause, &out, "pause", "localhost/tandem/pause:1", &Commit::of(layout))?;
+    images::pack(&pause, "pause", "localhost/tandem/pause:1", &Commit::of(layout))?;
     Ok(["pause", "render-svc", "gen-svc"].map(|name| out.join(format!("{name}.tar"))).to_vec())
 }
 
