@@ -64,8 +64,9 @@ fn generate_help() -> String {
     let parameters = PARAMETER_NAMES.join(", ");
     format!(
         "Run requests from a file or standard input, without a server.\n\nA request is a JSON object: prompt, token_ids or hf_messages \
-         (a list of messages, with images as base64; hf_template has the template's other inputs); max_new_tokens, min_new_tokens; {parameters}, logit_bias ({{\"ID\": BIAS}}), seed; stop (a string or a list), \
-         stop_token_ids, ignore_eos, include_stop; grammar, an object with json_schema, regex, lark or choice; \
+         (a list of messages, with images as base64; hf_template has the template's other inputs); max_new_tokens, min_new_tokens, max_reasoning_tokens; {parameters}, logit_bias ({{\"ID\": BIAS}}), seed; stop (a string or a list), \
+         stop_token_ids, ignore_eos, include_stop; grammar, an object with json_schema, regex, lark or choice, and with whitespace (bounded, none, free) and \
+         after_reasoning; \
          output_spec, tokenizer_sha256. An answer of `render-svc render --jsonl` is a request too: its hf_messages, \
          or its token_ids, or else its prompt with its attachments, and its output_spec are used. An answer {{\"error\": ...}} is passed on.\n\nA conversation: \
          render-svc render --jsonl conversations.jsonl | gen-svc generate --jsonl --set max_new_tokens=64 --model \

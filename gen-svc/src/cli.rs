@@ -148,6 +148,7 @@ struct Output {
     token_ids: Vec<u32>,
     text: String,
     reason: FinishReason,
+    grammar_not_reached: bool,
     summary: Summary,
 }
 
@@ -178,6 +179,7 @@ fn collect<E>(
     mut write: impl FnMut(&str) -> Result<(), E>,
 ) -> Result<Output, Interrupted<E>> {
     let (mut token_ids, mut text, mut reason) = (Vec::new(), String::new(), FinishReason::Error);
+    let mut grammar_not_reached = false;
     loop {
         let delta = match events.blocking_recv() {
             None => return Err(RequestError::EngineFailed.into()),
@@ -185,11 +187,13 @@ fn collect<E>(
             Some(Event::Accepted(_) | Event::PromptLogprobs(_)) => continue,
             Some(Event::Delta(delta)) => delta,
             Some(Event::Finished(end)) => {
-                reason = end.reason;
+                (reason, grammar_not_reached) = (end.reason, end.grammar_not_reached);
                 end.last
             }
             Some(Event::Summary(_)) if reason == FinishReason::Error => return Err(RequestError::EngineFailed.into()),
-            Some(Event::Summary(summary)) => return Ok(Output { token_ids, text, reason, summary }),
+            Some(Event::Summary(summary)) => {
+                return Ok(Output { token_ids, text, reason, grammar_not_reached, summary });
+            }
         };
         let more = delta.text();
         write(&more).map_err(Interrupted::Output)?;
@@ -209,12 +213,16 @@ impl Output {
         if image_tokens > 0 {
             usage["image_tokens"] = image_tokens.into();
         }
-        json!({
+        let mut answer = json!({
             "token_ids": self.token_ids,
             "text": self.text,
             "finish_reason": self.reason.name(),
             "usage": usage,
-        })
+        });
+        if self.grammar_not_reached {
+            answer["warnings"] = json!(["GRAMMAR_NOT_REACHED"]);
+        }
+        answer
     }
 
     fn usage_line(&self) -> String {

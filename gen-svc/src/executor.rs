@@ -108,7 +108,9 @@ async fn read_input(Draft { mut request, unread }: Draft) -> Result<GenerateRequ
 
 /// The requests at one time whose images are fetched or, after that, prepared.
 const FETCHES: usize = 8;
-static FETCH_PLACES: LazyLock<FairQueue> = LazyLock::new(|| FairQueue::new(FETCHES));
+/// The most of them of one caller, whose images may come slowly.
+const CALLER_FETCHES: usize = FETCHES * 3 / 4;
+static FETCH_PLACES: LazyLock<FairQueue> = LazyLock::new(|| FairQueue::with_share(FETCHES, CALLER_FETCHES));
 
 /// Fetches the images of a request. The place limits the memory of fetched images until they are
 /// prepared.

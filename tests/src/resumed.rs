@@ -157,7 +157,10 @@ pub async fn check_resumes_with_a_grammar(client: &mut Client) -> Resumed {
     let golden = plain();
     let prompt = default_artifacts().tokenizer().expect("one").encode(&golden.prompt, false).expect("encodes");
     let kind = pb::grammar::Kind::Regex("[a-e]{3}-[0-9]{6}-[x-z]{4}".to_owned());
-    let request = pb::GenerateRequest { grammar: Some(pb::Grammar { kind: Some(kind) }), ..greedy(&golden.prompt, 40) };
+    let request = pb::GenerateRequest {
+        grammar: Some(pb::Grammar { kind: Some(kind), ..pb::Grammar::default() }),
+        ..greedy(&golden.prompt, 40)
+    };
     let whole = collect(client, request.clone(), 0).await.expect("answers");
     for cut in [1, whole.ids.len() / 2] {
         let rest = collect(client, resumed(&request, &prompt, &whole.ids[..cut], 0), 0).await.expect("resumes");

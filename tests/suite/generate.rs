@@ -2,6 +2,8 @@
 
 mod defaults;
 mod grammar;
+mod json_grammar;
 mod output;
+mod reasoning_grammar;
 mod requests;
 mod sampling;

@@ -12,7 +12,9 @@
 mod compile;
 mod constraint;
 mod jobs;
+mod lark;
 mod library;
+mod schema;
 mod source;
 pub mod trial;
 mod vocabulary;
@@ -20,4 +22,4 @@ mod vocabulary;
 pub use compile::Grammars;
 pub use compile::MAX_COMPILING;
 pub use constraint::{Compiled, Constraint, Mask, MaskError};
-pub use source::Grammar;
+pub use source::{Grammar, GrammarKind, Whitespace};

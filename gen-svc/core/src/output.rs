@@ -60,6 +60,8 @@ pub struct OutputPipeline {
     reasoning: Reasoning,
     scanner: Scanner,
     utf8: Utf8Stream,
+    /// The tokens that followed reasoning text or a start marker, with the end markers.
+    reasoning_tokens: usize,
     ended: bool,
 }
 
@@ -80,6 +82,7 @@ impl OutputPipeline {
             reasoning,
             scanner: Scanner::new(&policy.stop_strings, policy.shown_stop_strings, markers),
             utf8: Utf8Stream::default(),
+            reasoning_tokens: 0,
             ended: false,
             tokenizer,
         }
@@ -91,6 +94,7 @@ impl OutputPipeline {
         if self.ended {
             return output;
         }
+        self.reasoning_tokens += usize::from(self.reasoning.is_inside());
         if self.reasoning.makes(Change::Starts, id) {
             self.end_segment(Change::Starts, &mut output.segments);
         }
@@ -116,6 +120,12 @@ impl OutputPipeline {
     #[must_use]
     pub fn is_reasoning(&self) -> bool {
         self.reasoning.is_inside()
+    }
+
+    /// Returns the number of tokens inside reasoning, with those of its end markers.
+    #[must_use]
+    pub fn reasoning_tokens(&self) -> usize {
+        self.reasoning_tokens
     }
 
     /// Returns the bytes of a token; none for an id beyond the tokenizer's vocabulary. A padded

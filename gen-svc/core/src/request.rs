@@ -19,6 +19,7 @@ mod input;
 mod limits;
 mod model;
 mod output_spec;
+mod reasoning;
 mod stop;
 mod validate;
 
@@ -28,6 +29,7 @@ use input::TokenizedPrompt;
 pub use limits::Limits;
 pub use model::ServedModel;
 pub use output_spec::{OutputSpec, SpecialTokenClass};
+pub use reasoning::{ReasoningRule, Stage};
 pub use stop::StopOptions;
 
 const MAX_OUTPUTS: u32 = 16;
@@ -67,6 +69,8 @@ pub struct GenerateRequest {
     pub returns: Returns,
     /// The grammar of the output. `None`: any output.
     pub grammar: Option<Grammar>,
+    /// True if a start marker of reasoning, which is one token, may come before the grammar.
+    pub after_reasoning: bool,
     /// The SHA-256 of the caller's tokenizer, in lower-case hex.
     pub expected_tokenizer_sha256: Option<String>,
     /// A request with a higher priority runs first.
@@ -134,6 +138,10 @@ pub struct PreparedRequest {
     pub limits: Limits,
     /// The grammar of the outputs.
     pub grammar: Option<Compiled>,
+    /// Whether the grammar binds the next token.
+    pub stage: Stage,
+    /// The tokens that end reasoning, or may start it before the grammar.
+    pub reasoning: ReasoningRule,
     /// The pipeline from ids to text.
     pub output: OutputPipeline,
     /// The rules of the extracted text, if the request asks for it.
@@ -162,6 +170,7 @@ impl GenerateRequest {
             output_spec: OutputSpec::default(),
             returns: Returns::default(),
             grammar: None,
+            after_reasoning: false,
             expected_tokenizer_sha256: None,
             priority: 0,
             cache_salt: String::new(),
@@ -205,22 +214,29 @@ impl GenerateRequest {
         let spec = self.output_spec.completed(model);
         self.stop.check_with(self.grammar.as_ref())?;
         let grammar = self.grammar.map(|grammar| model.grammars.compile(&grammar)).transpose()?;
-        let limits = self.stop.resolve_defaults(&spec, model, model.context_length - ids.len() + before);
+        let mut limits = self.stop.resolve_defaults(&spec, model, model.context_length - ids.len() + before);
         check(before < limits.max_new_tokens, "resume.generated_tokens", || {
             format!("must be fewer than max_new_tokens, {}, are {before}", limits.max_new_tokens)
         })?;
         let reserve = |media| model.vision.as_ref().map(|vision| vision.reserve(media, &self.caller));
         let image_memory = media.as_ref().and_then(reserve).transpose()?;
         let extraction = self.returns.extracted_text.then(|| spec.extraction.clone());
+        let (markers, eos) = (&spec.reasoning, &spec.eos_token_ids);
+        let reasoning = ReasoningRule::new(&model.tokenizer, markers, self.after_reasoning, eos, model.vocabulary_size);
         let spec = spec.resolve(&limits);
         let (prompt, generated) = ids.split_at(ids.len() - before);
         let mut output = OutputPipeline::new(model.tokenizer.clone(), &spec, prompt);
+        let stage = reasoning.first_stage(grammar.is_some(), output.is_reasoning());
+        limits.limit_reasoning(stage);
+        let Replayed { delivered, stage, bound } = replay(&mut output, stage, generated)?;
         Ok(PreparedRequest {
             sampling: self.sampling.resolve_defaults(&model.defaults),
-            delivered: replay(&mut output, generated)?,
+            delivered,
             output,
             extraction,
-            grammar: grammar.map(|grammar| model.grammars.resume(grammar, generated)).transpose()?,
+            grammar: grammar.map(|grammar| model.grammars.resume(grammar, bound)).transpose()?,
+            stage,
+            reasoning,
             limits,
             prompt_tokens: prompt.len(),
             first_output: self.resume.as_ref().map_or(0, |resume| resume.output_index),
@@ -260,7 +276,7 @@ impl GenerateRequest {
         if model.grammars.is_compiled(grammar) {
             return self.resume.is_some().then_some(GrammarWork::Usual);
         }
-        Some(if grammar.may_be_costly() { GrammarWork::Costly } else { GrammarWork::Usual })
+        Some(if grammar.kind.may_be_costly() { GrammarWork::Costly } else { GrammarWork::Usual })
     }
 
     fn prompt_bytes(&self) -> usize {
@@ -322,6 +338,12 @@ impl PreparedRequest {
         &self.ids[..self.prompt_tokens]
     }
 
+    /// Returns true if the tokens that may come next can depend on those before.
+    #[must_use]
+    pub fn is_guided(&self) -> bool {
+        self.grammar.is_some() || self.limits.max_reasoning_tokens.is_some()
+    }
+
     /// Returns the number of the prompt's tokens of images.
     #[must_use]
     pub fn image_tokens(&self) -> usize {
@@ -350,14 +372,30 @@ impl Returns {
 }
 
 /// Returns the text of a resumed output that was already delivered.
-fn replay(output: &mut OutputPipeline, generated: &[u32]) -> Result<Vec<TextSegment>, RequestError> {
-    let mut delivered = Vec::new();
-    for &id in generated {
+fn replay<'a>(
+    output: &mut OutputPipeline,
+    mut stage: Stage,
+    generated: &'a [u32],
+) -> Result<Replayed<'a>, RequestError> {
+    let (mut delivered, mut bound) = (Vec::new(), generated);
+    for (place, &id) in generated.iter().enumerate() {
         let TokenOutput { segments, stopped } = output.push(id);
         check(stopped.is_none(), "resume.generated_tokens", || "must not be an output that has ended".into())?;
         segments.into_iter().for_each(|segment| push_segment(&mut delivered, segment));
+        let after = stage.after(output.is_reasoning());
+        if [std::mem::replace(&mut stage, after), after].contains(&Stage::Waiting) {
+            bound = &generated[place + 1..];
+        }
     }
-    Ok(delivered)
+    Ok(Replayed { delivered, stage, bound })
+}
+
+/// The tokens of a resumed output.
+struct Replayed<'a> {
+    delivered: Vec<TextSegment>,
+    stage: Stage,
+    /// The last ones, which the grammar binds.
+    bound: &'a [u32],
 }
 
 fn check_sampling(sampling: &SamplingOptions, vocabulary: usize) -> Result<(), RequestError> {

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value, json};
 use tandem_common::suggestion::unknown_key;
 use tandem_core::error::RequestError;
-use tandem_core::grammar::Grammar;
+use tandem_core::grammar::{Grammar, GrammarKind, Whitespace};
 use tandem_core::media::{HfMessages, Marked, MediaFile, MediaSource, decode_base64};
 use tandem_core::request::{GenerateRequest, Input, StopOptions};
 use tandem_core::sampling::SamplingOptions;
@@ -31,6 +31,7 @@ const INPUT_KEYS: &[&str] =
 const OPTION_KEYS: &[&str] = &[
     "max_new_tokens",
     "min_new_tokens",
+    "max_reasoning_tokens",
     "logit_bias",
     "seed",
     "stop",
@@ -188,17 +189,20 @@ fn hf_messages(messages: Vec<Value>, mut template: Fields) -> Result<Input, Requ
 }
 
 fn options_of(mut fields: Fields, input: Input) -> Result<GenerateRequest, RequestError> {
+    let (grammar, after_reasoning) = grammar(&mut fields)?.unzip();
     Ok(GenerateRequest {
         sampling: fields.sampling()?,
         stop: StopOptions {
             max_new_tokens: fields.integer("max_new_tokens")?,
             min_new_tokens: fields.integer("min_new_tokens")?.unwrap_or_default(),
+            max_reasoning_tokens: fields.integer("max_reasoning_tokens")?,
             stop_strings: fields.string_or_strings("stop")?,
             stop_token_ids: fields.ids("stop_token_ids")?.unwrap_or_default(),
             ignore_eos: fields.boolean("ignore_eos")?.unwrap_or_default(),
             include_stop: fields.boolean("include_stop")?.unwrap_or_default(),
         },
-        grammar: grammar(&mut fields)?,
+        grammar,
+        after_reasoning: after_reasoning.unwrap_or_default(),
         ..GenerateRequest::new(input)
     })
 }
@@ -259,21 +263,40 @@ impl Parameter for u32 {
     }
 }
 
-/// Takes an object with one of `json_schema`, `regex`, `lark` and `choice`.
-fn grammar(fields: &mut Fields) -> Result<Option<Grammar>, RequestError> {
-    const KINDS: &str = "an object with json_schema, regex, lark or choice";
-    fields.read("grammar", KINDS, |value| {
-        let (kind, value) = value.as_object().filter(|object| object.len() == 1)?.iter().next()?;
-        let text = || value.as_str().map(str::to_owned);
-        let list = || -> Option<Vec<String>> {
-            value.as_array()?.iter().map(|item| item.as_str().map(str::to_owned)).collect()
-        };
-        match kind.as_str() {
-            "json_schema" => Some(Grammar::JsonSchema(text().unwrap_or_else(|| value.to_string()))),
-            "regex" => text().map(Grammar::Regex),
-            "lark" => text().map(Grammar::Lark),
-            "choice" => list().map(Grammar::Choice),
-            _ => None,
-        }
-    })
+/// Takes an object with one of `json_schema`, `regex`, `lark` and `choice`, and with `whitespace` and
+/// `after_reasoning`. Returns the grammar, and whether it may begin after reasoning.
+fn grammar(fields: &mut Fields) -> Result<Option<(Grammar, bool)>, RequestError> {
+    const KINDS: [&str; 4] = ["json_schema", "regex", "lark", "choice"];
+    const KEYS: [&str; 6] = ["json_schema", "regex", "lark", "choice", "whitespace", "after_reasoning"];
+    const EXPECTED: &str = "an object with json_schema, regex, lark or choice";
+    let Some(object) = fields.read("grammar", EXPECTED, |value| {
+        let object = value.as_object()?;
+        (KINDS.iter().filter(|kind| object.contains_key(**kind)).count() == 1).then(|| object.clone())
+    })?
+    else {
+        return Ok(None);
+    };
+    let mut grammar = Fields::below("grammar", object);
+    if let Some(key) = grammar.other_than(&KEYS) {
+        return Err(RequestError::invalid(grammar.path(key), unknown_key(key, &KEYS)));
+    }
+    let whitespace = grammar.read("whitespace", "bounded, none or free", |value| match value.as_str()? {
+        "bounded" => Some(Whitespace::Bounded),
+        "none" => Some(Whitespace::Nothing),
+        "free" => Some(Whitespace::Free),
+        _ => None,
+    })?;
+    let after_reasoning = grammar.boolean("after_reasoning")?.unwrap_or_default();
+    let schema = |value: &Value| Some(value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+    let kind = if grammar.has("json_schema") {
+        grammar.read("json_schema", "a JSON schema", schema)?.map(GrammarKind::JsonSchema)
+    } else if grammar.has("regex") {
+        grammar.text("regex")?.map(GrammarKind::Regex)
+    } else if grammar.has("lark") {
+        grammar.text("lark")?.map(GrammarKind::Lark)
+    } else {
+        Some(GrammarKind::Choice(grammar.strings("choice")?))
+    };
+    let grammar = |kind| Grammar { kind, whitespace: whitespace.unwrap_or_default() };
+    Ok(kind.map(grammar).map(|grammar| (grammar, after_reasoning)))
 }

@@ -14,7 +14,7 @@ use tandem_core::answer::{
 };
 use tandem_core::engine::GpuState;
 use tandem_core::error::RequestError;
-use tandem_core::grammar::Grammar;
+use tandem_core::grammar::{Grammar, GrammarKind, Whitespace};
 use tandem_core::media::{self, HfMessages, Marked, MediaFile, MediaLimits, MediaSource};
 use tandem_core::output::extract::Rules;
 use tandem_core::output::reasoning::{MarkerSet, Markers};
@@ -57,6 +57,7 @@ impl TryFrom<pb::GenerateRequest> for Draft {
             stop: stop.map(read_stop).unwrap_or_default(),
             output_spec: output_spec.map(read_output_spec).transpose()?.unwrap_or_default(),
             returns: return_options.map(read_returns).unwrap_or_default(),
+            after_reasoning: grammar.as_ref().is_some_and(|grammar| grammar.after_reasoning),
             grammar: grammar.map(read_grammar).transpose()?,
             expected_tokenizer_sha256,
             priority,
@@ -200,13 +201,24 @@ fn read_resume(resume: pb::Resume) -> Resume {
 }
 
 fn read_grammar(grammar: pb::Grammar) -> Result<Grammar, RequestError> {
-    match grammar.kind {
-        Some(PbGrammar::JsonSchema(text)) => Ok(Grammar::JsonSchema(text)),
-        Some(PbGrammar::Regex(text)) => Ok(Grammar::Regex(text)),
-        Some(PbGrammar::Lark(text)) => Ok(Grammar::Lark(text)),
-        Some(PbGrammar::Choice(pb::Choice { values })) => Ok(Grammar::Choice(values)),
-        None => Err(RequestError::invalid("grammar", "must be json_schema, regex, lark or choice, is not set")),
-    }
+    let pb::Grammar { kind, after_reasoning: _, whitespace } = grammar;
+    let kind = match kind {
+        Some(PbGrammar::JsonSchema(text)) => GrammarKind::JsonSchema(text),
+        Some(PbGrammar::Regex(text)) => GrammarKind::Regex(text),
+        Some(PbGrammar::Lark(text)) => GrammarKind::Lark(text),
+        Some(PbGrammar::Choice(pb::Choice { values })) => GrammarKind::Choice(values),
+        None => return Err(RequestError::invalid("grammar", "must be json_schema, regex, lark or choice, is not set")),
+    };
+    let whitespace = match pb::Whitespace::try_from(whitespace) {
+        Ok(pb::Whitespace::Unspecified | pb::Whitespace::Bounded) => Whitespace::Bounded,
+        Ok(pb::Whitespace::None) => Whitespace::Nothing,
+        Ok(pb::Whitespace::Free) => Whitespace::Free,
+        Err(_) => {
+            let problem = format!("must be a Whitespace, is {whitespace}");
+            return Err(RequestError::invalid("grammar.whitespace", problem));
+        }
+    };
+    Ok(Grammar { kind, whitespace })
 }
 
 fn read_returns(options: pb::ReturnOptions) -> Returns {
@@ -239,8 +251,24 @@ macro_rules! convert_sampling {
 with_sampling_parameters!(convert_sampling);
 
 fn read_stop(stop: pb::Stop) -> StopOptions {
-    let pb::Stop { max_new_tokens, stop_strings, stop_token_ids, ignore_eos, min_new_tokens, include_stop } = stop;
-    StopOptions { max_new_tokens, min_new_tokens, stop_strings, stop_token_ids, ignore_eos, include_stop }
+    let pb::Stop {
+        max_new_tokens,
+        stop_strings,
+        stop_token_ids,
+        ignore_eos,
+        min_new_tokens,
+        include_stop,
+        max_reasoning_tokens,
+    } = stop;
+    StopOptions {
+        max_new_tokens,
+        min_new_tokens,
+        max_reasoning_tokens,
+        stop_strings,
+        stop_token_ids,
+        ignore_eos,
+        include_stop,
+    }
 }
 
 fn read_output_spec(spec: pb::OutputSpec) -> Result<OutputSpec, RequestError> {
@@ -322,8 +350,17 @@ fn accepted(accepted: Accepted) -> pb::Accepted {
 }
 
 fn limits(limits: Limits) -> pb::Stop {
-    let Limits { max_new_tokens, min_new_tokens, stop_strings, stop_token_ids, ignore_eos, include_stop } = limits;
+    let Limits {
+        max_new_tokens,
+        min_new_tokens,
+        max_reasoning_tokens,
+        stop_strings,
+        stop_token_ids,
+        ignore_eos,
+        include_stop,
+    } = limits;
     pb::Stop {
+        max_reasoning_tokens: max_reasoning_tokens.map(count),
         max_new_tokens: Some(count(max_new_tokens)),
         stop_strings,
         stop_token_ids,
@@ -359,12 +396,14 @@ fn token(token: Token) -> pb::TokenInfo {
 }
 
 fn end(finished: Finished) -> Vec<PbEvent> {
-    let Finished { last, reason, matched, extracted_text } = finished;
+    let Finished { last, reason, matched, extracted_text, grammar_not_reached } = finished;
+    let warnings = grammar_not_reached.then_some(pb::OutputWarning::GrammarNotReached.into());
     let end = PbEvent::Finished(pb::Finished {
         output_index: last.output,
         reason: finish_reason(reason).into(),
         matched: matched.map(self::matched),
         extracted_text,
+        warnings: warnings.into_iter().collect(),
     });
     let last = if last.is_empty() { Vec::new() } else { deltas(last) };
     last.into_iter().chain([end]).collect()

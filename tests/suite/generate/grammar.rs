@@ -12,7 +12,7 @@ use tandem_common::serve::{SecurityArgs, ServeArgs};
 use tandem_core::answer::{Event, FinishReason};
 use tandem_core::engine::{Config, Engine};
 use tandem_core::error::RequestError;
-use tandem_core::grammar::{Constraint, Grammar, Mask, MaskError};
+use tandem_core::grammar::{Constraint, Grammar, GrammarKind, Mask, MaskError};
 use tandem_core::request::{GenerateRequest, Input, SamplingOptions, StopOptions};
 use tandem_model_files::tokenizer::{CancelScope, TokenizerError};
 use tandem_tests::failure::is_failed;
@@ -32,11 +32,11 @@ fn engine(change: impl FnOnce(&mut Config)) -> Engine {
 }
 
 /// Returns a request with a high temperature: without the grammar, forbidden tokens would be drawn.
-fn request(grammar: Grammar, seed: u64) -> GenerateRequest {
+fn request(grammar: impl Into<Grammar>, seed: u64) -> GenerateRequest {
     GenerateRequest {
         sampling: SamplingOptions { temperature: Some(1.2), seed: Some(seed), ..SamplingOptions::default() },
         stop: StopOptions { max_new_tokens: Some(200), ..StopOptions::default() },
-        grammar: Some(grammar),
+        grammar: Some(grammar.into()),
         ..GenerateRequest::new(Input::TokenIds(goldens()[0].prompt_ids.clone()))
     }
 }
@@ -64,7 +64,7 @@ fn texts(mut events: Receiver<Event>) -> Vec<(String, FinishReason)> {
     reasons.into_iter().map(|(output, reason)| (std::mem::take(&mut texts[output]), reason)).collect()
 }
 
-fn answer(engine: &Engine, grammar: Grammar, seed: u64) -> String {
+fn answer(engine: &Engine, grammar: impl Into<Grammar>, seed: u64) -> String {
     let mut all = texts(submit(engine, request(grammar, seed)));
     let (text, reason) = all.remove(0);
     assert_eq!(reason, FinishReason::Stop, "{text:?}");
@@ -85,7 +85,7 @@ fn output_follows_its_grammar() {
         "additionalProperties": false,
     });
     for seed in 0..2 {
-        let text = answer(&engine, Grammar::JsonSchema(schema.to_string()), seed);
+        let text = answer(&engine, GrammarKind::JsonSchema(schema.to_string()), seed);
         let value: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text:?}"));
         let object = value.as_object().expect("an object");
         assert_eq!(object.keys().collect::<Vec<_>>(), ["name", "age", "tags"]);
@@ -94,7 +94,7 @@ fn output_follows_its_grammar() {
         let tags = value["tags"].as_array().expect("a list");
         assert!(tags.len() <= 3 && tags.iter().all(|tag| tag == "a" || tag == "b"), "{text}");
 
-        let text = answer(&engine, Grammar::Regex("[0-9]{3}-[a-zé]{2,4}!".to_owned()), seed);
+        let text = answer(&engine, GrammarKind::Regex("[0-9]{3}-[a-zé]{2,4}!".to_owned()), seed);
         let (digits, rest) = text.split_once('-').expect("a dash");
         let letters = rest.strip_suffix('!').expect("an exclamation mark").chars();
         assert!(digits.len() == 3 && digits.bytes().all(|digit| digit.is_ascii_digit()), "{text}");
@@ -102,11 +102,11 @@ fn output_follows_its_grammar() {
         assert!((2..=4).contains(&letters.count()), "{text}");
 
         let choices = ["yes", "no \"quoted\"\n", "ja, bitte 🙂"].map(str::to_owned).to_vec();
-        let text = answer(&engine, Grammar::Choice(choices.clone()), seed);
+        let text = answer(&engine, GrammarKind::Choice(choices.clone()), seed);
         assert!(choices.contains(&text), "{text:?}");
 
         let sum = "start: \"(\" NUMBER (\"+\" NUMBER)~1..3 \")\"\nNUMBER: /[1-9][0-9]{0,2}/";
-        let text = answer(&engine, Grammar::Lark(sum.to_owned()), seed);
+        let text = answer(&engine, GrammarKind::Lark(sum.to_owned()), seed);
         let numbers = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).expect("in parentheses");
         let numbers: Vec<u32> = numbers.split('+').map(|number| number.parse().expect("a number")).collect();
         assert!((2..=4).contains(&numbers.len()) && numbers.iter().all(|number| (1..1000).contains(number)), "{text}");
@@ -116,16 +116,16 @@ fn output_follows_its_grammar() {
 #[test]
 fn output_that_completes_its_grammar_finishes_with_stop() {
     let engine = engine(|_| {});
-    let limited = |grammar: Grammar, tokens: u32| {
+    let limited = |grammar: GrammarKind, tokens: u32| {
         let mut request = request(grammar, 0);
         request.stop.max_new_tokens = Some(tokens);
         texts(submit(&engine, request)).remove(0)
     };
-    let digits = || Grammar::Regex("[0-9]{3}".to_owned());
+    let digits = || GrammarKind::Regex("[0-9]{3}".to_owned());
     assert_eq!(limited(digits(), 3).1, FinishReason::Stop);
     assert_eq!(limited(digits(), 2).1, FinishReason::Length);
-    assert_eq!(limited(Grammar::Regex("[0-9]{3,}".to_owned()), 3).1, FinishReason::Length);
-    let odd = Grammar::Choice(vec!["\u{7f}\u{0}\t".to_owned()]);
+    assert_eq!(limited(GrammarKind::Regex("[0-9]{3,}".to_owned()), 3).1, FinishReason::Length);
+    let odd = GrammarKind::Choice(vec!["\u{7f}\u{0}\t".to_owned()]);
     assert_eq!(limited(odd, 20), ("\u{7f}\u{0}\t".to_owned(), FinishReason::Stop));
 }
 
@@ -134,7 +134,7 @@ fn all_outputs_follow_the_grammar_after_preemption() {
     // The KV cache has room for one and a half requests, so some are preempted in the middle of
     // their output.
     let engine = engine(|config| config.kv_memory = Some(48 * 16 * 2 * 30 * 3 * 64 * 4));
-    let mut several = request(Grammar::Regex("([a-z]{4} ){40}".to_owned()), 3);
+    let mut several = request(GrammarKind::Regex("([a-z]{4} ){40}".to_owned()), 3);
     several.sampling.n = Some(4);
     several.stop.max_new_tokens = Some(400);
     let outputs = texts(submit(&engine, several));
@@ -155,27 +155,33 @@ fn invalid_grammars_are_rejected_and_costly_grammars_are_bounded() {
     let optional: Vec<_> = (0..4001).map(|number| format!("\"p{number}\": {{\"type\": \"integer\"}}")).collect();
     let nested = (0..3000).fold("{}".to_owned(), |inner, _| format!("{{\"items\":{inner}}}"));
     let cases = [
-        (Grammar::JsonSchema("{".to_owned()), "grammar.json_schema"),
-        (Grammar::JsonSchema(r#"{"type": "object", "unknownKeyword": 1, "if": {}}"#.to_owned()), "grammar.json_schema"),
-        (Grammar::JsonSchema(r#"{"$ref": "https://example.invalid/schema.json"}"#.to_owned()), "grammar.json_schema"),
-        (Grammar::JsonSchema(nested), "grammar.json_schema"),
-        (Grammar::JsonSchema("x".repeat(256 * 1024 + 1)), "grammar.json_schema"),
-        (Grammar::Regex("(a".to_owned()), "grammar.regex"),
-        (Grammar::Regex(String::new()), "grammar.regex"),
-        (Grammar::Lark("begin: \"a\"".to_owned()), "grammar.lark"),
-        (Grammar::Lark(format!("start: T0\n{chain}")), "grammar.lark"),
-        (Grammar::Lark(format!("start: {}", vec!["\"a\" \"b\""; 3000].join(" | "))), "grammar.lark"),
-        (Grammar::JsonSchema(format!("{{\"properties\": {{{}}}}}", optional.join(", "))), "grammar.json_schema"),
-        (Grammar::Lark(format!("start: {}", deep("(", ")", 100_000))), "grammar.lark"),
-        (Grammar::Choice(Vec::new()), "grammar.choice"),
-        (Grammar::Choice(vec!["a".to_owned(), String::new()]), "grammar.choice"),
-        (Grammar::Choice(vec!["a".to_owned(); 1025]), "grammar.choice"),
+        (GrammarKind::JsonSchema("{".to_owned()), "grammar.json_schema"),
+        (
+            GrammarKind::JsonSchema(r#"{"type": "object", "unknownKeyword": 1, "if": {}}"#.to_owned()),
+            "grammar.json_schema",
+        ),
+        (
+            GrammarKind::JsonSchema(r#"{"$ref": "https://example.invalid/schema.json"}"#.to_owned()),
+            "grammar.json_schema",
+        ),
+        (GrammarKind::JsonSchema(nested), "grammar.json_schema"),
+        (GrammarKind::JsonSchema("x".repeat(256 * 1024 + 1)), "grammar.json_schema"),
+        (GrammarKind::Regex("(a".to_owned()), "grammar.regex"),
+        (GrammarKind::Regex(String::new()), "grammar.regex"),
+        (GrammarKind::Lark("begin: \"a\"".to_owned()), "grammar.lark"),
+        (GrammarKind::Lark(format!("start: T0\n{chain}")), "grammar.lark"),
+        (GrammarKind::Lark(format!("start: {}", vec!["\"a\" \"b\""; 3000].join(" | "))), "grammar.lark"),
+        (GrammarKind::JsonSchema(format!("{{\"properties\": {{{}}}}}", optional.join(", "))), "grammar.json_schema"),
+        (GrammarKind::Lark(format!("start: {}", deep("(", ")", 100_000))), "grammar.lark"),
+        (GrammarKind::Choice(Vec::new()), "grammar.choice"),
+        (GrammarKind::Choice(vec!["a".to_owned(), String::new()]), "grammar.choice"),
+        (GrammarKind::Choice(vec!["a".to_owned(); 1025]), "grammar.choice"),
     ];
     let impossible = [
-        Grammar::Lark("start: start".to_owned()),
-        Grammar::Lark("start: A\nA: /a/ & /b/".to_owned()),
-        Grammar::Regex("[^\\s\\S]".to_owned()),
-        Grammar::JsonSchema(r##"{"$ref": "#"}"##.to_owned()),
+        GrammarKind::Lark("start: start".to_owned()),
+        GrammarKind::Lark("start: A\nA: /a/ & /b/".to_owned()),
+        GrammarKind::Regex("[^\\s\\S]".to_owned()),
+        GrammarKind::JsonSchema(r##"{"$ref": "#"}"##.to_owned()),
     ];
     let impossible = impossible.map(|grammar| (grammar.clone(), grammar.field()));
     let mut problems = Vec::new();
@@ -190,16 +196,17 @@ fn invalid_grammars_are_rejected_and_costly_grammars_are_bounded() {
         }
     }
     error_texts::check_rows("grammar/invalid", problems);
-    let problem = request(Grammar::Regex("a(?=b)".to_owned()), 0).prepare(engine.model());
+    let problem = request(GrammarKind::Regex("a(?=b)".to_owned()), 0).prepare(engine.model());
     error_texts::check("grammar/look-ahead", problem.expect_err("a look-ahead is not supported"));
-    let costly = ["(a{1000}){1000}".to_owned(), deep("(", ")", 8000), "(.*a.{400}){3}".to_owned()].map(Grammar::Regex);
+    let costly =
+        ["(a{1000}){1000}".to_owned(), deep("(", ")", 8000), "(.*a.{400}){3}".to_owned()].map(GrammarKind::Regex);
     for grammar in costly {
         if let Ok(work) = request(grammar.clone(), 0).prepare(engine.model()) {
             texts(engine.submit(work, None).expect("room"));
         }
     }
     let together = |change: fn(&mut StopOptions)| {
-        let mut request = request(Grammar::Regex("a".to_owned()), 0);
+        let mut request = request(GrammarKind::Regex("a".to_owned()), 0);
         change(&mut request.stop);
         request.prepare(engine.model()).expect_err("the stop option excludes a grammar")
     };
@@ -208,13 +215,13 @@ fn invalid_grammars_are_rejected_and_costly_grammars_are_bounded() {
         |error: &RequestError, name: &str| matches!(error, RequestError::Invalid { field, .. } if field == name);
     assert!(is_of(&errors[0], "stop.ignore_eos") && is_of(&errors[1], "stop.min_new_tokens"), "{errors:?}");
     error_texts::check_rows("grammar/stop-option", errors);
-    assert_eq!(answer(&engine, Grammar::Choice(vec!["still here".to_owned()]), 0), "still here");
+    assert_eq!(answer(&engine, GrammarKind::Choice(vec!["still here".to_owned()]), 0), "still here");
 }
 
 /// Returns a schema for which the library needs about half a minute of processor time.
-fn pairs_of_patterns() -> Grammar {
+fn pairs_of_patterns() -> GrammarKind {
     let patterns: Vec<_> = (0..400).map(|i| format!("\"^p{i}[a-z]*$\": {{\"type\": \"integer\"}}")).collect();
-    Grammar::JsonSchema(format!("{{\"type\": \"object\", \"patternProperties\": {{{}}}}}", patterns.join(", ")))
+    GrammarKind::JsonSchema(format!("{{\"type\": \"object\", \"patternProperties\": {{{}}}}}", patterns.join(", ")))
 }
 
 #[test]
@@ -223,7 +230,7 @@ fn grammar_that_takes_too_long_to_compile_is_refused_after_its_trial() {
     let error = request(pairs_of_patterns(), 0).prepare(engine.model()).expect_err("it takes too long");
     assert!(matches!(&error, RequestError::Invalid { field, .. } if field == "grammar.json_schema"), "{error:?}");
     error_texts::check("grammar/too-long-to-compile", error);
-    let lark = Grammar::Lark("start: A\nA: /[ab]{1,4}/ & /[bc]{1,4}/".to_owned());
+    let lark = GrammarKind::Lark("start: A\nA: /[ab]{1,4}/ & /[bc]{1,4}/".to_owned());
     assert!(answer(&engine, lark, 0).chars().all(|char| char == 'b'));
 }
 
@@ -233,7 +240,7 @@ fn grammar_that_takes_too_much_memory_to_compile_is_refused_after_its_trial() {
     // Within a second, the library would need about 200 MiB.
     let letter = |i: u8| char::from(b'a' + i % 26);
     let parts: Vec<_> = (0..200).map(|i| format!("/(.*{}.{{{}}}){{2}}/", letter(i), u32::from(i) + 10)).collect();
-    let large = Grammar::Lark(format!("start: A\nA: {}", parts.join(" & ")));
+    let large = GrammarKind::Lark(format!("start: A\nA: {}", parts.join(" & ")));
     let error = request(large, 0).prepare(engine.model()).expect_err("it needs too much memory");
     error_texts::check("grammar/trial-memory", error);
 }
@@ -249,13 +256,13 @@ fn only_grammars_that_combine_their_parts_have_a_trial() {
         "required": ["from"],
     });
     for grammar in [
-        Grammar::JsonSchema(usual.to_string()),
-        Grammar::Regex("[a-z]+(-[a-z]{2,5})*".to_owned()),
-        Grammar::Choice(vec!["a&b".to_owned()]),
+        GrammarKind::JsonSchema(usual.to_string()),
+        GrammarKind::Regex("[a-z]+(-[a-z]{2,5})*".to_owned()),
+        GrammarKind::Choice(vec!["a&b".to_owned()]),
     ] {
         prepared(grammar).expect("it needs no trial");
     }
-    for grammar in [pairs_of_patterns(), Grammar::Lark("start: \"a\"".to_owned())] {
+    for grammar in [pairs_of_patterns(), GrammarKind::Lark("start: \"a\"".to_owned())] {
         assert!(matches!(prepared(grammar), Err(RequestError::Thread(_))));
     }
 }
@@ -304,7 +311,7 @@ fn waiting_program(folder: &TempDir) -> PathBuf {
 fn call(caller: &str, grammar: pb::grammar::Kind) -> tonic::Request<pb::GenerateRequest> {
     let mut call = tonic::Request::new(pb::GenerateRequest {
         input: Some(pb::generate_request::Input::Prompt("Once".to_owned())),
-        grammar: Some(pb::Grammar { kind: Some(grammar) }),
+        grammar: Some(pb::Grammar { kind: Some(grammar), ..pb::Grammar::default() }),
         ..pb::GenerateRequest::default()
     });
     call.metadata_mut().insert("authorization", format!("Bearer {caller}-secret").parse().expect("a value"));
@@ -362,19 +369,19 @@ const TOO_COSTLY: &str = ".*[aeiou].{24}[xyz].*[aeiou].{24}q";
 #[test]
 fn output_whose_grammar_becomes_too_costly_ends_with_its_own_reason() {
     let engine = engine(|_| {});
-    let mut request = request(Grammar::Regex(TOO_COSTLY.to_owned()), 0);
+    let mut request = request(GrammarKind::Regex(TOO_COSTLY.to_owned()), 0);
     request.sampling.temperature = Some(0.0);
     request.stop.max_new_tokens = Some(400);
     let (text, reason) = texts(submit(&engine, request)).remove(0);
     assert_eq!(reason, FinishReason::GrammarLimit, "{text:?}");
     assert!(!text.is_empty() && !text.contains('\n'), "{text:?}");
-    assert_eq!(answer(&engine, Grammar::Choice(vec!["still here".to_owned()]), 0), "still here");
+    assert_eq!(answer(&engine, GrammarKind::Choice(vec!["still here".to_owned()]), 0), "still here");
 }
 
 /// A step that exceeds the device's memory is computed again, and asks for the tokens of a grammar again.
 #[test]
 fn a_grammar_at_its_limit_is_so_each_time_that_it_is_asked() {
-    let grammar = served_with_all_tokens().grammars.compile(&Grammar::Regex(TOO_COSTLY.to_owned()));
+    let grammar = served_with_all_tokens().grammars.compile(&GrammarKind::Regex(TOO_COSTLY.to_owned()).into());
     let mut constraint = Constraint::start(&grammar.expect("it is compiled"), &"caller".into());
     let mut ask = |token: Option<u32>| {
         token.into_iter().for_each(|token| constraint.advance(token));
@@ -409,7 +416,7 @@ fn slow_grammars_delay_no_other_output() {
     let lexemes = names(|i| format!("L{i}: /[a-z]*{}?[a-z ]{{0,{i}}}/", i % 10), "\n");
     let grammar = format!("start: x~200\nx: {}\n{lexemes}", names(|i| format!("L{i}"), " | "));
     let slow = |seed| {
-        let mut slow = request(Grammar::Lark(grammar.clone()), seed);
+        let mut slow = request(GrammarKind::Lark(grammar.clone()), seed);
         slow.stop.max_new_tokens = Some(8);
         slow.caller = "greedy".into();
         submit(&engine, slow)

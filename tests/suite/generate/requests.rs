@@ -576,7 +576,8 @@ async fn resumed_output_follows_its_grammar() {
 
     // Every token after this one takes longer than the token before.
     let hard = pb::grammar::Kind::Lark("start: x\nx: \" a\" | x x".to_owned());
-    let hard = pb::GenerateRequest { grammar: Some(pb::Grammar { kind: Some(hard) }), ..request };
+    let hard =
+        pb::GenerateRequest { grammar: Some(pb::Grammar { kind: Some(hard), ..pb::Grammar::default() }), ..request };
     let id = default_artifacts().tokenizer().expect("one").encode(" a", false).expect("encodes")[0];
     let mut many = resumed(&hard, &prompt, &vec![id; 3_000], 0);
     many.stop = None;

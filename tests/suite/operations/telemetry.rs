@@ -190,7 +190,10 @@ fn task() -> RunTaskRequest {
     RunTaskRequest {
         conversation: conversation(),
         cache_salt: SECRET.to_owned(),
-        grammar: Some(Grammar { kind: Some(grammar::Kind::Regex(format!("{SECRET}[a-z ]{{400}}"))) }),
+        grammar: Some(Grammar {
+            kind: Some(grammar::Kind::Regex(format!("{SECRET}[a-z ]{{400}}"))),
+            ..Grammar::default()
+        }),
         stop: Some(Stop { max_new_tokens: Some(8), stop_strings: vec![format!("{SECRET}!")], ..Stop::default() }),
         return_options: Some(ReturnOptions { token_ids: true, ..ReturnOptions::default() }),
         ..RunTaskRequest::default()

@@ -107,7 +107,7 @@ pub(crate) fn task(number: usize, tokens: u32) -> RunTaskRequest {
             bytes: number.is_multiple_of(4),
             ..ReturnOptions::default()
         }),
-        grammar: (number % 8 == 7).then_some(generate::Grammar { kind: Some(regex) }),
+        grammar: (number % 8 == 7).then_some(generate::Grammar { kind: Some(regex), ..generate::Grammar::default() }),
         ..RunTaskRequest::default()
     }
 }

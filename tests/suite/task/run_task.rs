@@ -136,7 +136,10 @@ fn patched_model(folder: &TempDir) -> PathBuf {
 /// Returns a short task whose output must be this text.
 fn saying(text: &str) -> RunTaskRequest {
     let choice = generate::Choice { values: vec![text.to_owned()] };
-    RunTaskRequest { grammar: Some(generate::Grammar { kind: Some(Kind::Choice(choice)) }), ..task(&goldens()[0]) }
+    RunTaskRequest {
+        grammar: Some(generate::Grammar { kind: Some(Kind::Choice(choice)), ..generate::Grammar::default() }),
+        ..task(&goldens()[0])
+    }
 }
 
 fn adapter(name: &str) -> Option<RenderOptions> {

@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 
 use tandem_core::answer::{Event, FinishReason, Token};
 use tandem_core::engine::{Config, Engine};
-use tandem_core::grammar::Grammar;
+use tandem_core::grammar::GrammarKind;
 use tandem_core::models::SequenceChunk;
 use tandem_core::request::{GenerateRequest, Input, Resume, Returns, SamplingOptions, StopOptions};
 use tandem_tests::default_model;
@@ -99,7 +99,10 @@ fn requests() -> Vec<GenerateRequest> {
         request(8, options(|it| it.logit_bias = vec![(500, 3.0), (501, -50.0)])),
         GenerateRequest { returns: logprobs, ..request(9, sampling()) },
         GenerateRequest { returns: logprobs, ..request(10, options(|it| it.typical_p = Some(0.5))) },
-        GenerateRequest { grammar: Some(Grammar::Regex("[a-z ]{8,16}".to_owned())), ..request(11, sampling()) },
+        GenerateRequest {
+            grammar: Some(GrammarKind::Regex("[a-z ]{8,16}".to_owned()).into()),
+            ..request(11, sampling())
+        },
         GenerateRequest { stop: early, ..request(12, biased) },
         GenerateRequest { returns: Returns { logprobs: Some(3), ..returns() }, ..request(13, sampling()) },
     ]
@@ -271,8 +274,10 @@ fn what_is_computed_after_the_end_of_an_output_is_discarded() {
 #[test]
 fn a_grammar_and_the_host_sampler_need_each_token_before_the_next_step() {
     let (engine, awaited) = overlapping(MANY_BLOCKS, |_| None);
-    let grammar =
-        GenerateRequest { grammar: Some(Grammar::Regex("[a-z ]{8,16}".to_owned())), ..request(1, sampling()) };
+    let grammar = GenerateRequest {
+        grammar: Some(GrammarKind::Regex("[a-z ]{8,16}".to_owned()).into()),
+        ..request(1, sampling())
+    };
     let typical = request(2, SamplingOptions { typical_p: Some(0.8), ..sampling() });
     for request in [grammar, typical] {
         finish(submit(&engine, request));

@@ -90,6 +90,8 @@ pub struct Finished {
     pub matched: Option<Matched>,
     /// The output's text after the extraction rules, if requested.
     pub extracted_text: Option<String>,
+    /// True if the request has a grammar, and the output ended before it.
+    pub grammar_not_reached: bool,
 }
 
 /// Usage and times of a request.

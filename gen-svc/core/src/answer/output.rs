@@ -2,13 +2,14 @@
 
 use super::event::{Delta, Token, TopToken};
 use crate::output::{Matched, OutputPipeline, TextSegment, TokenOutput, push_segment};
-use crate::request::PreparedRequest;
+use crate::request::{PreparedRequest, Stage};
 use crate::sampling::Logprobs;
 
 /// The state of an output.
 #[derive(Debug)]
 pub(super) struct Output {
     pipeline: OutputPipeline,
+    stage: Stage,
     /// The whole output, if the request asks for extracted text.
     whole: Vec<TextSegment>,
     /// The tokens, with those before a resume.
@@ -21,6 +22,7 @@ impl Output {
     pub(super) fn new(request: &PreparedRequest) -> Self {
         Self {
             pipeline: request.output.clone(),
+            stage: request.stage,
             whole: request.delivered.clone(),
             tokens: request.generated().len(),
             pending: Delta::default(),
@@ -32,10 +34,21 @@ impl Output {
         self.tokens
     }
 
+    /// Returns whether the grammar binds the next token.
+    pub(super) fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// Returns the token that must come next because reasoning has reached its limit.
+    pub(super) fn forced(&self, request: &PreparedRequest) -> Option<u32> {
+        request.reasoning.forced(request.limits.max_reasoning_tokens, &self.pipeline)
+    }
+
     /// Adds a token. Returns the stop condition that it meets.
     pub(super) fn push(&mut self, request: &PreparedRequest, id: u32, logprobs: Option<&Logprobs>) -> Option<Matched> {
         self.tokens += 1;
         let TokenOutput { segments, stopped } = self.pipeline.push(id);
+        self.stage = self.stage.after(self.pipeline.is_reasoning());
         self.add(segments);
         self.pending.token_ids.extend(request.returns.token_ids.then_some(id));
         self.pending.tokens.extend(logprobs.map(|logprobs| token(request, id, logprobs)));

@@ -15,7 +15,7 @@ use super::queue::QueueSlot;
 use super::sink::EventSink;
 use crate::error::RequestError;
 use crate::output::Matched;
-use crate::request::PreparedRequest;
+use crate::request::{PreparedRequest, Stage};
 use crate::sampling::{Chosen, Logprobs};
 
 /// The answer to a request. Dropped before its end, the caller gets no further event.
@@ -239,6 +239,20 @@ impl Answer {
         Flow::Ended
     }
 
+    /// Returns whether the grammar of an output binds its next token.
+    #[must_use]
+    pub fn stage(&self, output: u32) -> Stage {
+        self.outputs[self.index(output)].as_ref().map_or(self.request.stage, Output::stage)
+    }
+
+    /// Returns the token that must come next in an output because its reasoning has reached its limit.
+    pub(crate) fn forced(&self, output: u32) -> Option<u32> {
+        let request = &self.request;
+        let limit = request.limits.max_reasoning_tokens;
+        let first = || request.reasoning.forced(limit, &request.output);
+        self.outputs[self.index(output)].as_ref().map_or_else(first, |state| state.forced(request))
+    }
+
     /// Sends the text and the tokens that were added to an output.
     pub fn deliver(&mut self, output: u32) {
         let (request, state) = self.output(output);
@@ -327,7 +341,8 @@ impl Answer {
         let (request, state) = self.output(output);
         let last = state.take(request, output);
         let extracted_text = state.extracted(request);
-        self.sink.send(Event::Finished(Finished { last, reason, matched, extracted_text }));
+        let grammar_not_reached = state.stage() == Stage::Waiting;
+        self.sink.send(Event::Finished(Finished { last, reason, matched, extracted_text, grammar_not_reached }));
         self.unfinished = self.unfinished.saturating_sub(1);
         if self.unfinished == 0 {
             self.sum_up();

@@ -12,7 +12,7 @@ use crate::cache::{BlockPool, BlockTable, ImageSpan};
 use crate::error::{RequestError, StepError};
 use crate::grammar::{Constraint, Mask, MaskError};
 use crate::models::{ImageRows, KeptRow, LogitsFor, SequenceChunk};
-use crate::request::PreparedRequest;
+use crate::request::{PreparedRequest, Stage};
 use crate::sampling::{Chosen, Logprobs, Slot};
 
 /// The identity of a sequence: its request, and the output.
@@ -163,7 +163,7 @@ impl Sequence {
     pub(super) fn can_draft(&self, state: &RequestState, most: usize) -> usize {
         let request = &state.answer.request;
         let left = request.limits.max_new_tokens.saturating_sub(self.generated(request) + 1);
-        if request.grammar.is_some() || self.reports_prompt(state) { 0 } else { most.min(left) }
+        if request.is_guided() || self.reports_prompt(state) { 0 } else { most.min(left) }
     }
 
     /// Sets how many tokens after the next one the backend drafts.
@@ -255,13 +255,26 @@ impl Sequence {
 
     /// Records that the sequence has left the queue.
     pub(super) fn start(&mut self, state: &mut RequestState) {
-        if self.constraint.is_none() {
-            let (grammar, caller) = (&state.answer.request.grammar, &state.answer.request.caller);
-            self.constraint = grammar.as_ref().map(|grammar| Constraint::start(grammar, caller));
+        if self.constraint.is_none() && state.answer.stage(self.output) != Stage::Waiting {
+            self.start_grammar(&state.answer.request);
         }
         state.answer.enter_phase(self.output, "prefill", Some(self.computed));
         if !state.answer.is_accepted() {
             state.answer.accept(self.computed);
+        }
+    }
+
+    fn start_grammar(&mut self, request: &PreparedRequest) {
+        let grammar = request.grammar.as_ref();
+        self.constraint = grammar.map(|grammar| Constraint::start(grammar, &request.caller));
+    }
+
+    /// Follows a token: the grammar begins, or takes it, or waits for the end of reasoning.
+    fn advance(&mut self, request: &PreparedRequest, id: u32, (before, after): (Stage, Stage)) {
+        match (before, after) {
+            (Stage::Waiting, Stage::Bound) => self.start_grammar(request),
+            (_, Stage::Waiting) => self.constraint = None,
+            _ => self.constraint.iter_mut().for_each(|constraint| constraint.advance(id)),
         }
     }
 
@@ -353,11 +366,17 @@ impl Sequence {
         state.answer.send_prompt(tokens);
     }
 
-    /// Sets the mask of the tokens that the grammar allows next, once they are known. None: all.
+    /// Sets the mask of the tokens that may come next, once they are known. None: all.
     fn allowed(&mut self, state: &RequestState) -> Result<(), Ending> {
-        let mask = match self.mask.take() {
-            None => self.constraint.as_mut().map(Constraint::mask).transpose(),
-            known => Ok(known),
+        let forced = state.answer.forced(self.output);
+        let (stage, rule) = (state.answer.stage(self.output), &state.answer.request.reasoning);
+        let mask = match (self.mask.take(), forced) {
+            (None, Some(id)) => Ok(Some(Mask::only(id, rule.vocabulary))),
+            (None, None) => self.constraint.as_mut().map(Constraint::mask).transpose().map(|mut mask| {
+                mask.iter_mut().filter(|_| stage == Stage::Opening).for_each(|mask| mask.add(&rule.start));
+                mask
+            }),
+            (known, _) => Ok(known),
         };
         match mask {
             Ok(mask) => {
@@ -398,12 +417,14 @@ impl Sequence {
             if !std::mem::replace(&mut self.is_decoding, true) {
                 state.answer.enter_phase(self.output, "decode", None);
             }
+            let before = state.answer.stage(self.output);
             let constraint = &mut self.constraint;
             let completes = |id| constraint.as_mut().is_some_and(|constraint| constraint.completes_with(id));
             if state.answer.push(self.output, chosen, completes) == Flow::Ended {
                 return self.ended(state);
             }
-            self.constraint.iter_mut().for_each(|constraint| constraint.advance(id));
+            let after = state.answer.stage(self.output);
+            self.advance(&state.answer.request, id, (before, after));
         }
         state.answer.deliver(self.output);
         false
@@ -440,10 +461,15 @@ impl Sequence {
     }
 }
 
-/// Returns the tokens that must not be at a position: stop tokens of an output that is too short.
-fn forbidden(request: &PreparedRequest, position: usize) -> &[u32] {
+/// Returns the tokens that must not be at a position: stop tokens of an output that is too short, and ends of the
+/// turn before a grammar that waits.
+fn forbidden(request: &PreparedRequest, position: usize, stage: Stage) -> &[u32] {
     let is_early = position - request.prompt_tokens < request.limits.min_new_tokens;
-    if is_early { &request.limits.stop_token_ids } else { &[] }
+    match stage {
+        _ if is_early => &request.limits.stop_token_ids,
+        Stage::Waiting => &request.reasoning.ends_of_turn,
+        _ => &[],
+    }
 }
 
 /// Returns the image span with tokens on both sides of `end`, if the tokens of an image attend to each

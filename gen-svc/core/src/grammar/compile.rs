@@ -119,7 +119,7 @@ impl Grammars {
     /// The grammar is malformed, too large or too costly; the caller has gone; or the model has no eos
     /// token.
     pub fn compile(&self, grammar: &Grammar) -> Result<Compiled, RequestError> {
-        grammar.check()?;
+        grammar.kind.check()?;
         let parser = match self.compiler.cache.get(grammar) {
             Some(cached) => cached.parser,
             None => self.compiler.compile(grammar)?,
@@ -145,7 +145,7 @@ impl Grammars {
 impl Compiler {
     fn compile(self: &Arc<Self>, grammar: &Grammar) -> Result<SharedParser, RequestError> {
         let text = library::read(grammar)?;
-        let is_costly = grammar.may_be_costly();
+        let is_costly = grammar.kind.may_be_costly();
         let slot = Slot::take(if is_costly { &self.costly } else { &self.usual })?;
         // Another request with the same grammar may have had its turn.
         if let Some(cached) = self.cache.get(grammar) {
@@ -170,7 +170,7 @@ impl Compiler {
                 Ok(parser) => return parser,
                 Err(RecvTimeoutError::Timeout) => CancelScope::check().map_err(RequestError::Tokenize)?,
                 Err(RecvTimeoutError::Disconnected) => {
-                    return Err(RequestError::invalid(grammar.field(), "cannot be compiled"));
+                    return Err(RequestError::invalid(grammar.kind.field(), "cannot be compiled"));
                 }
             }
         }
@@ -178,11 +178,11 @@ impl Compiler {
 
     /// Returns the parser of a grammar, and adds it to the cache.
     fn parser(&self, grammar: &Grammar, text: TopLevelGrammar) -> Result<SharedParser, RequestError> {
-        let refused = |problem: &str| RequestError::invalid(grammar.field(), problem);
+        let refused = |problem: &str| RequestError::invalid(grammar.kind.field(), problem);
         let factory = self.factory.get_or_init(|| self.factory()).as_ref();
         let factory = factory.ok_or_else(|| refused("needs a model that has an eos token"))?;
         let parser = library::parser(factory, grammar, text).map_err(|error| refused(&problem(&error)))?;
-        let bytes = parser.parser.lexer_stats().num_bytes as u64 + grammar.bytes() * BYTES_PER_TEXT_BYTE;
+        let bytes = parser.parser.lexer_stats().num_bytes as u64 + grammar.kind.bytes() * BYTES_PER_TEXT_BYTE;
         let parser = Arc::new(Mutex::new(parser));
         self.cache.insert(grammar.clone(), Cached { parser: Arc::clone(&parser), bytes });
         Ok(parser)

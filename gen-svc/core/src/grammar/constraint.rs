@@ -30,6 +30,24 @@ pub enum Mask {
 }
 
 impl Mask {
+    /// Returns the mask of one token of a vocabulary.
+    #[must_use]
+    pub fn only(id: u32, vocabulary: usize) -> Self {
+        let mut mask = Self::Tokens(vec![0; vocabulary.div_ceil(32)]);
+        mask.add(&[id]);
+        mask
+    }
+
+    /// Adds tokens that may follow. No effect if the output is complete.
+    pub fn add(&mut self, ids: &[u32]) {
+        let Self::Tokens(words) = self else { return };
+        for id in ids {
+            if let Some(word) = words.get_mut(*id as usize / 32) {
+                *word |= 1 << (id % 32);
+            }
+        }
+    }
+
     /// Excludes all other tokens.
     pub fn apply(&self, logits: &mut [f32]) {
         let Self::Tokens(words) = self else { return };

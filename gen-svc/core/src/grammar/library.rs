@@ -10,7 +10,8 @@ use llguidance::{Logger, ParserFactory, TokenParser};
 use serde_json::Value;
 use tandem_model_files::tokenizer::CancelScope;
 
-use super::source::Grammar;
+use super::source::{Grammar, GrammarKind};
+use super::{lark, schema};
 use crate::error::RequestError;
 
 /// The most symbols of a JSON schema's grammar. The library's time grows with the square of the
@@ -36,17 +37,17 @@ pub(super) fn factory(tokens: &TokEnv) -> Option<ParserFactory> {
 /// Reads the text of a grammar.
 ///
 /// # Errors
-/// A JSON schema is not JSON.
-pub(super) fn read(grammar: &Grammar) -> Result<TopLevelGrammar, RequestError> {
-    Ok(match grammar {
-        Grammar::JsonSchema(text) => {
-            let schema: Value = serde_json::from_str(text)
-                .map_err(|error| RequestError::invalid(grammar.field(), format!("must be JSON: {error}")))?;
-            TopLevelGrammar::from_json_schema(schema)
+/// A JSON schema is not JSON, or the library would not keep to it.
+pub(super) fn read(Grammar { kind, whitespace }: &Grammar) -> Result<TopLevelGrammar, RequestError> {
+    let refused = |problem| RequestError::invalid(kind.field(), problem);
+    Ok(match kind {
+        GrammarKind::JsonSchema(text) => {
+            let schema = serde_json::from_str(text).map_err(|error| refused(format!("must be JSON: {error}")))?;
+            TopLevelGrammar::from_json_schema(schema::adapt(schema, *whitespace).map_err(refused)?)
         }
-        Grammar::Regex(text) => TopLevelGrammar::from_regex(text),
-        Grammar::Lark(text) => TopLevelGrammar::from_lark(text.clone()),
-        Grammar::Choice(choices) => {
+        GrammarKind::Regex(text) => TopLevelGrammar::from_regex(text),
+        GrammarKind::Lark(text) => TopLevelGrammar::from_lark(lark::adapt(text, *whitespace).map_err(refused)?),
+        GrammarKind::Choice(choices) => {
             let choices: Vec<String> = choices.iter().map(|choice| quoted(choice)).collect();
             TopLevelGrammar::from_lark(format!("start: {}", choices.join(" | ")))
         }
@@ -77,7 +78,7 @@ pub(super) fn parser(factory: &ParserFactory, grammar: &Grammar, text: TopLevelG
 }
 
 fn max_symbols(grammar: &Grammar) -> usize {
-    if matches!(grammar, Grammar::JsonSchema(_)) { MAX_SCHEMA_SYMBOLS } else { MAX_SYMBOLS }
+    if matches!(grammar.kind, GrammarKind::JsonSchema(_)) { MAX_SCHEMA_SYMBOLS } else { MAX_SYMBOLS }
 }
 
 fn check_caller() -> Result<(), String> {

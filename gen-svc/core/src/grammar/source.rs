@@ -23,7 +23,28 @@ const COMBINING_KEYWORDS: [&str; 6] = ["allOf", "oneOf", "not", "patternProperti
 
 /// The grammar of an output, as a request states it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Grammar {
+pub struct Grammar {
+    /// The texts that it allows.
+    pub kind: GrammarKind,
+    /// The white space between the tokens of JSON: in a JSON schema, and in each `%json` of a Lark grammar.
+    pub whitespace: Whitespace,
+}
+
+/// Which white space may be between two tokens of JSON.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Whitespace {
+    /// One space, or one or two line ends and then at most 40 spaces or tabs.
+    #[default]
+    Bounded,
+    /// None.
+    Nothing,
+    /// Any.
+    Free,
+}
+
+/// The texts that a grammar allows.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum GrammarKind {
     /// A JSON value that this JSON schema allows.
     JsonSchema(String),
     /// A text that this regular expression matches as a whole. The syntax is that of the regex
@@ -35,7 +56,13 @@ pub enum Grammar {
     Choice(Vec<String>),
 }
 
-impl Grammar {
+impl From<GrammarKind> for Grammar {
+    fn from(kind: GrammarKind) -> Self {
+        Self { kind, whitespace: Whitespace::default() }
+    }
+}
+
+impl GrammarKind {
     /// Returns the path of the grammar in a request.
     #[must_use]
     pub fn field(&self) -> &'static str {

@@ -53,7 +53,7 @@ impl Trial {
     /// # Errors
     /// The process exceeds its limits, or cannot be started; or the caller has gone.
     pub(super) fn run(&self, program: &Path) -> Result<(), RequestError> {
-        let refused = |problem: String| RequestError::invalid(self.grammar.field(), problem);
+        let refused = |problem: String| RequestError::invalid(self.grammar.kind.field(), problem);
         match self.status(program)? {
             Some(status) if status.success() => Ok(()),
             Some(status) if status.signal() != Some(Signal::XCPU.as_raw()) => {

@@ -34,8 +34,8 @@ impl Origin {
     #[must_use]
     pub fn of(uri: &Uri) -> Option<Self> {
         let is_https = match uri.scheme_str()? {
-            "https" => true,
-            "http" => false,
+            scheme if scheme.eq_ignore_ascii_case("https") => true,
+            scheme if scheme.eq_ignore_ascii_case("http") => false,
             _ => return None,
         };
         let authority = uri.authority()?;

@@ -171,7 +171,8 @@ fn shown(key: &'static str) -> &'static str {
 }
 
 fn is_url(text: &str) -> bool {
-    text.starts_with("http://") || text.starts_with("https://")
+    let starts_with = |scheme: &str| text.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+    starts_with("http://") || starts_with("https://")
 }
 
 /// Decodes base64. Text under the key `image` that is no URL is base64, as in transformers.

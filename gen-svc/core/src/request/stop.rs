@@ -14,6 +14,8 @@ pub struct StopOptions {
     pub max_new_tokens: Option<u32>,
     /// The number of tokens before which no token may end the output.
     pub min_new_tokens: u32,
+    /// The most reasoning tokens. `None`: three quarters of the new tokens if a grammar follows, else any number.
+    pub max_reasoning_tokens: Option<u32>,
     /// The output ends before the first of these strings.
     pub stop_strings: Vec<String>,
     /// The output ends at the first of these ids.
@@ -49,6 +51,7 @@ impl StopOptions {
         let mut limits = Limits {
             min_new_tokens: (self.min_new_tokens as usize).min(max_new_tokens),
             max_new_tokens,
+            max_reasoning_tokens: self.max_reasoning_tokens.map(|most| most as usize),
             stop_strings: self.stop_strings,
             stop_token_ids: self.stop_token_ids,
             ignore_eos: self.ignore_eos,

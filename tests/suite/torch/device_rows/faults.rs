@@ -98,7 +98,7 @@ fn with_slow_masks() -> GenerateRequest {
     let grammar = format!("start: x~200\nx: {}\n{lexemes}", names(|i| format!("L{i}"), " | "));
     let stop = StopOptions { max_new_tokens: Some(4), ..StopOptions::default() };
     let sampling = SamplingOptions { n: Some(2), ..sampling() };
-    GenerateRequest { grammar: Some(Grammar::Lark(grammar)), stop, ..request(30, sampling) }
+    GenerateRequest { grammar: Some(GrammarKind::Lark(grammar).into()), stop, ..request(30, sampling) }
 }
 
 /// Returns requests of each kind, which together need every call of the sampler.

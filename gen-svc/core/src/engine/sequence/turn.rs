@@ -88,7 +88,7 @@ impl Sequence {
         let rows = first_row..first_row + self.logits_for(state, count).of(count).len() + drafted;
         let is_last = past + count == self.length() && !rows.is_empty();
         let next = if is_last { self.next(state, Instant::now(), backend) } else { Next::Nothing };
-        let is_open = state.answer.request.grammar.is_none() && !self.reports_prompt(state);
+        let is_open = !state.answer.request.is_guided() && !self.reports_prompt(state);
         Turn { id: self.id(), plans: 0, past, count, drafted, rows, next, is_open }
     }
 
@@ -162,7 +162,7 @@ impl Sequence {
         let draw = Draw {
             sampling: &request.sampling,
             random: uniform(request.sampling.seed, self.output, position as u64),
-            forbidden: forbidden(request, position),
+            forbidden: forbidden(request, position, state.answer.stage(self.output)),
             allowed: match &self.mask {
                 Some(Mask::Tokens(words)) => Some(words),
                 _ => None,
