@@ -148,7 +148,8 @@ pub struct GenerationArgs {
     pub generate_patience_seconds: u64,
 
     /// Maximum time of an output outside of the queue without an advance, in seconds. Then the replica is
-    /// stuck, although it sends events, and the answer resumes on another one.
+    /// stuck, although it sends events, and the answer resumes on another one. In the queue, the place may stay the
+    /// same for six times as long.
     #[arg(
         long,
         env = "TANDEM_GENERATE_STALL_SECONDS",

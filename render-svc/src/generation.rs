@@ -6,8 +6,9 @@
 //!
 //! Tasks with the same prompt prefix prefer the same replica, because its cache may contain the
 //! prefix. A replica with clearly more than its share of tasks is skipped. A replica that fails is
-//! avoided until its next successful health check. A replica that is stuck or breaks the contract is
-//! ejected for a while, whatever its health check reports.
+//! avoided until its next successful health check. A replica that is stuck, much slower than the others or
+//! breaks the contract is ejected for a while, whatever its health check reports. One that refuses what
+//! another accepts counts as failed.
 
 mod client;
 mod convert;
@@ -18,6 +19,7 @@ mod failure;
 mod health;
 mod metrics;
 mod output_size;
+mod pace;
 mod patience;
 mod pool;
 mod progress_check;
@@ -25,6 +27,7 @@ mod replica;
 mod replicas;
 mod routing;
 mod served_model;
+mod speed;
 
 pub use client::GenerationClient;
 pub use pool::{Availability, Config};

@@ -82,6 +82,7 @@ fn run_server(args: Serve, build: &Build, invocation: &Invocation) -> anyhow::Re
     let ended = runtime.block_on(async {
         let telemetry = Telemetry::start(build, &args.telemetry)?;
         telemetry::record_service(build, &invocation.settings());
+        invocation.warn_of_unknown_variables();
         let ended = serve::run(args, &telemetry).await;
         telemetry.end().await;
         Ok(ended?)

@@ -193,6 +193,7 @@ impl<G: Generator> TaskRun<G> {
             Ok(stream) => stream,
             // No replica is left. The error of the last one names its fault.
             Err(Error::GenerationUnavailable { .. }) if class == FailureClass::Faulty => return Err(error),
+            Err(_) if class == FailureClass::Doubtful => return Err(error),
             Err(other) => return Err(other),
         };
         self.output.restart();

@@ -19,9 +19,10 @@ use super::output_size::OutputSize;
 use super::patience::in_time;
 use super::pool::{Availability, Config, Pool};
 use super::progress_check::ProgressCheck;
-use super::replica::Lease;
+use super::replica::{Doubt, Lease};
 use super::replicas::HealthCounts;
 use super::routing::PrefixKey;
+use super::speed::Speed;
 use crate::error::Error;
 use crate::task::generator::{FailureClass, GenerationError, GenerationEvent, GenerationStream, Generator};
 use crate::task::request::GenerationRequest;
@@ -72,19 +73,23 @@ impl GenerationClient {
         &self,
         request: &GenerationRequest,
         generated: &[u32],
-        left: LeftReplicas,
+        mut left: LeftReplicas,
         mut tried: HashSet<u64>,
     ) -> Result<GenerationCall, Error> {
         let key = PrefixKey::new(&request.options.cache_salt, request.prompt.prefix());
         let deadline = request.deadline.map(Instant::from_std);
-        let mut last = None;
-        while let Some(lease) = self.pool.pick(&request.model, key, &tried, &left.avoided, deadline).await {
+        let (mut last, mut refusal) = (None, None);
+        while let Some(lease) =
+            self.pool.pick(&request.model, key, &tried, &left.avoided, deadline, refusal.is_none()).await
+        {
             let call = self.call(convert::request(request, generated, lease.model().id()), deadline);
             let failed = match in_time(MAX_SILENCE, lease.client().generate(call)).await {
                 Some(Ok(response)) => {
                     let output = OutputSize::new(request, generated.len());
                     let progress = ProgressCheck::new(self.max_stall);
-                    return Ok(GenerationCall::new(lease, response.into_inner(), output, progress, deadline, left));
+                    let speed = Speed::new(self.pool.replicas(), request.prompt.prefix().len());
+                    let checks = (output, progress, speed);
+                    return Ok(GenerationCall::new(lease, response.into_inner(), checks, deadline, left));
                 }
                 Some(Err(status)) => failure(status, deadline),
                 None => silent(),
@@ -92,11 +97,19 @@ impl GenerationClient {
             let failed = if left.has_accepted { failure_after_acceptance(failed) } else { failed };
             report(&lease, &failed);
             let GenerationError { class, error } = failed;
-            if class == FailureClass::Permanent {
-                return Err(error);
-            }
             tried.insert(lease.replica().id());
-            last = Some(error);
+            match class {
+                FailureClass::Permanent => return Err(error),
+                FailureClass::Doubtful if left.doubt.is_some() => return Err(refusal.unwrap_or(error)),
+                FailureClass::Doubtful => {
+                    left.doubt = Some(lease.doubt(&error));
+                    refusal = Some(error);
+                }
+                _ => last = Some(error),
+            }
+        }
+        if let Some(refusal) = refusal {
+            return Err(refusal);
         }
         let is_late = deadline.is_some_and(|deadline| deadline <= Instant::now());
         Err(match last {
@@ -139,6 +152,7 @@ impl Generator for GenerationClient {
         let (id, mut left) = (failed.lease.replica().id(), failed.left.clone());
         left.add(id, class);
         left.has_accepted = failed.is_accepted();
+        left.doubt = failed.doubt.clone();
         let mut tried = left.excluded.clone();
         if class == FailureClass::RetryElsewhere {
             tried.insert(id);
@@ -157,7 +171,8 @@ fn report(lease: &Lease, GenerationError { class, error }: &GenerationError) {
             lease.mark_failed();
         }
         FailureClass::Faulty => lease.eject(error),
-        FailureClass::Permanent | FailureClass::RetryElsewhere | FailureClass::Interrupted => {}
+        FailureClass::Permanent | FailureClass::Doubtful | FailureClass::RetryElsewhere | FailureClass::Interrupted => {
+        }
     }
 }
 
@@ -175,12 +190,14 @@ struct LeftReplicas {
     avoided: HashSet<u64>,
     /// True if one of them accepted the task.
     has_accepted: bool,
+    /// The one whose refusal no other replica has confirmed yet.
+    doubt: Option<Doubt>,
 }
 
 impl LeftReplicas {
     fn add(&mut self, replica: u64, class: FailureClass) {
         match class {
-            FailureClass::Faulty => drop(self.excluded.insert(replica)),
+            FailureClass::Faulty | FailureClass::Doubtful => drop(self.excluded.insert(replica)),
             FailureClass::RetryElsewhere | FailureClass::Interrupted => drop(self.avoided.insert(replica)),
             FailureClass::Permanent | FailureClass::ReplicaDown | FailureClass::Stuck => {}
         }
@@ -200,7 +217,10 @@ pub struct GenerationCall {
     order: EventOrder,
     output: OutputSize,
     progress: ProgressCheck,
+    speed: Speed,
     left: LeftReplicas,
+    /// Set if this replica refused the task after it took the call, or failed inside.
+    doubt: Option<Doubt>,
     has_ended_early: bool,
     is_read_slowly: bool,
     /// The time of the last event that this version of the contract has.
@@ -211,8 +231,7 @@ impl GenerationCall {
     fn new(
         lease: Lease,
         stream: Streaming<GenerateResponse>,
-        output: OutputSize,
-        progress: ProgressCheck,
+        (output, progress, speed): (OutputSize, ProgressCheck, Speed),
         deadline: Option<Instant>,
         left: LeftReplicas,
     ) -> Self {
@@ -223,7 +242,9 @@ impl GenerationCall {
             order: EventOrder::default(),
             output,
             progress,
+            speed,
             left,
+            doubt: None,
             has_ended_early: false,
             is_read_slowly: false,
             last_known: Instant::now(),
@@ -244,11 +265,17 @@ impl GenerationCall {
             None => message.await,
             Some(deadline) => match tokio::time::timeout_at(deadline, message).await {
                 Ok(message) => message,
-                Err(_) => return Err(deadline_exceeded()),
+                Err(_) => {
+                    self.speed.wait(&self.lease, start.elapsed().min(MAX_SILENCE));
+                    self.speed.expire(&self.lease);
+                    return Err(deadline_exceeded());
+                }
             },
         };
         // It takes longer if the caller reads slowly, or if this process does not run.
-        self.progress.add_wait(start.elapsed().min(MAX_SILENCE));
+        let wait = start.elapsed().min(MAX_SILENCE);
+        self.progress.add_wait(wait);
+        self.speed.wait(&self.lease, wait);
         let message = message.ok_or_else(silent)?;
         message.map_err(|status| failure(status, self.deadline))?.ok_or_else(truncated)
     }
@@ -258,6 +285,10 @@ impl GenerationCall {
         let checked = self.order.add(event, is_late(self.deadline)).and_then(|()| self.output.add(event));
         checked.map_err(|problem| faulty(&problem))?;
         self.progress.add(event)?;
+        self.speed.add(&self.lease, event)?;
+        if let Some(doubt) = self.left.doubt.take_if(|_| matches!(event, Event::Accepted(_))) {
+            doubt.resolve();
+        }
         match event {
             Event::Summary(_) => {
                 // So the call is not recorded as cancelled.
@@ -306,8 +337,14 @@ impl GenerationStream for GenerationCall {
         match self.event().await {
             Ok(event) => Ok(convert::event(event)),
             Err(failed) => {
-                let failed = if self.is_accepted() { failure_after_acceptance(failed) } else { failed };
+                let mut failed = if self.is_accepted() { failure_after_acceptance(failed) } else { failed };
                 report(&self.lease, &failed);
+                if failed.class == FailureClass::Doubtful {
+                    self.doubt = Some(self.lease.doubt(&failed.error));
+                    // The other replica's refusal is confirmed.
+                    failed.class =
+                        if self.left.doubt.is_some() { FailureClass::Permanent } else { FailureClass::Doubtful };
+                }
                 Err(failed)
             }
         }

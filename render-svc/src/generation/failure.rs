@@ -47,7 +47,8 @@ pub(super) fn failure(status: Status, deadline: Option<Instant>) -> GenerationEr
     let Some(reason) = Reason::from_name(&info.reason) else {
         let message = printable(&format!("{}: {}", info.reason, status.message()));
         let failure = Failure::new(Reason::GenerationFailed, message).with_code(status.code());
-        return GenerationError { class: FailureClass::Permanent, error: Error::Generation(Box::new(failure)) };
+        let class = class_of_code(status.code(), details.retry_info().is_some());
+        return GenerationError { class, error: Error::Generation(Box::new(failure)) };
     };
     if matches!(reason, Reason::ModelNotFound | Reason::TokenizerMismatch) {
         // The replica has another model since it was asked. The next health check asks again.
@@ -65,7 +66,7 @@ pub(super) fn failure(status: Status, deadline: Option<Instant>) -> GenerationEr
 /// rejection is not the caller's fault: the replica, or an earlier one whose output it continues, is.
 pub(super) fn failure_after_acceptance(failed: GenerationError) -> GenerationError {
     match failed {
-        GenerationError { class: FailureClass::Permanent, error: Error::Generation(failure) }
+        GenerationError { class: FailureClass::Doubtful, error: Error::Generation(failure) }
             if !matches!(failure.code(), Code::DeadlineExceeded | Code::Internal) =>
         {
             let message = format!("a replica rejected a task that was accepted before: {}", failure.message());
@@ -150,10 +151,23 @@ fn is_unreadable(status: &Status) -> bool {
     }
 }
 
+/// Returns the class of failures with a reason of a later version, by their code and whether they have RetryInfo.
+fn class_of_code(code: Code, has_retry_info: bool) -> FailureClass {
+    match code {
+        Code::DeadlineExceeded | Code::Cancelled => FailureClass::Permanent,
+        Code::Unavailable | Code::Aborted | Code::Unauthenticated | Code::PermissionDenied => {
+            FailureClass::RetryElsewhere
+        }
+        _ if has_retry_info => FailureClass::RetryElsewhere,
+        _ => FailureClass::Doubtful,
+    }
+}
+
 /// Returns the class of failures with this reason.
 fn failure_class(reason: Reason) -> FailureClass {
     match reason.retry_class() {
-        RetryClass::Never => FailureClass::Permanent,
+        RetryClass::Never if reason.code() == Code::DeadlineExceeded => FailureClass::Permanent,
+        RetryClass::Never => FailureClass::Doubtful,
         RetryClass::Later => FailureClass::RetryElsewhere,
         RetryClass::OtherReplica => FailureClass::ReplicaDown,
     }

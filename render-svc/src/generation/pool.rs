@@ -65,13 +65,18 @@ impl Pool {
         Ok(Self { replicas, patience: *patience, discovery })
     }
 
+    /// Returns the replicas.
+    pub(super) fn replicas(&self) -> Arc<Replicas> {
+        Arc::clone(&self.replicas)
+    }
+
     /// Returns the number of replicas in each state of health.
     pub(super) fn health_counts(&self) -> HealthCounts {
         self.replicas.health_counts()
     }
 
     /// Leases a replica of the model for a prompt, other than the `tried` ones, and an `avoided` one only if
-    /// there is no other. Waits for a healthy one, but no longer than the configured patience and the
+    /// there is no other. If `waits`, waits for a healthy one, but no longer than the configured patience and the
     /// deadline. Returns None if none is found.
     pub(super) async fn pick(
         &self,
@@ -80,8 +85,9 @@ impl Pool {
         tried: &HashSet<u64>,
         avoided: &HashSet<u64>,
         deadline: Option<Instant>,
+        waits: bool,
     ) -> Option<Lease> {
-        let until = Instant::now() + self.patience;
+        let until = Instant::now() + if waits { self.patience } else { Duration::ZERO };
         let until = deadline.map_or(until, |deadline| deadline.min(until));
         let preferably_not: HashSet<u64> = tried.union(avoided).copied().collect();
         let mut changed = self.replicas.changed().subscribe();

@@ -14,6 +14,8 @@ use crate::task::generator::GenerationError;
 const MAX_STEP_AGE: Duration = Duration::from_secs(30);
 /// Longest wait for the summary after the output's end. Nothing is left to compute.
 const MAX_SUMMARY_WAIT: Duration = Duration::from_secs(10);
+/// How many times longer the place in the queue may stay the same. It does for as long as the outputs before it run.
+const QUEUE_STALLS: u32 = 6;
 /// Most `progress` events for each second since the start of the call. A server sends one a second. The
 /// rate since the start is used because a caller that reads slowly gets many events at once.
 const MAX_PER_SECOND: u64 = 100;
@@ -26,9 +28,15 @@ pub(super) struct ProgressCheck {
     start: Instant,
     count: u64,
     computed_prompt_tokens: u32,
+    /// The last place in the queue.
+    queue_place: Option<u32>,
+    /// Those of the prompt, once the request is accepted.
+    prompt_tokens: Option<u32>,
     has_finished: bool,
     /// Time of waits for events since the last advance.
     stalled: Duration,
+    /// Time of waits for events at the same place in the queue.
+    queued: Duration,
 }
 
 impl ProgressCheck {
@@ -38,8 +46,11 @@ impl ProgressCheck {
             start: Instant::now(),
             count: 0,
             computed_prompt_tokens: 0,
+            queue_place: None,
+            prompt_tokens: None,
             has_finished: false,
             stalled: Duration::ZERO,
+            queued: Duration::ZERO,
         }
     }
 
@@ -47,6 +58,7 @@ impl ProgressCheck {
     /// buffered.
     pub(super) fn add_wait(&mut self, wait: Duration) {
         self.stalled += wait;
+        self.queued += wait;
     }
 
     /// Adds an event.
@@ -68,6 +80,10 @@ impl ProgressCheck {
         if self.stalled > limit {
             return Err(stuck(&format!("it reported no advance for {limit:?}{place}")));
         }
+        let limit = self.max_stall.saturating_mul(QUEUE_STALLS);
+        if self.queue_place.is_some() && self.queued > limit {
+            return Err(stuck(&format!("its queue did not move for {limit:?}")));
+        }
         Ok(())
     }
 
@@ -82,6 +98,10 @@ impl ProgressCheck {
         if self.count > seconds.saturating_mul(MAX_PER_SECOND) {
             return Err(faulty(&format!("sent {} `progress` events within {seconds} s", self.count)));
         }
+        let (computed, most) = (progress.computed_prompt_tokens, self.prompt_tokens.unwrap_or(u32::MAX));
+        if computed > most {
+            return Err(faulty(&format!("reported {computed} computed tokens of a prompt of {most}")));
+        }
         let age = progress.last_step_age.map(Duration::try_from);
         match age {
             Some(Ok(age)) if age > MAX_STEP_AGE => Err(stuck(&format!("its engine's last step ended {age:?} ago"))),
@@ -90,16 +110,16 @@ impl ProgressCheck {
         }
     }
 
-    /// Returns true if the event shows work on the task, or a place in the queue.
-    ///
-    /// Whether the queue of a replica moves is not checked: an honest place may stay the same for as long as
-    /// the outputs before it run. A smaller number of computed tokens is an advance, too: a preempted
-    /// output is computed from its start.
+    /// Returns true if the event shows work on the task, or a place in the queue. A smaller number of
+    /// computed tokens is an advance, too: a preempted output is computed from its start.
     fn is_advance(&mut self, event: &Event) -> bool {
         match event {
             Event::Progress(Progress { queue_place, computed_prompt_tokens, .. }) => {
-                let before = std::mem::replace(&mut self.computed_prompt_tokens, *computed_prompt_tokens);
-                !self.has_finished && (queue_place.is_some() || before != *computed_prompt_tokens)
+                let computed = std::mem::replace(&mut self.computed_prompt_tokens, *computed_prompt_tokens);
+                if std::mem::replace(&mut self.queue_place, *queue_place) != *queue_place {
+                    self.queued = Duration::ZERO;
+                }
+                !self.has_finished && (queue_place.is_some() || computed != *computed_prompt_tokens)
             }
             Event::PromptLogprobs(PromptLogprobs { tokens }) => !tokens.is_empty(),
             Event::Delta(delta) => !(delta.token_ids.is_empty() && delta.text.is_empty() && delta.bytes.is_empty()),
@@ -107,7 +127,11 @@ impl ProgressCheck {
                 self.has_finished = true;
                 true
             }
-            Event::Accepted(_) | Event::Summary(_) => true,
+            Event::Accepted(accepted) => {
+                self.prompt_tokens = Some(accepted.prompt_tokens);
+                true
+            }
+            Event::Summary(_) => true,
         }
     }
 }

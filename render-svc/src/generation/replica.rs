@@ -1,12 +1,13 @@
 //! One replica: its connection, its health, and the number of its tasks.
 
+use std::fmt::Display;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use tandem_common::call::{BearerToken, ConnectionProblem};
 use tandem_common::log_limit::LogLimit;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
@@ -19,6 +20,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 
 use super::ejection::{Ejection, Entry};
 use super::health::{Answer, CHECK_TIMEOUT, HealthCheck};
+use super::pace::Pace;
 use super::served_model::ReplicaModel;
 use crate::error::Error;
 use crate::task::model_names::ModelNames;
@@ -58,6 +60,8 @@ pub(super) struct Replica {
     ejection: Mutex<Ejection>,
     /// Times that it failed after a successful health check, since the last task that succeeded.
     failures: AtomicU32,
+    /// The speed of its outputs since its last ejection.
+    pace: Mutex<Pace>,
     /// When an output that it ended early was last counted as a failure.
     early_end: Mutex<Option<Instant>>,
     /// The reason of its last failed health check.
@@ -106,6 +110,7 @@ impl Replica {
             model: RwLock::new(Arc::new(ReplicaModel::Unknown)),
             ejection: Mutex::default(),
             failures: AtomicU32::new(0),
+            pace: Mutex::default(),
             early_end: Mutex::default(),
             problem: Mutex::new("not asked yet".to_owned()),
             problem_limit: LogLimit::new(PROBLEM_INTERVAL),
@@ -184,6 +189,11 @@ impl Replica {
         self.health.load(Ordering::Relaxed) == Health::Unknown as u8
     }
 
+    /// Returns the speed of its outputs, to read or to add to.
+    pub(super) fn pace(&self) -> MutexGuard<'_, Pace> {
+        self.pace.lock()
+    }
+
     /// Returns the model that it serves.
     pub(super) fn model(&self) -> Arc<ReplicaModel> {
         Arc::clone(&self.model.read())
@@ -221,6 +231,23 @@ impl Replica {
     /// Sets the health. Returns true if it changes.
     fn set_health(&self, health: Health) -> bool {
         self.health.swap(health as u8, Ordering::Relaxed) != health as u8
+    }
+}
+
+impl Replica {
+    fn count_failure(&self, entry: Entry, problem: &dyn Display) {
+        // A replica whose ejection has ended is on probation.
+        if self.failures.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_FAILURES || entry.is_probe {
+            self.failures.store(0, Ordering::Relaxed);
+            self.eject(entry, problem);
+        }
+    }
+
+    fn eject(&self, entry: Entry, problem: &dyn Display) {
+        self.suspected.notify_one();
+        let Some(time) = self.ejection.lock().fail(entry, Instant::now()) else { return };
+        *self.pace.lock() = Pace::default();
+        tracing::warn!(replica = %self.address, seconds = time.as_secs(), %problem, "replica ejected");
     }
 }
 
@@ -345,6 +372,22 @@ impl From<&Arc<Replica>> for Candidate {
     }
 }
 
+/// A replica that refused a request or failed inside, until another one accepts or refuses the request.
+#[derive(Debug, Clone)]
+pub(super) struct Doubt {
+    replica: Arc<Replica>,
+    entry: Entry,
+    problem: String,
+}
+
+impl Doubt {
+    /// Records that another replica accepted the request.
+    pub(super) fn resolve(self) {
+        let problem = format!("another replica accepted a request after {}", self.problem);
+        self.replica.count_failure(self.entry, &problem);
+    }
+}
+
 /// A task's use of a replica, included in [`Replica::tasks`] until it is dropped.
 #[derive(Debug)]
 pub(super) struct Lease {
@@ -398,8 +441,13 @@ impl Lease {
     /// although its health checks succeed. All calls that fail together count once.
     pub(super) fn record_failure(&self, problem: &Error) {
         if self.mark_failed() {
-            self.count_failure(problem);
+            self.replica().count_failure(self.entry, problem);
         }
+    }
+
+    /// Returns the doubt whether the replica or the request is at fault.
+    pub(super) fn doubt(&self, problem: &Error) -> Doubt {
+        Doubt { replica: Arc::clone(&self.chosen.replica), entry: self.entry, problem: problem.to_string() }
     }
 
     /// Records that the replica ended an output early, for example because its model failed. A replica that
@@ -411,24 +459,17 @@ impl Lease {
         }
         *counted = Some(Instant::now());
         drop(counted);
-        self.count_failure(problem);
+        self.replica().count_failure(self.entry, problem);
     }
 
-    fn count_failure(&self, problem: &Error) {
-        let failures = &self.replica().failures;
-        // A replica whose ejection has ended is on probation.
-        if failures.fetch_add(1, Ordering::Relaxed) + 1 >= MAX_FAILURES || self.entry.is_probe {
-            failures.store(0, Ordering::Relaxed);
-            self.eject(problem);
-        }
+    /// Records that the task ended at its deadline because of the replica.
+    pub(super) fn record_expiry(&self, problem: &Error) {
+        self.replica().count_failure(self.entry, problem);
     }
 
     /// Ejects the replica, which is stuck or breaks the contract.
     pub(super) fn eject(&self, problem: &Error) {
-        let replica = self.replica();
-        replica.suspected.notify_one();
-        let Some(time) = replica.ejection.lock().fail(self.entry, Instant::now()) else { return };
-        tracing::warn!(replica = %replica.address, seconds = time.as_secs(), %problem, "replica ejected");
+        self.replica().eject(self.entry, problem);
     }
 
     /// Records an event of the replica's output. An output that has run for a while is a success.

@@ -97,8 +97,11 @@ pub struct GenerationError {
 /// Consequence of a failure for further attempts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FailureClass {
-    /// The request is at fault, or its deadline passed: no replica can help.
+    /// The deadline passed, or a second replica confirmed that the request is at fault: no replica can help.
     Permanent,
+    /// The replica refused the request, or failed inside. One other replica is asked. If that one accepts the
+    /// request, the replica is at fault.
+    Doubtful,
     /// The replica rejects requests for now: another one may accept.
     RetryElsewhere,
     /// The replica ended the output early. It may be chosen again while its health check reports

@@ -139,7 +139,9 @@ fn media(attachment: Attachment, offsets: &[Range<usize>]) -> Result<Media, Erro
 }
 
 fn is_url(location: &str) -> bool {
-    location.starts_with("http://") || location.starts_with("https://")
+    let starts_with =
+        |scheme: &str| location.get(..scheme.len()).is_some_and(|start| start.eq_ignore_ascii_case(scheme));
+    starts_with("http://") || starts_with("https://")
 }
 
 /// Returns the output spec in force: the inferred one if the request has none. The inferred eos ids

@@ -2,8 +2,10 @@
 //! other task is sent there.
 
 mod figures;
+mod pace;
 mod progress;
 pub(super) mod proxy;
+mod refusals;
 
 use std::collections::HashMap;
 use std::pin::Pin;

@@ -1,0 +1,66 @@
+//! Replicas that are much slower than the others.
+
+use std::time::Duration;
+
+use tandem_common::pb::generate::v1::FinishReason;
+use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tonic::transport::Channel;
+
+use super::super::{Answer, accepted, ask, part, task};
+use super::{Fake, default_catalog, finished, front_of, summary};
+
+/// The tokens of an answer.
+const TOKENS: u32 = 40;
+
+/// A replica with this pause before each token.
+fn paced(pause: Duration) -> Fake {
+    let first = [(Duration::ZERO, accepted())].into_iter();
+    let tokens = (0..TOKENS).map(|id| (pause, part("a", &[id])));
+    let end = [finished(FinishReason::Length.into(), 0), summary()].map(|event| (Duration::ZERO, event));
+    Fake::new(Ok(first.chain(tokens).chain(end).collect()))
+}
+
+/// Asks for answers at one time. Their salts differ.
+async fn ask_for(client: &TaskServiceClient<Channel>, salts: std::ops::Range<usize>) -> Vec<Answer> {
+    let mut answers = JoinSet::new();
+    for salt in salts {
+        let mut request = task(0, TOKENS);
+        request.cache_salt = salt.to_string();
+        let client = client.clone();
+        answers.spawn(async move { ask(client, request, watch::Sender::new(0)).await.expect("an answer") });
+    }
+    answers.join_all().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_much_slower_than_the_others_is_left() {
+    let (slow, fast) = (paced(Duration::from_millis(500)), paced(Duration::from_millis(2)));
+    let addresses = [slow.serve().await, fast.serve().await];
+    let (_service, client) = front_of(default_catalog(), &addresses.each_ref().map(String::as_str)).await;
+    let start = Instant::now();
+    let (mut salt, mut calls) = (0, 0);
+    while slow.calls() == 0 || slow.calls() > calls {
+        calls = slow.calls();
+        for answer in ask_for(&client, salt..salt + 8).await {
+            assert_eq!(answer.text, "a".repeat(TOKENS as usize));
+        }
+        salt += 8;
+        assert!(start.elapsed() < Duration::from_secs(60), "the replica is not left");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_replica_is_left_if_all_are_slow() {
+    let replicas = [paced(Duration::from_millis(200)), paced(Duration::from_millis(300))];
+    let addresses = [replicas[0].serve().await, replicas[1].serve().await];
+    let (_service, client) = front_of(default_catalog(), &addresses.each_ref().map(String::as_str)).await;
+    for answer in ask_for(&client, 0..12).await {
+        assert_eq!(answer.text, "a".repeat(TOKENS as usize));
+    }
+    let calls = replicas.each_ref().map(Fake::calls);
+    assert_eq!(calls[0] + calls[1], 12, "no answer changes its replica");
+    assert!(calls.iter().all(|calls| *calls > 0), "{calls:?}");
+}
