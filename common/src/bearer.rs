@@ -1,5 +1,7 @@
 //! Files of bearer tokens, for servers that accept them and clients that send them.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
@@ -7,7 +9,7 @@ use jiff::Timestamp;
 use crate::reload::{Cause, SourceFile};
 
 /// One line of a token file.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 pub(crate) struct Line<'a> {
     pub(crate) token: &'a str,
     /// None for a token that does not expire.
@@ -35,16 +37,26 @@ const MAX_NAME_BYTES: usize = 64;
 
 /// Parses lines of the form `TOKEN [EXPIRY] [name=NAME] [max-priority=NUMBER] [delegate]`, with an
 /// expiry time such as `2027-01-31T00:00:00Z`. The words after the token may be in any order. Skips
-/// empty lines and lines that start with `#`.
+/// empty lines and lines that start with `#`. A line may be repeated. A token with other words than before is a
+/// contradiction, and fails.
 pub(crate) fn lines(file: &SourceFile) -> Result<Vec<Line<'_>>, Cause> {
-    let mut lines = Vec::new();
+    let (mut lines, mut numbers) = (Vec::new(), HashMap::new());
     let content = file.content.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&file.content);
     let text = std::str::from_utf8(content).map_err(|error| file.error(error))?;
     for (number, line) in text.lines().enumerate() {
         let mut words = line.split_whitespace();
         let Some(token) = words.next().filter(|word| !word.starts_with('#')) else { continue };
-        let line = Line::parse(token, words);
-        lines.push(line.map_err(|problem| file.error(format!("line {}: {problem}", number + 1)))?);
+        let number = number + 1;
+        let line = Line::parse(token, words).map_err(|problem| file.error(format!("line {number}: {problem}")))?;
+        match numbers.entry(token) {
+            Entry::Vacant(entry) => drop(entry.insert((number, lines.len()))),
+            Entry::Occupied(first) if lines[first.get().1] == line => continue,
+            Entry::Occupied(first) => {
+                let first = first.get().0;
+                return Err(file.error(format!("lines {first} and {number} have the same token with other words")));
+            }
+        }
+        lines.push(line);
     }
     Ok(lines)
 }

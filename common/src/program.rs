@@ -5,6 +5,7 @@ mod args;
 mod build;
 mod invocation;
 mod settings;
+mod variables;
 
 pub use args::{CompletionsArgs, DryRunArgs, ManArgs};
 pub use build::Build;

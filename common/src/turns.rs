@@ -24,11 +24,17 @@ impl<W> Turns<W> {
 
     /// Removes the work whose turn it is. None if none waits.
     pub fn pop(&mut self) -> Option<W> {
-        let (caller, mut queue) = self.0.pop_front()?;
-        let next = queue.pop_front();
+        self.pop_of(|_| true).map(|(_, work)| work)
+    }
+
+    /// Removes the work whose turn it is among that of callers that `may` have a turn, with its caller.
+    pub fn pop_of(&mut self, may: impl Fn(&Arc<str>) -> bool) -> Option<(Arc<str>, W)> {
+        let place = self.0.iter().position(|(caller, _)| may(caller))?;
+        let (caller, mut queue) = self.0.remove(place)?;
+        let next = queue.pop_front()?;
         if !queue.is_empty() {
-            self.0.push_back((caller, queue));
+            self.0.push_back((Arc::clone(&caller), queue));
         }
-        next
+        Some((caller, next))
     }
 }

@@ -53,3 +53,17 @@ async fn work_that_has_left_gets_no_place() {
     drop(late);
     queue.place(&polite).now_or_never().expect("the place is free again");
 }
+
+#[tokio::test]
+async fn a_caller_holds_its_share_at_most() {
+    let (queue, [greedy, polite]) = (FairQueue::with_share(3, 2), callers());
+    let [first, _second] = [queue.place(&greedy).await, queue.place(&greedy).await];
+    let mut third = Box::pin(queue.place(&greedy));
+    assert!(third.as_mut().now_or_never().is_none(), "the free place is for another caller");
+    let place = queue.place(&polite).now_or_never().expect("a free place");
+    drop(place);
+    assert!(third.as_mut().now_or_never().is_none(), "it is free again, for another caller");
+    drop(first);
+    third.now_or_never().expect("the caller has one place less");
+    queue.place(&polite).now_or_never().expect("the last place is free");
+}

@@ -26,6 +26,9 @@ async fn token_file_with_an_invalid_line_is_refused() {
         "first name=search max-priority=high",
         "first delegate delegate",
         "first 2099-01-01T00:00:00Z 2099-01-02T00:00:00Z",
+        "first\nsecond\nfirst 2020-01-01T00:00:00Z",
+        "first 2020-01-01T00:00:00Z\n\nfirst",
+        "first name=a\nfirst name=b max-priority=1",
     ];
     for content in invalid {
         let error = open(&folder, content.as_bytes()).expect_err(content);
@@ -43,6 +46,7 @@ async fn token_file_may_have_words_and_begin_with_a_byte_order_mark() {
         "sname=first\n",
         "first name=a max-priority=-3 delegate",
         "first name=search 2099-01-01T00:00:00Z",
+        "first name=search\nsecond\nfirst  name=search",
     ] {
         open(&folder, valid.as_bytes()).expect(valid);
     }

@@ -102,6 +102,18 @@ async fn only_unexpired_tokens_of_the_token_file_are_accepted() {
     fs::write(&file, "third\n").expect("a file");
     wait_until_accepted(channel.clone(), "Bearer third").await;
     is_refused(channel.clone(), Some("Bearer first"), "CREDENTIALS_INVALID").await;
+    // Neither a pipe without a writer nor a device without an end stops later changes from taking effect.
+    let pipe = folder.path().join("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs");
+    assert!(made.success());
+    for (endless, token) in [(pipe.as_path(), "fourth"), (Path::new("/dev/zero"), "third")] {
+        fs::remove_file(&file).expect("a file");
+        std::os::unix::fs::symlink(endless, &file).expect("a link");
+        tokio::time::sleep(Duration::from_secs(6)).await;
+        fs::remove_file(&file).expect("a link");
+        fs::write(&file, format!("{token}\n")).expect("a file");
+        wait_until_accepted(channel.clone(), &format!("Bearer {token}")).await;
+    }
     // A file without tokens rejects every caller.
     fs::write(&file, "# third\n").expect("a file");
     let start = Instant::now();

@@ -1,0 +1,38 @@
+//! Variables of the environment that look like settings and are none.
+
+use std::env;
+
+use clap::Command;
+
+use super::invocation::Invocation;
+use crate::suggestion::nearest;
+
+/// The prefix of the variables of settings.
+const PREFIX: &str = "TANDEM_";
+/// Ends of the variables that Kubernetes sets for a service named `tandem-…`.
+const OF_SERVICES: [&str; 5] = ["_HOST", "_PORT", "_ADDR", "_PROTO", "_TCP"];
+/// Parts of such variables for a port with a name.
+const OF_PORTS: &str = "_SERVICE_PORT_";
+
+impl Invocation {
+    /// Warns of each variable `TANDEM_…` that is no setting of this program, with the nearest name.
+    pub fn warn_of_unknown_variables(&self) {
+        let mut known = Vec::new();
+        add_variables(&self.command, &mut known);
+        let lower: Vec<String> = known.iter().map(|name| name.to_ascii_lowercase()).collect();
+        let lower: Vec<&str> = lower.iter().map(String::as_str).collect();
+        let given = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+        let is_service = |name: &str| OF_SERVICES.iter().any(|end| name.ends_with(end)) || name.contains(OF_PORTS);
+        for name in given.filter(|name| name.starts_with(PREFIX) && !is_service(name)) {
+            if !known.contains(&name) {
+                let nearest = nearest(&name, &lower).map(str::to_ascii_uppercase);
+                tracing::warn!(variable = name, nearest, "unknown variable of the environment");
+            }
+        }
+    }
+}
+
+fn add_variables(command: &Command, known: &mut Vec<String>) {
+    known.extend(command.get_arguments().filter_map(|arg| Some(arg.get_env()?.to_string_lossy().into_owned())));
+    command.get_subcommands().for_each(|inner| add_variables(inner, known));
+}
