@@ -67,7 +67,7 @@ use unsent::Unsent;
 
 pub use args::{SecurityArgs, ServeArgs};
 pub use caller::Caller;
-pub use deadline::deadline;
+pub use deadline::{deadline, last_deadline};
 pub use error::ServeError;
 pub use health::Health;
 pub use listener::{SecureListener, listen};

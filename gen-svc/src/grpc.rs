@@ -17,10 +17,12 @@ use tokio::time::{Instant, Sleep, sleep, timeout, timeout_at};
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
+use self::late::LateEnd;
 use crate::executor::{self, Draft};
 
 pub mod control;
 mod convert;
+mod late;
 
 pub use convert::gpu;
 pub use pb::generate_service_server::SERVICE_NAME;
@@ -45,13 +47,15 @@ impl GenerateService for Service {
     type GenerateStream = Responses;
 
     async fn generate(&self, request: Request<pb::GenerateRequest>) -> Result<Response<Responses>, Status> {
-        let deadline = serve::deadline(request.metadata());
+        let (deadline, last) = (serve::deadline(request.metadata()), serve::last_deadline(request.metadata()));
         let caller = Caller::of(&request);
         let mut draft = Draft::try_from(request.into_inner())?;
         let max_priority = caller.max_priority.unwrap_or(i32::MAX).min(self.engine.limits().max_priority);
         draft.request.priority = draft.request.priority.min(max_priority);
         draft.request.caller = caller.id;
         let (engine, progress) = (self.engine.clone(), Arc::<RequestProgress>::default());
+        let late = LateEnd::new(last, &draft.request, Arc::clone(&progress));
+        let first_output = draft.request.resume.as_ref().map_or(0, |resume| resume.output_index);
         let mut preparation: Preparation = {
             let (engine, progress) = (engine.clone(), Arc::clone(&progress));
             Box::pin(async move {
@@ -68,7 +72,7 @@ impl GenerateService for Service {
             Ok(events) => Source::Events(events?),
             Err(_) => Source::Preparation(preparation),
         };
-        Ok(Response::new(Responses::new(source, progress, engine)))
+        Ok(Response::new(Responses::new(source, (late, first_output), progress, engine)))
     }
 
     async fn get_loaded_model(
@@ -113,6 +117,8 @@ impl Source {
 /// each interval. Dropping it cancels the request.
 struct Responses {
     source: Source,
+    late: LateEnd,
+    first_output: u32,
     progress: Arc<RequestProgress>,
     engine: Engine,
     ready: VecDeque<pb::GenerateResponse>,
@@ -122,18 +128,30 @@ struct Responses {
 }
 
 impl Responses {
-    fn new(source: Source, progress: Arc<RequestProgress>, engine: Engine) -> Self {
+    fn new(
+        source: Source,
+        (late, first_output): (LateEnd, u32),
+        progress: Arc<RequestProgress>,
+        engine: Engine,
+    ) -> Self {
         let silence = Box::pin(sleep(PROGRESS_INTERVAL));
-        Self { source, progress, engine, ready: VecDeque::new(), silence, ended: false }
+        Self { source, late, first_output, progress, engine, ready: VecDeque::new(), silence, ended: false }
     }
 
-    /// Returns the next event, or a `progress` event after an interval of silence.
+    /// Returns the next event, the last ones if the deadline has come, or a `progress` event after an interval of
+    /// silence.
     fn poll_responses(&mut self, context: &mut Context<'_>) -> Poll<Result<Vec<pb::GenerateResponse>, RequestError>> {
         if let Poll::Ready(event) = self.source.poll_event(context) {
             // A channel that closes before the last event means that the engine's thread has ended.
             let event = event.unwrap_or_else(|| Event::Refused(self.engine.lost()));
             self.ended = matches!(event, Event::Refused(_) | Event::Summary(_));
+            self.late.add(&event, self.first_output);
             return Poll::Ready(convert::responses(event));
+        }
+        if let Poll::Ready(ended) = self.late.poll(context) {
+            self.ended = true;
+            let responses = ended?.into_iter().map(convert::responses).collect::<Result<Vec<_>, _>>();
+            return Poll::Ready(responses.map(|responses| responses.concat()));
         }
         ready!(self.silence.as_mut().poll(context));
         let age = self.engine.step_age().unwrap_or_default();

@@ -26,7 +26,7 @@ fn main() -> ExitCode {
     }
     let ended = match command {
         Command::Serve(args) if args.dry_run.print_config => print_config(&invocation),
-        Command::Serve(args) if args.dry_run.check => check_serve(*args, &build),
+        Command::Serve(args) if args.dry_run.check => check_serve(*args, &build, &invocation),
         Command::Serve(args) => run_server(*args, &build, &invocation),
         Command::Generate(args) => generate(args),
         Command::Check(args) => check(args.into()),
@@ -55,9 +55,10 @@ fn print_config(invocation: &Invocation) -> anyhow::Result<ExitCode> {
     succeed(writeln!(io::stdout(), "{:#}", serde_json::Value::Object(invocation.settings())))
 }
 
-fn check_serve(args: Serve, build: &Build) -> anyhow::Result<ExitCode> {
+fn check_serve(args: Serve, build: &Build, invocation: &Invocation) -> anyhow::Result<ExitCode> {
     tokio::runtime::Runtime::new()?.block_on(async {
         telemetry::check(build, &args.telemetry)?;
+        invocation.unknown_variables().iter().for_each(|problem| eprintln!("gen-svc: warning: {problem}"));
         succeed(writeln!(io::stdout(), "{}", serve::check(args, LIBRARY).await?))
     })
 }
@@ -82,7 +83,7 @@ fn run_server(args: Serve, build: &Build, invocation: &Invocation) -> anyhow::Re
     tokio::runtime::Runtime::new()?.block_on(async {
         let telemetry = Telemetry::start(build, &args.telemetry)?;
         telemetry::record_service(build, &invocation.settings());
-        invocation.warn_of_unknown_variables();
+        invocation.unknown_variables().iter().for_each(|problem| tracing::warn!("{problem}"));
         let ended = serve::run(args, LIBRARY, &telemetry).await;
         telemetry.end().await;
         Ok(ended.map(|()| ExitCode::SUCCESS)?)

@@ -19,7 +19,7 @@ fn main() -> ExitCode {
     let (Args { command }, invocation) = Invocation::parse(&build);
     let ended = match command {
         Command::Serve(args) if args.dry_run.print_config => print_config(&args, &invocation),
-        Command::Serve(args) if args.dry_run.check => check_serve(*args, &build),
+        Command::Serve(args) if args.dry_run.check => check_serve(*args, &build, &invocation),
         Command::Serve(args) => run_server(*args, &build, &invocation),
         Command::Render(args) => render(args),
         Command::Tokenize(args) => answer(args, Question::Tokens),
@@ -53,9 +53,10 @@ fn print_config(args: &Serve, invocation: &Invocation) -> anyhow::Result<()> {
     Ok(writeln!(io::stdout(), "{:#}", serde_json::Value::Object(settings))?)
 }
 
-fn check_serve(args: Serve, build: &Build) -> anyhow::Result<()> {
+fn check_serve(args: Serve, build: &Build, invocation: &Invocation) -> anyhow::Result<()> {
     tokio::runtime::Runtime::new()?.block_on(async {
         telemetry::check(build, &args.telemetry)?;
+        invocation.unknown_variables().iter().for_each(|problem| eprintln!("render-svc: warning: {problem}"));
         Ok(writeln!(io::stdout(), "{}", serve::check(args).await?)?)
     })
 }
@@ -82,7 +83,7 @@ fn run_server(args: Serve, build: &Build, invocation: &Invocation) -> anyhow::Re
     let ended = runtime.block_on(async {
         let telemetry = Telemetry::start(build, &args.telemetry)?;
         telemetry::record_service(build, &invocation.settings());
-        invocation.warn_of_unknown_variables();
+        invocation.unknown_variables().iter().for_each(|problem| tracing::warn!("{problem}"));
         let ended = serve::run(args, &telemetry).await;
         telemetry.end().await;
         Ok(ended?)

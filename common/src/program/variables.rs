@@ -15,20 +15,21 @@ const OF_SERVICES: [&str; 5] = ["_HOST", "_PORT", "_ADDR", "_PROTO", "_TCP"];
 const OF_PORTS: &str = "_SERVICE_PORT_";
 
 impl Invocation {
-    /// Warns of each variable `TANDEM_…` that is no setting of this program, with the nearest name.
-    pub fn warn_of_unknown_variables(&self) {
+    /// Returns a sentence for each variable `TANDEM_…` that is no setting of this program, with the nearest name.
+    #[must_use]
+    pub fn unknown_variables(&self) -> Vec<String> {
         let mut known = Vec::new();
         add_variables(&self.command, &mut known);
         let lower: Vec<String> = known.iter().map(|name| name.to_ascii_lowercase()).collect();
         let lower: Vec<&str> = lower.iter().map(String::as_str).collect();
         let given = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
         let is_service = |name: &str| OF_SERVICES.iter().any(|end| name.ends_with(end)) || name.contains(OF_PORTS);
-        for name in given.filter(|name| name.starts_with(PREFIX) && !is_service(name)) {
-            if !known.contains(&name) {
-                let nearest = nearest(&name, &lower).map(str::to_ascii_uppercase);
-                tracing::warn!(variable = name, nearest, "unknown variable of the environment");
-            }
-        }
+        let unknown = given.filter(|name| name.starts_with(PREFIX) && !is_service(name) && !known.contains(name));
+        let sentence = |name: String| {
+            let nearest = nearest(&name, &lower).map(|near| format!("; did you mean {}?", near.to_ascii_uppercase()));
+            format!("the variable {name} is no setting{}", nearest.unwrap_or_default())
+        };
+        unknown.map(sentence).collect()
     }
 }
 

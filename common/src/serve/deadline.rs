@@ -29,6 +29,14 @@ pub fn deadline(metadata: &MetadataMap) -> Option<Instant> {
     Instant::now().checked_add(timeout - MAX_STREAM_MARGIN.min(timeout / 10))
 }
 
+/// Returns the time at which a stream is ended whose source has not ended it by its [`deadline`]: half of the margin
+/// later.
+#[must_use]
+pub fn last_deadline(metadata: &MetadataMap) -> Option<Instant> {
+    let timeout = timeout(metadata.as_ref())?;
+    Instant::now().checked_add(timeout - MAX_STREAM_MARGIN.min(timeout / 10) / 2)
+}
+
 fn timeout(headers: &HeaderMap) -> Option<Duration> {
     parse(headers.get("grpc-timeout")?.to_str().ok()?)
 }

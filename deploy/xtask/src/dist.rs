@@ -17,7 +17,7 @@ use content::Package;
 /// Build a tarball per service, which needs neither this checkout nor a Rust or C++ toolchain.
 ///
 /// A tarball has the program (release build, stripped), the libraries that it needs besides
-/// glibc, manual pages, shell completions, the proto files and the license. SHA256SUMS has the
+/// glibc, manual pages, shell completions, a unit of systemd, the proto files and the license. SHA256SUMS has the
 /// digests. Equal inputs give equal tarballs: every file gets the time SOURCE_DATE_EPOCH, or else
 /// the commit's. TANDEM_COMMIT replaces the commit that `--version` names. The machine that runs
 /// it needs the same glibc or a newer one. gen-svc is packed for the CPU only.

@@ -19,6 +19,7 @@ use tandem_core::lifecycle::Lifecycle;
 use tandem_core::output::Matched;
 use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, ServedModel, StopOptions};
 use tandem_core::sampling::{Chosen, Logprobs};
+use tandem_tests::failure::failed;
 use tandem_tests::served_model::served_with_all_tokens;
 use tandem_tests::{Generation, default_artifacts, default_model, error_texts, goldens, wait_until};
 use tokio::sync::mpsc::Receiver;
@@ -34,6 +35,8 @@ enum Report {
     Prompt(Vec<(u32, Logprobs)>),
     Token(u32, Chosen),
     End(u32, FinishReason, usize),
+    /// The engine does not look at the request for this time.
+    Busy(Duration),
     /// The connection to the engine breaks.
     Broken,
 }
@@ -114,6 +117,7 @@ fn relay(
                 }
             }
             Ok(Report::End(output, reason, tokens)) => answer.end(output, reason, tokens)?,
+            Ok(Report::Busy(time)) => thread::sleep(time),
             Ok(Report::Broken) => answer.abort(),
         }
     }
@@ -380,4 +384,54 @@ async fn another_engine_is_served_over_grpc() {
         }
     }
     assert_eq!(text, "Hello there.");
+}
+
+/// The deadline's event arrives although the engine computes a long step.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_engine_does_not_delay_the_end_at_the_deadline() {
+    let Started { engine, senders, .. } = start(2);
+    let service = Generation::serving(engine, ServeArgs::default()).await;
+    let client = GenerateServiceClient::new(service.running.channel().await);
+    let ask = |reports: [Report; 2], sender: usize| {
+        send(&senders[sender], reports);
+        let input = pb::generate_request::Input::TokenIds(pb::TokenIds { ids: PROMPT.to_vec() });
+        let sampling = Some(pb::Sampling { n: Some(2), seed: Some(7), ..pb::Sampling::default() });
+        let message = pb::GenerateRequest { input: Some(input), sampling, ..pb::GenerateRequest::default() };
+        let mut request = tonic::Request::new(message);
+        request.set_timeout(Duration::from_secs(1));
+        request
+    };
+    let busy = || Report::Busy(Duration::from_secs(5));
+    let running = ask([ACCEPTED, busy()], 0);
+    let mut stream = client.clone().generate(running).await.expect("a stream").into_inner();
+    let (mut ended, mut summary) = (Vec::new(), None);
+    while let Some(response) = stream.message().await.expect("the stream ends before its deadline") {
+        match response.event.expect("an event") {
+            pb::generate_response::Event::Finished(finished) => ended.push((finished.output_index, finished.reason())),
+            pb::generate_response::Event::Summary(last) => summary = Some(last),
+            _ => {}
+        }
+    }
+    assert_eq!(ended, [(0, pb::FinishReason::Deadline), (1, pb::FinishReason::Deadline)]);
+    let summary = summary.expect("a summary");
+    let usage = summary.usage.expect("usage");
+    assert_eq!((summary.seed, usage.prompt_tokens, usage.completion_tokens), (7, PROMPT.len() as u32, 0));
+
+    let waiting = ask([busy(), ACCEPTED], 1);
+    let answer = client.clone().generate(waiting).await;
+    let status = match answer {
+        Ok(stream) => {
+            let mut stream = stream.into_inner();
+            loop {
+                match stream.message().await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => panic!("it is not accepted"),
+                    Err(status) => break status,
+                }
+            }
+        }
+        Err(status) => status,
+    };
+    let failure = failed(&status);
+    assert_eq!((failure.code, failure.reason.as_str()), (tonic::Code::DeadlineExceeded, "DEADLINE_IN_QUEUE"));
 }

@@ -40,6 +40,7 @@ fn tarball_has_all_parts_and_is_reproducible() {
         "share/completions/render-svc.fish",
         "share/man/man1/render-svc.1",
         "share/man/man1/render-svc-serve.1",
+        "share/systemd/render-svc.service",
         "share/proto/google/rpc/error_details.proto",
         "share/proto/tandem/task/v1/task.proto",
     ];

@@ -164,3 +164,21 @@ fn a_kv_cache_that_is_too_small_names_the_smallest_size_that_works() {
     let (code, _, error) = check_with(least);
     assert_eq!(code, Some(0), "{error}");
 }
+
+#[test]
+fn unknown_variables_cause_a_warning_with_the_nearest_name() {
+    let given = [
+        ("TANDEM_LISTEN", "127.0.0.1:1"),
+        ("TANDEM_LOG", "warn"),
+        ("TANDEM_SERVICE_HOST", "10.0.0.1"),
+        ("TANDEM_PORT_50051_TCP", "tcp://10.0.0.1:50051"),
+        ("TANDEM_SERVICE_PORT_GRPC", "50051"),
+    ];
+    let models = TempDir::new().expect("a folder");
+    let arguments = ["--check", "--models", path(models.path())];
+    let output = serve("render-svc", &arguments, &given);
+    let errors = String::from_utf8(output.stderr).expect("UTF-8");
+    let warnings: Vec<_> = errors.lines().filter(|line| line.contains("warning: ")).collect();
+    let expected = "render-svc: warning: the variable TANDEM_LISTEN is no setting; did you mean TANDEM_RENDER_LISTEN?";
+    assert_eq!(warnings, [expected]);
+}

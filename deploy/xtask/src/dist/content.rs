@@ -49,6 +49,9 @@ pub(super) fn fill(package: &Package, staging: &Path) -> Result<String> {
     for folder in ["google", "tandem"] {
         copy_protos(&layout.root().join("proto").join(folder), &root.join("share/proto").join(folder))?;
     }
+    let unit = format!("{service}.service");
+    make_folder(&root.join("share/systemd"))?;
+    copy(&layout.root().join("deploy/systemd").join(&unit), &root.join("share/systemd").join(&unit))?;
     copy(&layout.root().join("LICENSE"), &root.join("LICENSE"))?;
     let glibc = libraries.iter().chain([&staged]).map(|file| binary::glibc(file)).collect::<Result<Vec<_>>>()?;
     let (major, minor) = glibc.into_iter().max().unwrap_or_default();

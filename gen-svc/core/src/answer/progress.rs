@@ -9,6 +9,7 @@ pub struct RequestProgress {
     /// The place in the queue, or 0 outside of it.
     queue_place: AtomicUsize,
     computed_prompt_tokens: AtomicUsize,
+    completion_tokens: AtomicUsize,
 }
 
 impl RequestProgress {
@@ -22,6 +23,17 @@ impl RequestProgress {
     #[must_use]
     pub fn computed_prompt_tokens(&self) -> usize {
         self.computed_prompt_tokens.load(Ordering::Relaxed)
+    }
+
+    /// Returns the number of generated tokens of all outputs, with those before a resume.
+    #[must_use]
+    pub fn completion_tokens(&self) -> usize {
+        self.completion_tokens.load(Ordering::Relaxed)
+    }
+
+    /// Sets the number of generated tokens.
+    pub(super) fn set_completion(&self, tokens: usize) {
+        self.completion_tokens.store(tokens, Ordering::Relaxed);
     }
 
     /// Sets the place in the queue, from 1.

@@ -106,6 +106,7 @@ impl Answer {
         metrics.request_arrived(!request.generated().is_empty());
         // Until the engine reads the request: it may be in the middle of a step.
         progress.set_queue_place(slot.queued().max(1));
+        progress.set_completion(request.generated().len());
         let answer = Self {
             sink: EventSink::new(events),
             progress,
@@ -333,6 +334,7 @@ impl Answer {
         self.clock.first_token.get_or_insert(now);
         self.clock.last_token = now;
         self.completion_tokens += 1;
+        self.progress.set_completion(self.completion_tokens);
     }
 
     fn finish(&mut self, output: u32, reason: FinishReason, matched: Option<Matched>) {
