@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import threading
 from functools import lru_cache
 from pathlib import Path
 
@@ -23,6 +24,11 @@ atexit.register(shutil.rmtree, FOLDER)
 
 def start(program, *arguments, name=None, listen="127.0.0.1:0"):
     """Starts a service, by default on a free port, and returns its address. It is stopped when the tests end."""
+    return start_child(program, *arguments, name=name, listen=listen)[0]
+
+
+def start_child(program, *arguments, name=None, listen="127.0.0.1:0"):
+    """As `start`. Returns the address and the process."""
     command = [PROGRAMS / program, "serve", "--listen", listen, *map(str, arguments)]
     log = FOLDER / f"{name or program}.log"
     with log.open("a", encoding="utf8") as errors:
@@ -30,7 +36,7 @@ def start(program, *arguments, name=None, listen="127.0.0.1:0"):
     atexit.register(stop, child)
     for line in child.stdout:
         if line.startswith(f"{program} listening on "):
-            return line.split()[-1]
+            return line.split()[-1], child
     raise RuntimeError(f"{program} ended: {log.read_text(encoding='utf8')}")
 
 
@@ -38,6 +44,14 @@ def stop(child):
     child.terminate()
     child.wait()
     child.stdout.close()
+
+
+def start_later(seconds, address):
+    """Starts a render-svc at an address after a time, in another thread."""
+    arguments = ("--models", MODEL, "--generate", f"http://{generation()}")
+    later = threading.Timer(seconds, lambda: start("render-svc", *arguments, name="later", listen=address))
+    later.start()
+    return later
 
 
 def free_address():
@@ -90,6 +104,24 @@ def echo():
     template = "{% set types = ['tool_use'] %}{{ [messages, tools, documents, enable_thinking] | tojson }}"
     (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}), encoding="utf8")
     return start("render-svc", "--models", folder, name="echo")
+
+
+TOOLS_TEMPLATE = """
+{%- if tools %}{{ '<|im_start|>system\\nTools:\\n' }}{% for tool in tools %}{{ tool | tojson + '\\n' }}{% endfor %}{{ '<|im_end|>\\n' }}{% endif -%}
+{%- for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + (message.content or '') -}}
+{%- for call in message.tool_calls or [] %}{{ call.function | tojson }}{% endfor %}{{ '<|im_end|>\\n' }}{% endfor -%}
+{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif -%}
+"""
+
+
+@lru_cache(None)
+def with_tools():
+    """The address of a render-svc whose template has tools, with gen-svc behind it."""
+    folder = FOLDER / "with-tools"
+    folder.mkdir()
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TOOLS_TEMPLATE}), encoding="utf8")
+    arguments = ("--models", folder, "--generate", f"http://{generation()}")
+    return start("render-svc", *arguments, name="with-tools")
 
 
 @lru_cache(None)

@@ -5,9 +5,10 @@ import unittest
 
 import grpc
 import services
+import test_client
 from test_client import CASE, GREEDY, LONG, wait_until_running
 
-from tandem import AsyncTandem, TandemError
+from tandem import AsyncTandem, StrictError, TandemError
 
 
 class AnAsyncClient(unittest.IsolatedAsyncioTestCase):
@@ -60,9 +61,51 @@ class AnAsyncClient(unittest.IsolatedAsyncioTestCase):
     async def test_cancels_for_another_task(self):
         answer = self.render.run(CASE["messages"], **LONG)
         asyncio.get_running_loop().call_later(0.5, answer.cancel)
-        with self.assertRaises(TandemError) as caught:
-            await answer.text()
-        self.assertEqual(caught.exception.code, grpc.StatusCode.CANCELLED)
+        text = await answer.text()
+        self.assertEqual((answer.finish_reason, answer.message["content"]), ("CANCELLED", text))
+        never = self.render.run(CASE["messages"], **LONG)
+        never.cancel()
+        self.assertEqual((await never.text(), never.finish_reason), ("", "CANCELLED"))
+        await asyncio.to_thread(wait_until_running, 0)
+
+    async def test_logs_or_raises_warnings(self):
+        tools = [test_client.AWarning.TOOL]
+        with self.assertLogs("tandem", "WARNING") as logged:
+            await self.render.render(CASE["messages"], tools=tools)
+            await self.render.run(CASE["messages"], tools=tools, **GREEDY).text()
+        self.assertEqual(len(logged.output), 1)
+        async with AsyncTandem(services.rendering(), strict=True) as client:
+            with self.assertRaises(StrictError):
+                await client.render(CASE["messages"], tools=tools)
+            with self.assertRaises(StrictError):
+                await client.run(CASE["messages"], tools=tools).text()
+
+    async def test_waits_for_a_service_that_starts_later(self):
+        calls = [
+            lambda client: client.models(),
+            lambda client: client.run(CASE["messages"], **GREEDY).text(),
+        ]
+        for call in calls:
+            address = services.free_address()
+            async with AsyncTandem(address, timeout=60) as client:
+                later = services.start_later(1.5, address)
+                self.assertTrue(await call(client))
+                later.join()
+
+    async def test_waits_until_the_deadline_or_a_cancellation(self):
+        async with AsyncTandem(services.free_address(), timeout=1) as client:
+            for call in (client.models(), client.run(CASE["messages"]).text()):
+                with self.assertRaises(TandemError) as caught:
+                    await call
+                self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.UNAVAILABLE, ""))
+            answer = client.run(CASE["messages"], timeout=60)
+            asyncio.get_running_loop().call_later(0.5, answer.cancel)
+            self.assertEqual((await answer.text(), answer.finish_reason), ("", "CANCELLED"))
+
+    async def test_hints_at_tls(self):
+        async with AsyncTandem(f"https://{services.rendering()}", timeout=20) as client:
+            with self.assertRaisesRegex(TandemError, "the service has no TLS: use http://"):
+                await client.models()
 
     async def test_has_typed_errors(self):
         with self.assertRaises(TandemError) as caught:

@@ -1,12 +1,13 @@
 """The blocking client against running services."""
 
 import threading
+import time
 import unittest
 
 import grpc
 import services
 
-from tandem import InvalidRequest, Tandem, TandemError
+from tandem import InvalidRequest, StrictError, Tandem, TandemError
 from tandem.generate.v1 import control_pb2
 
 CASE = services.CASES[0]
@@ -50,7 +51,7 @@ class AClient(unittest.TestCase):
     def test_names_the_invalid_request_of_a_batch(self):
         with self.assertRaises(InvalidRequest) as caught:
             self.render.batch_render([{"messages": []}, {"messages": [1]}])
-        self.assertEqual(caught.exception.field, "requests[1]")
+        self.assertEqual(caught.exception.field, "requests[1].messages[0]")
 
     def test_tokenizes(self):
         ids = self.render.tokenize(CASE["prompt"]).token_ids
@@ -103,7 +104,42 @@ class AClient(unittest.TestCase):
             self.assertTrue(next(iter(answer)))
             wait_until_running(1)
         wait_until_running(0)
-        self.assertIsNone(answer.finish_reason)
+        self.assertEqual(answer.finish_reason, "CANCELLED")
+
+    def test_ends_the_iteration_when_another_thread_cancels(self):
+        answer = self.render.run(CASE["messages"], **LONG)
+        read = []
+        for text in answer:
+            read.append(text)
+            if len(read) == 3:
+                cancelling = threading.Thread(target=answer.cancel)
+                cancelling.start()
+                cancelling.join()
+        self.assertEqual((answer.finish_reason, answer.text()), ("CANCELLED", ""))
+        self.assertEqual(answer.message, {"role": "assistant", "content": "".join(read)})
+        wait_until_running(0)
+
+    def test_keeps_the_text_of_a_cancelled_answer(self):
+        answer = self.render.run(CASE["messages"], **LONG)
+        threading.Timer(0.5, answer.cancel).start()
+        self.assertEqual(answer.text(), answer.message["content"])
+        self.assertEqual((answer.finish_reason, answer.totals), ("CANCELLED", None))
+        never = self.render.run(CASE["messages"], **LONG)
+        never.cancel()
+        self.assertEqual((never.text(), never.finish_reason), ("", "CANCELLED"))
+
+    def test_does_not_cancel_a_complete_answer(self):
+        with self.render.run(CASE["messages"], **GREEDY) as answer:
+            answer.text()
+        self.assertEqual(answer.finish_reason, "LENGTH")
+
+    def test_has_reasoning_and_content_apart(self):
+        markers = {"start_strings": ["<think>"], "end_strings": ["</think>"]}
+        grammar = {"regex": "<think>\nSo be it\\.\n</think>\n\nYes\\."}
+        answer = self.render.run(CASE["messages"], grammar=grammar, output_spec={"reasoning": markers})
+        self.assertEqual(answer.text(), "\n\nYes.")
+        expected = {"role": "assistant", "content": "Yes.", "reasoning_content": "So be it."}
+        self.assertEqual(answer.message, expected)
 
     def test_cancels_when_a_loop_is_left(self):
         for _ in self.render.run(CASE["messages"], **LONG):
@@ -148,7 +184,7 @@ class AFailure(unittest.TestCase):
         self.assertEqual((error.reason, error.resource), ("MODEL_NOT_FOUND", ("model", "none")))
 
     def test_of_the_transport_has_no_reason(self):
-        with Tandem("127.0.0.1:1") as client, self.assertRaises(TandemError) as caught:
+        with Tandem("127.0.0.1:1", retries=0) as client, self.assertRaises(TandemError) as caught:
             client.models()
         self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.UNAVAILABLE, ""))
 
@@ -194,6 +230,79 @@ class ARetry(unittest.TestCase):
                 patient.models(timeout=1)
 
 
+class AWarning(unittest.TestCase):
+    TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+
+    def test_is_logged_once_per_code_and_client(self):
+        tools = {"tools": [self.TOOL], **GREEDY}
+        for _ in range(2):
+            with Tandem(services.rendering()) as client, self.assertLogs("tandem", "WARNING") as logged:
+                client.render(CASE["messages"], tools=[self.TOOL])
+                client.batch_render([{"messages": CASE["messages"], "tools": [self.TOOL]}])
+                self.assertEqual([w.path for w in self.warned(client.run(CASE["messages"], **tools))], ["conversation.tools"])
+            self.assertEqual(len(logged.output), 1)
+            self.assertRegex(logged.output[0], "TOOLS_IGNORED: conversation.tools: ")
+
+    def warned(self, answer):
+        self.assertTrue(answer.text())
+        return answer.warnings
+
+    def test_is_an_error_of_a_strict_client(self):
+        with Tandem(services.rendering(), strict=True) as client:
+            calls = [
+                lambda: client.render(CASE["messages"], tools=[self.TOOL]),
+                client.run(CASE["messages"], tools=[self.TOOL], **LONG).text,
+            ]
+            for call in calls:
+                with self.assertRaises(StrictError) as caught:
+                    call()
+                error = caught.exception
+                self.assertEqual((error.reason, error.field), ("TOOLS_IGNORED", "conversation.tools"))
+                self.assertEqual(error.warnings[0].path, "conversation.tools")
+            good, bad = client.batch_render(
+                [{"messages": CASE["messages"]}, {"messages": CASE["messages"], "tools": [self.TOOL]}]
+            )
+            self.assertEqual((good.prompt.text, bad.reason), (CASE["prompt"], "TOOLS_IGNORED"))
+            self.assertTrue(client.run(CASE["messages"], **GREEDY).text())
+        wait_until_running(0)
+
+
+class AServiceThatStartsLater(unittest.TestCase):
+    def test_answers_calls_that_began_before(self):
+        for call in (lambda client: client.models(timeout=60), lambda client: client.run(CASE["messages"], **GREEDY).text()):
+            address = services.free_address()
+            with Tandem(address, timeout=60) as client:
+                later = services.start_later(1.5, address)
+                self.assertTrue(call(client))
+                later.join()
+
+    def test_answers_after_a_restart(self):
+        address, child = services.start_child("render-svc", "--models", services.MODEL, name="restarted")
+        with Tandem(address, timeout=60) as client:
+            self.assertEqual(len(client.models()), 1)
+            services.stop(child)
+            later = services.start_later(1, address)
+            self.assertEqual(len(client.models()), 1)
+            later.join()
+
+    def test_is_waited_for_until_the_deadline(self):
+        with Tandem(services.free_address()) as client:
+            for call in (client.models, lambda timeout: client.run(CASE["messages"], timeout=timeout).text()):
+                started = time.monotonic()
+                with self.assertRaises(TandemError) as caught:
+                    call(timeout=2)
+                self.assertEqual((caught.exception.code, caught.exception.reason), (grpc.StatusCode.UNAVAILABLE, ""))
+                self.assertGreater(time.monotonic() - started, 1)
+                self.assertLess(time.monotonic() - started, 3)
+
+    def test_is_tried_a_number_of_times_without_a_deadline(self):
+        for retries, least, most in ((0, 0, 0.2), (2, 0.6, 3)):
+            with Tandem(services.free_address(), retries=retries) as client, self.assertRaises(TandemError):
+                started = time.monotonic()
+                client.models()
+            self.assertTrue(least <= time.monotonic() - started < most)
+
+
 class ASecuredService(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -213,6 +322,18 @@ class ASecuredService(unittest.TestCase):
             with self.assertRaises(TandemError) as caught:
                 client.models()
         self.assertEqual(caught.exception.reason, "CREDENTIALS_MISSING")
+
+    def test_is_named_to_a_client_without_tls(self):
+        with Tandem(self.address, timeout=20) as client:
+            for call in (client.models, client.run(CASE["messages"]).text):
+                with self.assertRaisesRegex(TandemError, f"if the service has TLS, use https://{self.address}"):
+                    call()
+
+    def test_is_not_a_service_without_tls(self):
+        with Tandem(f"https://{services.rendering()}", timeout=20) as client:
+            for call in (client.models, client.run(CASE["messages"]).text):
+                with self.assertRaisesRegex(TandemError, f"the service has no TLS: use http://{services.rendering()}"):
+                    call()
 
     def test_refuses_a_client_without_a_certificate(self):
         with Tandem(self.address, ca=self.files / "ca.pem", token="sesame") as client:

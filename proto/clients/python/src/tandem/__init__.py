@@ -5,16 +5,26 @@ The messages of the contract are in `tandem.chat.v1.chat_pb2`, `tandem.render.v1
 
 from tandem.aio import AsyncAnswer, AsyncTandem
 from tandem.client import Answer, Tandem
-from tandem.conversation import InvalidRequest, conversation, image
-from tandem.errors import TandemError
+from tandem.conversation import conversation, image
+from tandem.errors import InvalidRequest, StrictError, TandemError
+from tandem.fields import Grammar, Message, Messages, RenderOptions, ReturnOptions, Sampling, Stop, Tool
 
 __all__ = [
     "Answer",
     "AsyncAnswer",
     "AsyncTandem",
+    "Grammar",
     "InvalidRequest",
+    "Message",
+    "Messages",
+    "RenderOptions",
+    "ReturnOptions",
+    "Sampling",
+    "Stop",
+    "StrictError",
     "Tandem",
     "TandemError",
+    "Tool",
     "conversation",
     "image",
 ]

@@ -2,67 +2,151 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar, Union
 
-from tandem.generate.v1 import generate_pb2
+from tandem.calls import Call
+from tandem.connection import Connection
+from tandem.fields import MessageDict
+from tandem.generate.v1 import generate_pb2, output_spec_pb2
 from tandem.render.v1 import render_pb2
+from tandem.task.v1 import task_pb2
+
+E = TypeVar("E", bound=Union[task_pb2.RunTaskResponse, generate_pb2.GenerateResponse])
+"""The events of an answer: RunTask's or Generate's."""
 
 
-class AnswerState:
+class Totals(Protocol):
+    """The totals of an answer: TaskFinished of RunTask, or Summary of Generate."""
+
+    @property
+    def usage(self) -> generate_pb2.Usage:
+        """The numbers of tokens."""
+
+    @property
+    def timings(self) -> generate_pb2.Timings:
+        """The durations of the phases in milliseconds."""
+
+    @property
+    def seed(self) -> int:
+        """The seed that reproduces the answer."""
+
+
+class AnswerState(Generic[E]):
     """An answer of RunTask or Generate, as far as it has arrived."""
 
-    def __init__(self) -> None:
-        self.rendered: Any = None
+    def __init__(self, call: Call[E], connection: Connection) -> None:
+        self._call, self._connection = call, connection
+        self.rendered: task_pb2.Rendered | None = None
         """The event `rendered` of RunTask: adapter, warnings, fingerprint, output spec."""
         self.accepted: generate_pb2.Accepted | None = None
         """The event `accepted`: all parameters with their defaults."""
         self.finishes: dict[int, generate_pb2.Finished] = {}
         """The end of each output, by its index."""
-        self.totals: Any = None
-        """TaskFinished or Summary, with `usage`, `timings` and `seed`. None until the answer is complete."""
+        self.totals: Totals | None = None
+        """Usage, timings and seed. None until the answer is complete."""
         self.request_id: str | None = None
         """The id of the call in the service's log. None before the first event."""
         self.has_output = False
         """True after an event that a retry would repeat."""
+        self._is_cancelled = False
+        self._has_ended = False
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+        self._was_reasoning = False
 
     @property
     def finish_reason(self) -> str | None:
         """Why the first output ended: STOP, LENGTH, CANCELLED, DEADLINE, ERROR or GRAMMAR_LIMIT.
 
-        After any other reason than STOP, the answer is not complete. None until the output has ended.
+        After any other reason than STOP, the answer is not complete. CANCELLED is also the reason after
+        `cancel()`. None until the output has ended.
         """
         if 0 not in self.finishes:
-            return None
+            return "CANCELLED" if self._is_cancelled else None
         number, names = self.finishes[0].reason, generate_pb2.FinishReason
         return names.Name(number).removeprefix("FINISH_REASON_") if number in names.values() else str(number)
 
     @property
-    def message(self) -> dict[str, Any] | None:
-        """The assistant's message of a task, for the next turn. It contains the reasoning too."""
-        message = getattr(self.totals, "message", None)
-        return {"role": message.role, "content": message.text} if message else None
+    def message(self) -> MessageDict:
+        """The assistant's message for the next turn: the first output's text so far, also after a cancellation.
+
+        Its reasoning is in `reasoning_content`, without the markers, and not in `content`.
+        """
+        content = "".join(self._content)
+        if not self._reasoning:
+            return {"role": "assistant", "content": content}
+        markers = self._markers()
+        sections = [_without_markers(section, markers).strip("\n") for section in self._reasoning]
+        reasoning = "\n".join(section for section in sections if section)
+        return {"role": "assistant", "content": content.lstrip("\n"), "reasoning_content": reasoning}
 
     @property
     def warnings(self) -> list[render_pb2.Warning]:
         """The warnings of rendering."""
         return list(self.rendered.warnings) if self.rendered else []
 
+    def _markers(self) -> output_spec_pb2.ReasoningMarkers:
+        spec: output_spec_pb2.OutputSpec = self._call.request.output_spec
+        return (self.rendered.output_spec if self.rendered else spec).reasoning
+
     def _add(self, event: Any) -> None:
         kind = event.WhichOneof("event")
+        self._connection.has_answered = True
         self.has_output |= kind in ("delta", "prompt_logprobs", "finished", "summary")
-        if kind == "rendered":
+        if kind == "delta":
+            self._add_delta(event.delta)
+        elif kind == "rendered":
             self.rendered = event.rendered
+            self._connection.report(event.rendered.warnings, self.request_id)
         elif kind == "accepted":
             self.accepted = event.accepted
         elif kind == "summary":
             self.totals = event.summary
         elif kind == "finished" and isinstance(event.finished, generate_pb2.Finished):
-            self.finishes[event.finished.output_index] = event.finished
+            self._add_finished(event.finished)
         elif kind == "finished":
-            self.totals, self.finishes[0] = event.finished, event.finished.finish
+            self.totals = event.finished
+            self._add_finished(event.finished.finish)
+
+    def _add_finished(self, finished: generate_pb2.Finished) -> None:
+        self.finishes[finished.output_index] = finished
+        self._connection.report(_finish_warnings(finished), self.request_id)
+
+    def _add_delta(self, delta: generate_pb2.Delta) -> None:
+        if delta.output_index or not delta.text:
+            return
+        if not delta.reasoning:
+            self._content.append(delta.text)
+        elif self._was_reasoning:
+            self._reasoning[-1] += delta.text
+        else:
+            self._reasoning.append(delta.text)
+        self._was_reasoning = delta.reasoning
+
+    def _mark_cancelled(self) -> None:
+        self._is_cancelled = self._is_cancelled or not self._has_ended
 
 
 def answer_text(event: Any) -> str:
     """Returns the text of an event that belongs to the first output's answer, without its reasoning."""
     delta = event.delta  # empty for any other event
-    return "" if delta.reasoning or delta.output_index else delta.text
+    return "" if delta.reasoning or delta.output_index else str(delta.text)
+
+
+def _without_markers(text: str, markers: output_spec_pb2.ReasoningMarkers) -> str:
+    """Returns the text of one section of reasoning without its first and its last marker."""
+    for start in markers.start_strings:
+        text = text.removeprefix(start)
+    for end in markers.end_strings:
+        text = text.removesuffix(end)
+    return text
+
+
+def _finish_warnings(finished: generate_pb2.Finished) -> list[str]:
+    """Returns the names of the codes that the end of an output warns of."""
+    field = finished.DESCRIPTOR.fields_by_name.get("warnings")
+    if field is None or field.enum_type is None:
+        return []
+    prefix = field.enum_type.values_by_number[0].name.removesuffix("UNSPECIFIED")
+    names = {value.number: value.name.removeprefix(prefix) for value in field.enum_type.values}
+    return [names.get(code, str(code)) for code in getattr(finished, "warnings")]

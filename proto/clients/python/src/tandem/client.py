@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
 from tandem import calls
-from tandem.answer import AnswerState, answer_text
-from tandem.calls import Call, Messages
-from tandem.connection import Connection, Settings
+from tandem.answer import AnswerState, E, answer_text
+from tandem.calls import Call, Prompt
+from tandem.connection import Attempts, Connection, Settings
 from tandem.errors import REQUEST_ID, TandemError, tandem_error
+from tandem.fields import (
+    DetokenizeFields,
+    GenerateFields,
+    Messages,
+    Options,
+    RenderArguments,
+    RenderRequest,
+    TaskFields,
+    TokenizeFields,
+)
 from tandem.generate.v1 import generate_pb2
 from tandem.render.v1 import registry_pb2, render_pb2
+from tandem.task.v1 import task_pb2
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -48,47 +59,52 @@ class Tandem:
         """Closes the connection. Running calls end."""
         self.channel.close()
 
-    def run(self, messages: Messages, **fields: Unpack[calls.TaskFields]) -> Answer:
-        """Answers a conversation (RunTask). The call starts when the answer is first read."""
+    def run(self, messages: Messages, **fields: Unpack[TaskFields]) -> Answer[task_pb2.RunTaskResponse]:
+        """Answers a conversation (RunTask). The call starts when the answer is first read.
+
+        The arguments are the fields of RunTaskRequest, such as `sampling={"temperature": 0}`,
+        `stop={"max_new_tokens": 200}`, `grammar={"json_schema": schema}`, `tools`, and `timeout` in seconds.
+        """
         return self._stream(calls.run(messages, fields))
 
     def generate(
-        self, prompt: str | Sequence[int] | render_pb2.RenderResponse, **fields: Unpack[calls.GenerateFields]
-    ) -> Answer:
+        self, prompt: Prompt, **fields: Unpack[GenerateFields]
+    ) -> Answer[generate_pb2.GenerateResponse]:
         """Continues a prompt: its text, its token ids, or the response of `render`."""
         return self._stream(calls.generate(prompt, fields))
 
-    def render(self, messages: Messages, **fields: Unpack[calls.RenderFields]) -> render_pb2.RenderResponse:
+    def render(self, messages: Messages, **fields: Unpack[RenderArguments]) -> render_pb2.RenderResponse:
         """Renders a conversation."""
         return self._unary(calls.render(messages, fields))
 
     def batch_render(
-        self, requests: Iterable[dict[str, Any]], **options: Unpack[calls.Options]
+        self, requests: Iterable[RenderRequest], **options: Unpack[Options]
     ) -> list[render_pb2.RenderResponse | TandemError]:
         """Renders conversations: dicts of `messages` and the arguments of `render`. A failure is a result."""
-        return self._unary(calls.batch_render(requests, options))
+        results = self._unary(calls.batch_render(requests, options))
+        return [self._connection.reported(result) for result in results]
 
-    def tokenize(self, text: str, **fields: Unpack[calls.TokenizeFields]) -> render_pb2.TokenizeResponse:
+    def tokenize(self, text: str, **fields: Unpack[TokenizeFields]) -> render_pb2.TokenizeResponse:
         """Returns the token ids of a text, and their offsets if requested."""
         return self._unary(calls.tokenize(text, fields))
 
-    def detokenize(self, token_ids: Iterable[int], **fields: Unpack[calls.TokenizeFields]) -> str:
+    def detokenize(self, token_ids: Iterable[int], **fields: Unpack[DetokenizeFields]) -> str:
         """Returns the text of token ids."""
         return self._unary(calls.detokenize(token_ids, fields))
 
-    def models(self, **options: Unpack[calls.Options]) -> list[registry_pb2.ModelInfo]:
+    def models(self, **options: Unpack[Options]) -> list[registry_pb2.ModelInfo]:
         """Lists the models of render-svc."""
         return self._unary(calls.models(options))
 
-    def model(self, name: str = "", **options: Unpack[calls.Options]) -> registry_pb2.ModelInfo:
+    def model(self, name: str = "", **options: Unpack[Options]) -> registry_pb2.ModelInfo:
         """Describes a model of render-svc. An empty name means the only one."""
         return self._unary(calls.model(name, options))
 
-    def generation_model(self, **options: Unpack[calls.Options]) -> generate_pb2.LoadedModel:
+    def generation_model(self, **options: Unpack[Options]) -> generate_pb2.LoadedModel:
         """Describes the model that gen-svc has loaded."""
         return self._unary(calls.generation_model(options))
 
-    def health(self, service: str = "", **options: Unpack[calls.Options]) -> str:
+    def health(self, service: str = "", **options: Unpack[Options]) -> str:
         """Returns the health of a service, such as `tandem.task.v1.TaskService`: SERVING or NOT_SERVING."""
         return self._unary(calls.health(service, options))
 
@@ -98,27 +114,30 @@ class Tandem:
         wait = threading.Event()
         while True:
             try:
-                return call.result(method(call.request, **attempts.arguments()))
+                result = call.result(method(call.request, **attempts.arguments()))
+                self._connection.has_answered = True
+                self._connection.report(call.warnings(result))
+                return result
             except grpc.RpcError as error:
                 failure = tandem_error(error)
                 failure.__cause__ = error
             wait.wait(attempts.delay_after(failure))
 
-    def _stream(self, call: Call[Any]) -> Answer:
+    def _stream(self, call: Call[E]) -> Answer[E]:
         method = self.channel.unary_stream(call.path, _serialized, call.response.FromString)
         return Answer(method, call, self._connection)
 
 
-class Answer(AnswerState):
+class Answer(AnswerState[E]):
     """An answer that is streamed. Iterating yields its text, without reasoning, as it arrives.
 
     `with client.run(...) as answer:` cancels the call at the end of the block. After the last text,
     `finish_reason`, `message`, `totals` and `warnings` are set.
     """
 
-    def __init__(self, method: Any, call: Call[Any], connection: Connection) -> None:
-        super().__init__()
-        self._method, self._call, self._connection = method, call, connection
+    def __init__(self, method: Any, call: Call[E], connection: Connection) -> None:
+        super().__init__(call, connection)
+        self._method = method
         self._stopped = threading.Event()
         self._stream: Any = None
         self._events = self._read()
@@ -134,7 +153,7 @@ class Answer(AnswerState):
             if text := answer_text(event):
                 yield text
 
-    def events(self) -> Iterator[Any]:
+    def events(self) -> Iterator[E]:
         """Yields every event of the contract. A retry repeats the events before the first output."""
         return self._events
 
@@ -147,31 +166,45 @@ class Answer(AnswerState):
         return "".join(self)
 
     def cancel(self) -> None:
-        """Cancels the call, from any thread. The service ends the generation."""
+        """Cancels the call, from any thread. The iteration ends, and the service ends the generation."""
+        self._mark_cancelled()
         self._stopped.set()
         if self._stream is not None:
             self._stream.cancel()
 
-    def _read(self) -> Iterator[Any]:
-        attempts = self._connection.attempts(self._call)
-        while not self._stopped.is_set():
-            self._stream = self._method(self._call.request, **attempts.arguments())
-            try:
-                yield from self._attempt()
-                return
-            except grpc.RpcError as error:
-                failure = tandem_error(error)
-                failure.__cause__ = error
-            finally:
-                self._stream.cancel()
-            self._stopped.wait(attempts.delay_after(failure, self.has_output))
+    def _read(self) -> Iterator[E]:
+        try:
+            attempts = self._connection.attempts(self._call)
+            while not self._stopped.is_set():
+                delay = yield from self._attempt(attempts)
+                if delay is None:
+                    return
+                self._stopped.wait(delay)
+        finally:
+            self._has_ended = self._has_ended or not self._stopped.is_set()
 
-    def _attempt(self) -> Iterator[Any]:
-        for event in self._stream:
-            if self.request_id is None:
-                self.request_id = dict(self._stream.initial_metadata()).get(REQUEST_ID)
-            self._add(event)
-            yield event
+    def _attempt(self, attempts: Attempts) -> Generator[E, None, float | None]:
+        """Yields the events of one attempt. Returns the seconds until the next, or None after the last event."""
+        self._stream = self._method(self._call.request, **attempts.arguments())
+        try:
+            if self._stopped.is_set():
+                return None  # cancelled by another thread in the meantime
+            for event in self._stream:
+                if self._stopped.is_set():
+                    return None
+                if self.request_id is None:
+                    self.request_id = dict(self._stream.initial_metadata()).get(REQUEST_ID)
+                self._add(event)
+                yield event
+            return None
+        except grpc.RpcError as error:
+            if self._stopped.is_set():
+                return None
+            failure = tandem_error(error)
+            failure.__cause__ = error
+        finally:
+            self._stream.cancel()
+        return attempts.delay_after(failure, self.has_output)
 
 
 def _serialized(message: Any) -> bytes:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import metadata
 from typing import Any, TypedDict, Union
 
 import grpc
 
 from tandem.calls import Call
-from tandem.errors import REQUEST_ID, TandemError
+from tandem.errors import REQUEST_ID, StrictError, TandemError
+from tandem.render.v1 import render_pb2
 
 Pem = Union[str, "os.PathLike[str]", bytes]
 """PEM text as bytes, or the path of its file."""
@@ -22,6 +24,12 @@ Token = Union[str, Callable[[], str]]
 
 MAX_MESSAGE_BYTES = 264 << 20
 """The largest response: 256 MiB of BatchRender's results, and their frames. gRPC's default is 4 MiB."""
+
+
+FIRST_BACKOFF, LAST_BACKOFF = 0.2, 2.0
+"""Seconds between the attempts to connect: they double from the first to the last."""
+
+_log = logging.getLogger("tandem")
 
 
 class Settings(TypedDict, total=False):
@@ -34,6 +42,7 @@ class Settings(TypedDict, total=False):
     token: Token | None
     timeout: float | None
     retries: int
+    strict: bool
     max_message_bytes: int
     options: tuple[tuple[str, Any], ...]
 
@@ -52,6 +61,7 @@ class Connection:
         token: Token | None = None,
         timeout: float | None = None,
         retries: int = 4,
+        strict: bool = False,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         options: tuple[tuple[str, Any], ...] = (),
     ) -> None:
@@ -63,7 +73,9 @@ class Connection:
         self.credentials: grpc.ChannelCredentials | None = None
         if tls or scheme == "https" or any(files):
             self.credentials = grpc.ssl_channel_credentials(*files)
-        self.token, self.timeout, self.retries = token, timeout, retries
+        self.token, self.timeout, self.retries, self.strict = token, timeout, retries, strict
+        self.has_answered = False
+        self._logged: set[str] = set()
         self.options = [
             ("grpc.max_receive_message_length", max_message_bytes),
             ("grpc.max_send_message_length", -1),  # the service has the limit, and a typed error
@@ -71,6 +83,8 @@ class Connection:
             ("grpc.keepalive_time_ms", 30_000),
             ("grpc.keepalive_timeout_ms", 20_000),
             ("grpc.http2.max_pings_without_data", 0),
+            ("grpc.initial_reconnect_backoff_ms", int(FIRST_BACKOFF * 1000)),
+            ("grpc.max_reconnect_backoff_ms", int(LAST_BACKOFF * 1000)),
             ("grpc.primary_user_agent", f"tandem-client/{metadata.version('tandem-client')}"),
             *options,
         ]
@@ -79,6 +93,36 @@ class Connection:
         """Starts the time of a call."""
         return Attempts(self, call)
 
+    def report(self, warnings: Iterable[Any], request_id: str | None = None) -> None:
+        """Logs the warnings of an answer, each code once, or raises StrictError for them."""
+        given = list(warnings)
+        notices = [_notice(warning) for warning in given]
+        if notices and self.strict:
+            raise StrictError(given, notices[0], request_id)
+        for code, path, text in notices:
+            if code not in self._logged:
+                self._logged.add(code)
+                _log.warning("%s: %s", code, ": ".join(part for part in (path, text) if part))
+
+    def reported(self, result: render_pb2.RenderResponse | TandemError) -> render_pb2.RenderResponse | TandemError:
+        """Reports the warnings of one result of a batch. An error for them is the result."""
+        if isinstance(result, render_pb2.RenderResponse):
+            try:
+                self.report(result.warnings)
+            except StrictError as error:
+                return error
+        return result
+
+    def hint(self, error: TandemError) -> str | None:
+        """Returns the remedy if one side of the connection has TLS and the other has not."""
+        if error.code is not grpc.StatusCode.UNAVAILABLE or error.reason or self.has_answered:
+            return None
+        if self.credentials is not None and "WRONG_VERSION_NUMBER" in error.message:
+            return f"the service has no TLS: use http://{self.target}, without certificates"
+        if self.credentials is None and ("Socket closed" in error.message or "reset by peer" in error.message):
+            return f"if the service has TLS, use https://{self.target}"
+        return None
+
 
 class Attempts:
     """The bounded attempts of one call, within its deadline."""
@@ -86,15 +130,17 @@ class Attempts:
     def __init__(self, connection: Connection, call: Call[Any]) -> None:
         timeout = connection.timeout if call.timeout is None else call.timeout
         self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._connection, self._request_id = connection, call.request_id
         self._left = connection.retries
-        self._token, self._request_id = connection.token, call.request_id
+        self._backoff = FIRST_BACKOFF
+        self._hints = 0
 
     def arguments(self) -> dict[str, Any]:
         """Returns the remaining time and the metadata of the next attempt, as arguments of gRPC."""
         metadata = []
-        if self._token is not None:
-            token = self._token if isinstance(self._token, str) else self._token()
-            metadata.append(("authorization", f"Bearer {token}"))
+        token = self._connection.token
+        if token is not None:
+            metadata.append(("authorization", f"Bearer {token if isinstance(token, str) else token()}"))
         if self._request_id is not None:
             metadata.append((REQUEST_ID, self._request_id))
         return {"timeout": self._remaining(), "metadata": metadata}
@@ -102,19 +148,49 @@ class Attempts:
     def delay_after(self, error: TandemError, has_output: bool = False) -> float:
         """Returns the seconds to wait before the next attempt, or raises the error.
 
-        A call is repeated only if the service asks for it, before any output, and within the deadline.
+        A call is repeated if the service asks for it or no service answered, before any output, and within
+        the deadline. Without a deadline, the number of retries bounds both.
         """
-        if error.retry_delay is None or has_output or self._left == 0:
-            raise error
-        self._left -= 1
-        delay = error.retry_delay * random.uniform(1, 1.25)  # so that clients do not return all at once
+        hint = self._connection.hint(error)
+        if hint is not None:
+            error.add_hint(hint)
+        delay = None if has_output or self._connection.retries <= 0 else self._delay(error, hint is not None)
         remaining = self._remaining()
-        if remaining is not None and delay >= remaining:
+        if delay is not None and remaining is not None and delay >= remaining:
+            # An attempt to connect needs little time: one more is made before the deadline.
+            is_worthwhile = error.retry_delay is None and remaining > 2 * FIRST_BACKOFF
+            delay = remaining / 2 if is_worthwhile else None
+        if delay is None:
             raise error
         return delay
 
+    def _delay(self, error: TandemError, has_hint: bool) -> float | None:
+        jitter = random.uniform(1, 1.25)  # so that clients do not return all at once
+        if error.retry_delay is not None:
+            return error.retry_delay * jitter if self._take() else None
+        if not error.is_unreachable or (self._deadline is None and not self._take()):
+            return None
+        self._hints += has_hint
+        if "handshake failed" in error.message or self._hints > 1:
+            return None  # another attempt meets the same certificates
+        delay, self._backoff = self._backoff, min(self._backoff * 2, LAST_BACKOFF)
+        return delay * jitter
+
+    def _take(self) -> bool:
+        self._left -= 1
+        return self._left >= 0
+
     def _remaining(self) -> float | None:
         return None if self._deadline is None else max(self._deadline - time.monotonic(), 0)
+
+
+def _notice(warning: Any) -> tuple[str, str, str]:
+    """Returns code, path and text of a warning of rendering, or of the code of another warning."""
+    if isinstance(warning, str):
+        return warning, "", ""
+    number, codes = warning.code, render_pb2.WarningCode
+    code = codes.Name(number).removeprefix("WARNING_CODE_") if number in codes.values() else str(number)
+    return code, warning.path, warning.text
 
 
 def _pem(value: Pem | None) -> bytes | None:

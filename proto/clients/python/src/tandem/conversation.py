@@ -12,34 +12,19 @@ import mimetypes
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Union
+from typing import Any
 
 from tandem.chat.v1 import chat_pb2 as chat
-
-Json = Union[str, Mapping[str, Any]]
-"""A JSON object: a dict, or JSON text, which is sent unchanged."""
-
-Message = Union[chat.ChatMessage, Mapping[str, Any]]
-"""A message, such as `{"role": "user", "content": "Hi"}`."""
+from tandem.errors import InvalidRequest
+from tandem.fields import Json, MediaBlock, Message, Messages, Tool
 
 _MEDIA = ("image", "audio", "video")
 _TEXTS = ("reasoning_content", "tool_call_id", "name")
 
 
-class InvalidRequest(ValueError):
-    """A request that the contract cannot express. It was not sent.
-
-    `field` is the place in the caller's value, such as `messages[2].content[0]`.
-    """
-
-    def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}" if field else problem)
-        self.field = field
-
-
 def conversation(
-    messages: chat.Conversation | Iterable[Message],
-    tools: Iterable[Json] | None = None,
+    messages: Messages,
+    tools: Iterable[Tool] | None = None,
     documents: Iterable[Json] | None = None,
     template_args: Json | None = None,
 ) -> chat.Conversation:
@@ -61,12 +46,15 @@ def conversation(
     return result
 
 
-def image(source: str | os.PathLike[str] | bytes, mime_type: str | None = None) -> dict[str, Any]:
+def image(source: str | os.PathLike[str] | bytes, mime_type: str | None = None) -> MediaBlock:
     """Returns the block of an image: a file's path, or the bytes of an encoded image."""
     if not isinstance(source, bytes):
         mime_type = mime_type or mimetypes.guess_type(os.fspath(source))[0]
         source = Path(source).read_bytes()
-    return {"type": "image", "data": source, **({"mime_type": mime_type} if mime_type else {})}
+    block: MediaBlock = {"type": "image", "data": source}
+    if mime_type:
+        block["mime_type"] = mime_type
+    return block
 
 
 def _message(given: Message, field: str) -> chat.ChatMessage:
@@ -129,10 +117,10 @@ def _block(given: Any, field: str) -> chat.Block:
     return chat.Block(other_json=_object(given, field))
 
 
-def _media(given: Mapping[str, Any], field: str) -> chat.Block:
+def _media(given: Any, field: str) -> chat.Block:
     """Returns the block of a media file's bytes. Only JSON has a place for further keys."""
     if set(given) <= {"type", "data", "mime_type"}:
-        media = chat.MediaBlock(data=given["data"], mime_type=given.get("mime_type"))
+        media: Any = chat.MediaBlock(data=given["data"], mime_type=given.get("mime_type"))
         return chat.Block(**{given["type"]: media})
     text = {"base64" if key == "data" else key: value for key, value in given.items()}
     return chat.Block(other_json=_object({**text, "base64": base64.b64encode(given["data"]).decode()}, field))

@@ -36,10 +36,43 @@ class TandemError(Exception):
         self.resource: tuple[str, str] | None = None
         self.metadata: dict[str, str] = {}
 
+    @property
+    def is_unreachable(self) -> bool:
+        """True if no service answered, such as after a refused connection."""
+        return self.code is grpc.StatusCode.UNAVAILABLE and not self.reason
+
+    def add_hint(self, hint: str) -> None:
+        """Adds a remedy to the message."""
+        self.message = f"{self.message} ({hint})"
+        self.args = (self.message,)
+
     def __str__(self) -> str:
         name = " ".join(part for part in (self.code.name, self.reason) if part)
         suffix = f" (request {self.request_id})" if self.request_id else ""
         return f"{name}: {self.message}{suffix}"
+
+
+class StrictError(TandemError):
+    """A warning of the service, which a client with `strict=True` raises.
+
+    `reason` is the code of the first warning, such as TOOLS_IGNORED, and `field` its path. `warnings` has all.
+    """
+
+    def __init__(self, warnings: list[Any], first: tuple[str, str, str], request_id: str | None = None) -> None:
+        reason, path, text = first
+        super().__init__(grpc.StatusCode.FAILED_PRECONDITION, text or "the service warns", request_id)
+        self.reason, self.field, self.warnings = reason, path or None, warnings
+
+
+class InvalidRequest(ValueError):
+    """A request that the contract cannot express. It was not sent.
+
+    `field` is the place in the caller's value, such as `messages[2].content[0]` or `sampling.temperature`.
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field}: {problem}" if field else problem)
+        self.field, self.problem = field, problem
 
 
 def tandem_error(error: Any) -> TandemError:

@@ -1,0 +1,200 @@
+"""Arguments become the fields of a request. A wrong one is named, and so is Tandem's name for it."""
+
+import enum
+import json
+import unittest
+from dataclasses import dataclass, field
+from typing import Dict, List, Literal, Optional
+
+from tandem import InvalidRequest, Tandem, TandemError
+from tandem.generate.v1 import generate_pb2
+from tandem.render.v1 import render_pb2
+
+USER = [{"role": "user", "content": "Hi"}]
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclass
+class Place:
+    city: str
+    country: Optional[str] = None
+
+
+@dataclass
+class Person:
+    name: str
+    age: int
+    height: float
+    colour: Colour
+    size: Literal["s", "m"]
+    places: List[Place] = field(default_factory=list)
+    notes: Dict[str, bool] = field(default_factory=dict)
+
+
+PLACE = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}, "country": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer"},
+        "height": {"type": "number"},
+        "colour": {"enum": ["red", "blue"]},
+        "size": {"enum": ["s", "m"]},
+        "places": {"type": "array", "items": PLACE},
+        "notes": {"type": "object", "additionalProperties": {"type": "boolean"}},
+    },
+    "required": ["name", "age", "height", "colour", "size"],
+    "additionalProperties": False,
+}
+
+
+class WithSchema:
+    """A class as pydantic makes it."""
+
+    @classmethod
+    def model_json_schema(cls):
+        open_object = {"type": "object", "properties": {}, "additionalProperties": True}
+        return {"type": "object", "properties": {"z": {"type": "string"}, "a": open_object}, "required": ["z"]}
+
+
+class ARequest(unittest.TestCase):
+    def setUp(self):
+        self.client = Tandem("127.0.0.1:1")
+        self.addCleanup(self.client.close)
+
+    def request(self, **arguments):
+        return self.client.run(USER, **arguments)._call.request
+
+    def refusal(self, call=None, **arguments):
+        with self.assertRaises(InvalidRequest) as caught:
+            (call or self.client.run)(USER, **arguments)
+        return caught.exception
+
+    def test_has_the_values_of_its_arguments(self):
+        request = self.request(
+            model="m",
+            priority=2,
+            sampling={"temperature": 1, "seed": 2**64 - 1, "logit_bias": {5: 1.5}, "top_k": None},
+            stop={"stop_strings": ["a"], "max_new_tokens": 3},
+            output_spec={"special_token_classes": [{"token_ids": [1], "action": "pass"}], "reasoning": {}},
+            options=render_pb2.RenderOptions(adapter="plain"),
+        )
+        self.assertEqual((request.model, request.priority, request.options.adapter), ("m", 2, "plain"))
+        self.assertEqual((request.sampling.seed, dict(request.sampling.logit_bias)), (2**64 - 1, {5: 1.5}))
+        self.assertTrue(request.sampling.HasField("temperature"))
+        self.assertFalse(request.sampling.HasField("top_k"))
+        self.assertEqual((list(request.stop.stop_strings), request.stop.max_new_tokens), (["a"], 3))
+        self.assertEqual(request.output_spec.special_token_classes[0].action, 2)
+        self.assertTrue(request.output_spec.HasField("reasoning"))
+
+    def test_takes_the_labels_of_an_enum(self):
+        for label in ("literal", "LITERAL", "CONTROL_TOKENS_LITERAL", render_pb2.CONTROL_TOKENS_LITERAL):
+            request = self.request(options={"control_tokens": label})
+            self.assertEqual(request.options.control_tokens, render_pb2.CONTROL_TOKENS_LITERAL)
+        override = {"capabilities": ["supports_tool_calls", "supports_reasoning"]}
+        self.assertEqual(list(self.request(options={"capabilities": override}).options.capabilities.capabilities), [3, 4])
+        error = self.refusal(options={"control_tokens": "lit"})
+        self.assertEqual(error.field, "options.control_tokens")
+        self.assertIn('must be "tokens" or "literal"', str(error))
+        error = self.refusal(lambda _, **given: self.client.tokenize("a", **given), control_tokens="text")
+        self.assertEqual((error.field, '"literal"' in str(error)), ("control_tokens", True))
+
+    def test_names_the_field_of_a_wrong_value(self):
+        cases = [
+            ({"sampling": {"temperature": "hot"}}, "sampling.temperature"),
+            ({"sampling": {"temperature": True}}, "sampling.temperature"),
+            ({"sampling": {"top_k": -1}}, "sampling.top_k"),
+            ({"sampling": {"logit_bias": {"a": 1}}}, "sampling.logit_bias[a]"),
+            ({"sampling": 1}, "sampling"),
+            ({"stop": {"max_new_tokens": "x"}}, "stop.max_new_tokens"),
+            ({"stop": {"stop_strings": "a"}}, "stop.stop_strings"),
+            ({"stop": {"stop_strings": ["a", 1]}}, "stop.stop_strings[1]"),
+            ({"return_options": {"bytes": 1}}, "return_options.bytes"),
+            ({"output_spec": {"special_token_classes": [{"action": "x"}]}}, "output_spec.special_token_classes[0].action"),
+            ({"priority": 1.5}, "priority"),
+            ({"model": b"m"}, "model"),
+            ({"grammar": {"regex": "a", "lark": "b"}}, "grammar.lark"),
+            ({"grammar": {"json_schema": {"a": {1}}}}, "grammar.json_schema"),
+            ({"grammar": {"json_schema": int}}, "grammar.json_schema"),
+        ]
+        for arguments, field in cases:
+            with self.subTest(field=field):
+                self.assertEqual(self.refusal(**arguments).field, field)
+
+    def test_names_the_argument_of_tandem(self):
+        cases = {
+            "max_tokens": 'stop={"max_new_tokens": …}',
+            "max_completion_tokens": 'stop={"max_new_tokens": …}',
+            "temperature": 'sampling={"temperature": …}',
+            "top_p": 'sampling={"top_p": …}',
+            "seed": 'sampling={"seed": …}',
+            "n": 'sampling={"n": …}',
+            "presence_penalty": 'sampling={"presence_penalty": …}',
+            "logit_bias": 'sampling={"logit_bias": …}',
+            "logprobs": 'return_options={"logprobs": …}',
+            "top_logprobs": 'return_options={"logprobs": …}',
+            "response_format": 'grammar={"json_schema": …}',
+            "tool_choice": "a grammar of the calls",
+            "stream": "every answer is streamed",
+            "max_new_tokens": 'stop={"max_new_tokens": …}',
+            "control_tokens": 'options={"control_tokens": …}',
+            "chat_template_kwargs": "template_args=…",
+            "timout": "did you mean timeout?",
+            "tool": "did you mean tools?",
+        }
+        for name, hint in cases.items():
+            with self.subTest(name):
+                error = self.refusal(**{name: 1})
+                self.assertEqual(error.field, name)
+                self.assertIn(hint, str(error))
+        self.assertIn('stop={"stop_strings": ["…"]}', str(self.refusal(stop=["\n"])))
+        self.assertIn("did you mean max_new_tokens?", str(self.refusal(stop={"max_tokens": 1})))
+        self.assertIn("did you mean temperature?", str(self.refusal(sampling={"temperture": 1})))
+        openai = {"type": "json_schema", "json_schema": {"schema": {}}}
+        for grammar in (openai, {"type": "object"}, "{}"):
+            self.assertIn('grammar={"json_schema": schema}', str(self.refusal(grammar=grammar)))
+        self.assertIn('{"choice": {"values": ["…"]}}', str(self.refusal(grammar={"choice": ["a"]})))
+
+    def test_takes_a_schema_as_dict_text_or_class(self):
+        schema = {"type": "object", "properties": {"z": {}, "a": {}}}
+        text = json.dumps(schema)
+        for given in (schema, text):
+            self.assertEqual(self.request(grammar={"json_schema": given}).grammar.json_schema, text)
+        for kind, expected in ((Person, PERSON), (WithSchema, {**WithSchema.model_json_schema(), "additionalProperties": False})):
+            for grammar in (kind, {"json_schema": kind}):
+                made = self.request(grammar=grammar).grammar.json_schema
+                self.assertEqual(json.dumps(json.loads(made)), json.dumps(expected))
+        message = generate_pb2.Grammar(regex="a")
+        self.assertEqual(self.request(grammar=message).grammar, message)
+
+    def test_names_the_field_of_a_class_without_a_schema(self):
+        @dataclass
+        class Wrong:
+            name: str
+            when: complex
+
+        error = self.refusal(grammar=Wrong)
+        self.assertEqual(error.field, "grammar.when")
+
+    def test_of_a_batch_is_named(self):
+        with self.assertRaises(InvalidRequest) as caught:
+            self.client.batch_render([{"messages": USER}, {"messages": USER, "options": {"adaptor": "a"}}])
+        self.assertEqual(caught.exception.field, "requests[1].options.adaptor")
+
+    def test_is_not_sent(self):
+        with self.assertRaises(TandemError):
+            self.client.models(timeout=0.1)
+        self.refusal(self.client.render, sampling={})
+
+
+if __name__ == "__main__":
+    unittest.main()
