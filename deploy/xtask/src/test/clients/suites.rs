@@ -103,13 +103,14 @@ impl Clients<'_> {
     }
 }
 
-/// Installs the package and its dependencies into `.tandem/clients`, and tests it.
+/// Installs the package, its dependencies and those of its tests into `.tandem/clients`, and tests it.
 fn python_package(clients: &Clients<'_>) -> Vec<Command> {
     let (package, installed) = (clients.folder("proto/clients/python"), clients.layout.tandem().join("clients"));
     let install = "-m pip --disable-pip-version-check install --quiet --upgrade --constraint";
     let mut install = clients.command("python3", &clients.folder("tests/clients/python"), install);
     install.env("PIP_ROOT_USER_ACTION", "ignore"); // The warning is about system folders, which stay unchanged.
-    install.arg("requirements.txt").arg("--target").arg(&installed).arg(&package);
+    install.arg("requirements.txt").arg("--target").arg(&installed);
+    install.arg(format!("{}[test]", package.display()));
     let mut test = clients.command("python3", &package, "-m unittest discover -s tests");
     test.env("PYTHONPATH", installed);
     vec![install, test]

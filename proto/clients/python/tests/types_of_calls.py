@@ -1,0 +1,109 @@
+"""Calls as an editor checks them. `test_types.py` runs mypy on this file, which is never executed.
+
+Each line with `type: ignore` has a mistake: mypy fails if it does not find one there.
+"""
+
+from dataclasses import dataclass
+
+import tandem
+from tandem import AsyncTandem, Message, Stop, StrictError, Tandem, Tool
+from tandem.generate.v1 import generate_pb2
+from tandem.render.v1 import render_pb2
+from tandem.task.v1 import task_pb2
+
+client = Tandem("127.0.0.1:50051", timeout=30, strict=True, retries=2)
+
+
+@dataclass
+class Person:
+    name: str
+    age: int
+
+
+def good() -> None:
+    messages: list[Message] = [{"role": "system", "content": "Be brief."}]
+    messages.append({"role": "user", "content": [tandem.image("cat.png"), {"type": "text", "text": "Hi"}]})
+    messages.append({"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]})
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}}
+    tools: list[Tool] = [{"type": "function", "function": {"name": "weather", "parameters": parameters}}]
+    stop: Stop = {"max_new_tokens": 20, "stop_strings": ["\n"], "stop_token_ids": [1], "ignore_eos": True}
+    answer = client.run(
+        messages,
+        tools=tools,
+        documents=[{"text": "d"}, "{}"],
+        template_args={"enable_thinking": False},
+        model="m",
+        options={"control_tokens": "literal", "normalization": "none", "capabilities": {"capabilities": []}},
+        sampling={"temperature": 0, "seed": 1, "logit_bias": {5: 1.0}},
+        stop=stop,
+        return_options={"logprobs": 2, "bytes": True},
+        grammar={"json_schema": {"type": "object"}},
+        output_spec={"special_token_classes": [{"token_ids": [1], "action": "pass"}]},
+        priority=1,
+        timeout=2.5,
+        request_id="mine",
+    )
+    for text in answer:
+        print(text.upper())
+    for event in answer.events():
+        rendered: task_pb2.Rendered = event.rendered
+        print(rendered)
+    if answer.totals:
+        tokens: int = answer.totals.usage.prompt_tokens
+        print(tokens, answer.totals.timings.decode_ms, answer.totals.seed)
+    messages.append(answer.message)
+    messages.append({"role": "tool", "tool_call_id": "1", "name": "weather", "content": "sunny"})
+    call = {"name": "weather", "arguments": '{"city": "Paris"}'}
+    messages.append({"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "a"}}]})
+    print(call, answer.finish_reason, answer.warnings[0].path)
+    client.run(messages, grammar=Person)
+    client.run(messages, grammar={"json_schema": Person})
+    client.run(messages, grammar={"choice": {"values": ["yes", "no"]}}, sampling=generate_pb2.Sampling(n=1))
+    client.run(messages, options=render_pb2.RenderOptions(adapter="plain"))
+    rendered_again = client.render(messages, return_token_ids=True)
+    print(client.generate(rendered_again, sampling={"n": 2}).finishes[1].reason)
+    client.generate([1, 2, 3], media=[{"kind": "image", "url": "https://localhost/a.png", "offset": 0}])
+    client.batch_render([{"messages": messages, "model": "m"}])
+    client.tokenize("text", control_tokens="literal")
+    client.detokenize([1], skip_special_tokens=True)
+
+
+async def good_async(other: AsyncTandem) -> None:
+    try:
+        async for text in other.run([{"role": "user", "content": "Hi"}], stop={"max_new_tokens": 2}):
+            print(text.upper())
+    except StrictError as error:
+        print(error.warnings, error.field)
+    async for delta in other.run([], stop={"max_new": 2}).deltas():  # type: ignore
+        print(delta.text)
+
+
+def mistakes() -> None:
+    user: list[Message] = [{"role": "user", "content": "Hi"}]
+    client.run(user, max_tokens=2)  # type: ignore
+    client.run(user, temperature=0)  # type: ignore
+    client.run(user, sampling={"temperture": 1})  # type: ignore
+    client.run(user, sampling={"temperature": "hot"})  # type: ignore
+    client.run(user, sampling={"logit_bias": {"a": 1}})  # type: ignore
+    client.run(user, stop={"max_new_tokens": "x"})  # type: ignore
+    client.run(user, stop={"stop_strings": 1})  # type: ignore
+    client.run(user, stop=["\n"])  # type: ignore
+    client.run(user, return_options={"logprob": 2})  # type: ignore
+    client.run(user, grammar={"foo": 1})  # type: ignore
+    client.run(user, grammar={"regex": 1})  # type: ignore
+    client.run(user, grammar={"choice": ["yes", "no"]})  # type: ignore
+    client.run(user, options={"control_tokens": "lit"})  # type: ignore
+    client.run(user, options={"capabilities": {"capabilities": ["x"]}})  # type: ignore
+    client.run(user, output_spec={"special_token_classes": [{"action": "x"}]})  # type: ignore
+    client.run(user, output_spec={"reasoning": {"start": []}})  # type: ignore
+    client.run(user, tools=[{"type": "function", "function": {"nam": "a"}}])  # type: ignore
+    client.run([{"role": "user", "contnet": "Hi"}])  # type: ignore
+    client.run([{"role": "user", "content": [{"type": "text", "txt": "Hi"}]}])  # type: ignore
+    client.run(user, priority="high")  # type: ignore
+    client.run(user, timeout="1s")  # type: ignore
+    client.tokenize("text", control_tokens="text")  # type: ignore
+    client.generate("text", resume={"tokens": 1})  # type: ignore
+    client.batch_render([{"mesages": user}])  # type: ignore
+    print(client.run(user).totals.usage)  # type: ignore
+    print(client.run(user).finish)  # type: ignore
+    Tandem("127.0.0.1:50051", strikt=True)  # type: ignore
