@@ -2,8 +2,8 @@
 
 import type { GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { fromBinary } from "@bufbuild/protobuf";
-import type { Client, ServiceError } from "@grpc/grpc-js";
-import { type Attempts } from "./connection.js";
+import type { ServiceError } from "@grpc/grpc-js";
+import type { Attempts, CallOptions, Connection } from "./connection.js";
 import {
   type Accepted,
   type Delta,
@@ -12,12 +12,23 @@ import {
   type GenerateResponse,
   type Summary,
 } from "./contract/tandem/generate/v1/generate_pb.js";
+import type { OutputSpec, ReasoningMarkers } from "./contract/tandem/generate/v1/output_spec_pb.js";
 import type { Warning } from "./contract/tandem/render/v1/render_pb.js";
 import type { Rendered, RunTaskResponse, TaskFinished } from "./contract/tandem/task/v1/task_pb.js";
-import { one, REQUEST_ID, TandemError } from "./errors.js";
+import { one, REQUEST_ID, StrictError, TandemError } from "./errors.js";
 
 /** A response of RunTask or of Generate. */
 export type Event = RunTaskResponse | GenerateResponse;
+
+/** The totals of an answer: TaskFinished of RunTask, or Summary of Generate. */
+export type Totals = TaskFinished | Summary;
+
+/** The assistant's message, for the next turn. */
+export interface AssistantMessage {
+  role: "assistant";
+  content: string;
+  reasoning_content?: string;
+}
 
 /**
  * An answer that is streamed. Iterating yields its text, without reasoning, as it arrives. Leaving a loop
@@ -34,36 +45,51 @@ export class Answer<E extends Event> implements AsyncIterable<string>, AsyncDisp
   /** The end of each output, by its index. */
   readonly finishes = new Map<number, Finished>();
   /** `usage`, `timings` and `seed`. Unset until the answer is complete. */
-  totals?: TaskFinished | Summary;
+  totals?: Totals;
   /** The id of the call in the service's log. Unset before the first event. */
   requestId?: string;
   readonly #events: AsyncGenerator<E, void>;
-  #cancel?: () => void;
+  readonly #content: string[] = [];
+  readonly #reasoning: string[] = [];
+  #wasReasoning = false;
+  #attempts?: Attempts;
+  #isCancelled = false;
+  #hasEnded = false;
   #hasOutput = false;
 
   constructor(
-    private readonly client: Client,
+    private readonly connection: Connection,
     private readonly path: string,
     private readonly request: Uint8Array,
     private readonly response: GenMessage<E>,
-    private readonly start: () => Attempts,
+    private readonly options: CallOptions,
+    private readonly spec?: Pick<OutputSpec, "reasoning">,
   ) {
     this.#events = this.#read();
   }
 
   /**
    * Why the first output ended: STOP, LENGTH, CANCELLED, DEADLINE, ERROR or GRAMMAR_LIMIT. After any other
-   * reason than STOP, the answer is not complete. Undefined until the output has ended.
+   * reason than STOP, the answer is not complete. CANCELLED is also the reason after `cancel()`, an aborted
+   * signal, and a loop that was left. Undefined until the output has ended.
    */
   get finishReason(): string | undefined {
     const reason = this.finishes.get(0)?.reason;
-    return reason === undefined ? undefined : (FinishReason[reason] ?? String(reason));
+    if (reason === undefined) return this.#isCancelled ? "CANCELLED" : undefined;
+    return FinishReason[reason] ?? String(reason);
   }
 
-  /** The assistant's message of a task, for the next turn. It contains the reasoning too. */
-  get message(): { role: string; content: string } | undefined {
-    const message = this.totals && "message" in this.totals ? this.totals.message : undefined;
-    return message?.content.case === "text" ? { role: message.role, content: message.content.value } : undefined;
+  /**
+   * The assistant's message for the next turn: the first output's text so far, also after a cancellation. Its
+   * reasoning is in `reasoning_content`, without the markers, and not in `content`.
+   */
+  get message(): AssistantMessage {
+    const content = this.#content.join("");
+    if (this.#reasoning.length === 0) return { role: "assistant", content };
+    const markers = (this.rendered?.outputSpec ?? this.spec)?.reasoning;
+    const sections = this.#reasoning.map((section) => withoutMarkers(section, markers).replace(/^\n+|\n+$/g, ""));
+    const reasoning = sections.filter(Boolean).join("\n");
+    return { role: "assistant", content: content.replace(/^\n+/, ""), reasoning_content: reasoning };
   }
 
   /** The warnings of rendering. */
@@ -92,9 +118,10 @@ export class Answer<E extends Event> implements AsyncIterable<string>, AsyncDisp
     return text;
   }
 
-  /** Cancels the call. The service ends the generation. */
+  /** Cancels the call. The iteration ends, and the service ends the generation. */
   cancel(): void {
-    this.#cancel?.();
+    this.#isCancelled ||= !this.#hasEnded;
+    this.#attempts?.cancel();
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -103,43 +130,89 @@ export class Answer<E extends Event> implements AsyncIterable<string>, AsyncDisp
   }
 
   async *#read(): AsyncGenerator<E, void> {
-    const attempts = this.start();
-    for (;;) {
-      const parse = (bytes: Buffer) => fromBinary(this.response, bytes);
-      const bytes = (request: Uint8Array) => Buffer.from(request);
-      const stream = this.client.makeServerStreamRequest(this.path, bytes, parse, this.request, ...attempts.next());
-      const unwatch = attempts.watch(stream);
-      let headers: Parameters<typeof one>[0];
-      stream.on("metadata", (metadata) => (headers = metadata));
-      stream.on("error", () => {}); // After a cancellation, no reader gets the error.
-      this.#cancel = () => stream.cancel();
-      try {
-        for await (const event of stream as AsyncIterable<E>) {
-          const id = one(headers, REQUEST_ID);
-          if (id !== undefined) this.requestId = String(id);
-          this.#add(event);
-          yield event;
-        }
-        return;
-      } catch (error) {
-        await attempts.wait(new TandemError(error as ServiceError, headers), this.#hasOutput);
-      } finally {
-        unwatch();
-        stream.cancel();
+    const attempts = (this.#attempts = this.connection.attempts(this.options));
+    if (this.#isCancelled) attempts.cancel();
+    try {
+      while (!attempts.isCancelled) {
+        const failure = yield* this.#attempt(attempts);
+        if (attempts.isCancelled) break;
+        this.#hasEnded = true; // unless the next line finds another attempt
+        if (failure === undefined) return;
+        await attempts.wait(failure, this.#hasOutput);
+        this.#hasEnded = false;
       }
+    } finally {
+      attempts.end();
+      this.cancel(); // unless the answer is complete or has failed
+    }
+  }
+
+  /** Yields the events of one attempt. Returns its error. */
+  async *#attempt(attempts: Attempts): AsyncGenerator<E, TandemError | undefined> {
+    const parse = (bytes: Buffer) => fromBinary(this.response, bytes);
+    const bytes = (request: Uint8Array) => Buffer.from(request);
+    const { client } = this.connection;
+    const stream = client.makeServerStreamRequest(this.path, bytes, parse, this.request, ...attempts.next());
+    const unwatch = attempts.watch(stream);
+    let headers: Parameters<typeof one>[0];
+    stream.on("metadata", (metadata) => (headers = metadata));
+    stream.on("error", () => {}); // After a cancellation, no reader gets the error.
+    try {
+      for await (const event of stream as AsyncIterable<E>) {
+        if (attempts.isCancelled) return undefined;
+        const id = one(headers, REQUEST_ID);
+        if (id !== undefined) this.requestId = String(id);
+        this.#add(event);
+        yield event;
+      }
+      return undefined;
+    } catch (error) {
+      if (error instanceof StrictError) {
+        this.#hasEnded = true;
+        throw error;
+      }
+      return new TandemError(error as ServiceError, headers);
+    } finally {
+      unwatch();
+      stream.cancel();
     }
   }
 
   #add({ event }: Event): void {
+    this.connection.hasAnswered = true;
     this.#hasOutput ||= !["rendered", "accepted", "progress", undefined].includes(event.case);
-    if (event.case === "rendered") this.rendered = event.value;
-    else if (event.case === "accepted") this.accepted = event.value;
+    if (event.case === "delta") this.#addDelta(event.value);
+    else if (event.case === "rendered") {
+      this.rendered = event.value;
+      this.connection.report(event.value.warnings, this.requestId);
+    } else if (event.case === "accepted") this.accepted = event.value;
     else if (event.case === "summary") this.totals = event.value;
-    else if (event.case === "finished" && "outputIndex" in event.value)
-      this.finishes.set(event.value.outputIndex, event.value);
+    else if (event.case === "finished" && "outputIndex" in event.value) this.#addFinished(event.value);
     else if (event.case === "finished") {
-      this.totals = event.value as TaskFinished;
-      if (this.totals.finish) this.finishes.set(0, this.totals.finish);
+      const finished = event.value as TaskFinished;
+      this.totals = finished;
+      if (finished.finish) this.#addFinished(finished.finish);
     }
   }
+
+  #addFinished(finished: Finished): void {
+    this.finishes.set(finished.outputIndex, finished);
+    this.connection.reportEnd(finished, this.requestId);
+  }
+
+  #addDelta({ outputIndex, reasoning, text }: Delta): void {
+    if (outputIndex || !text) return;
+    if (!reasoning) this.#content.push(text);
+    else if (this.#wasReasoning) this.#reasoning[this.#reasoning.length - 1] += text;
+    else this.#reasoning.push(text);
+    this.#wasReasoning = reasoning;
+  }
+}
+
+/** Returns the text of one section of reasoning without its first and its last marker. */
+function withoutMarkers(section: string, markers: ReasoningMarkers | undefined): string {
+  let text = section;
+  for (const start of markers?.startStrings ?? []) if (text.startsWith(start)) text = text.slice(start.length);
+  for (const end of markers?.endStrings ?? []) if (text.endsWith(end)) text = text.slice(0, -end.length);
+  return text;
 }

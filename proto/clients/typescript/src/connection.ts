@@ -2,11 +2,16 @@
 
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import { type CallOptions as GrpcOptions, type ChannelOptions, Client, credentials, Metadata } from "@grpc/grpc-js";
-import { REQUEST_ID, type TandemError } from "./errors.js";
+import { type CallOptions as GrpcOptions, type ChannelOptions, Client, credentials, Metadata, status } from "@grpc/grpc-js";
+import { type Finished, FinishedSchema } from "./contract/tandem/generate/v1/generate_pb.js";
+import { type Warning, WarningCode } from "./contract/tandem/render/v1/render_pb.js";
+import { type Notice, REQUEST_ID, StrictError, TandemError } from "./errors.js";
 
 /** The largest response: 256 MiB of BatchRender's results, and their frames. gRPC's default is 4 MiB. */
 export const MAX_MESSAGE_BYTES = 264 * 2 ** 20;
+
+/** Milliseconds between the attempts to connect: they double from the first to the last. */
+const [FIRST_BACKOFF, LAST_BACKOFF] = [200, 2000];
 
 /** The settings of a client. */
 export interface Settings {
@@ -22,8 +27,10 @@ export interface Settings {
   token?: string | (() => string);
   /** The deadline of calls in milliseconds, retries included. Default: none. */
   timeoutMs?: number;
-  /** The maximum number of retries of a call. Default: 4. */
+  /** The maximum number of retries of a call. 0 also disables those of refused connections. Default: 4. */
   retries?: number;
+  /** Throw StrictError for a warning of the service, instead of writing it to `console.warn`. */
+  strict?: boolean;
   /** The maximum size of a response. */
   maxMessageBytes?: number;
   /** Further channel options of @grpc/grpc-js. */
@@ -36,75 +43,180 @@ export interface CallOptions {
   timeoutMs?: number;
   /** The id of the call in the service's log. Default: the service chooses one. */
   requestId?: string;
-  /** Cancels the call. */
+  /** Cancels the call. The iteration over an answer then ends; any other call fails with the code CANCELLED. */
   signal?: AbortSignal;
 }
 
-/** Opens the channel of a client. It connects with the first call. */
-export function channel(address: string, settings: Settings): Client {
-  const [, scheme, target] = /^(?:(https?):\/\/)?([^/]+)\/?$/.exec(address) ?? [];
-  if (target === undefined)
-    throw new TypeError(`address ${address} must be HOST:PORT, http://HOST:PORT or https://HOST:PORT`);
-  const { ca, cert, key } = settings;
-  const isSecured = settings.tls || scheme === "https" || ca || cert || key;
-  const secured = () => credentials.createSsl(pem(ca), pem(key), pem(cert));
-  return new Client(target, isSecured ? secured() : credentials.createInsecure(), {
-    "grpc.max_receive_message_length": settings.maxMessageBytes ?? MAX_MESSAGE_BYTES,
-    "grpc.max_send_message_length": -1, // the service has the limit, and a typed error
-    // The services accept any rate of pings, and ping every 30 seconds too.
-    "grpc.keepalive_time_ms": 30_000,
-    "grpc.keepalive_timeout_ms": 20_000,
-    "grpc.service_config_disable_resolution": 1,
-    "grpc.primary_user_agent": "tandem-client",
-    ...settings.channelOptions,
-  });
+/** The channel of a client, which connects with the first call, and the state of its calls. */
+export class Connection {
+  readonly client: Client;
+  /** True after the first response of the service. */
+  hasAnswered = false;
+  readonly #target: string;
+  readonly #isSecured: boolean;
+  readonly #logged = new Set<string>();
+
+  constructor(
+    address: string,
+    readonly settings: Settings,
+  ) {
+    const [, scheme, target] = /^(?:(https?):\/\/)?([^/]+)\/?$/.exec(address) ?? [];
+    if (target === undefined)
+      throw new TypeError(`address ${address} must be HOST:PORT, http://HOST:PORT or https://HOST:PORT`);
+    const { ca, cert, key } = settings;
+    this.#target = target;
+    this.#isSecured = Boolean(settings.tls || scheme === "https" || ca || cert || key);
+    const secured = () => credentials.createSsl(pem(ca), pem(key), pem(cert));
+    this.client = new Client(target, this.#isSecured ? secured() : credentials.createInsecure(), {
+      "grpc.max_receive_message_length": settings.maxMessageBytes ?? MAX_MESSAGE_BYTES,
+      "grpc.max_send_message_length": -1, // the service has the limit, and a typed error
+      // The services accept any rate of pings, and ping every 30 seconds too.
+      "grpc.keepalive_time_ms": 30_000,
+      "grpc.keepalive_timeout_ms": 20_000,
+      "grpc.initial_reconnect_backoff_ms": FIRST_BACKOFF,
+      "grpc.max_reconnect_backoff_ms": LAST_BACKOFF,
+      "grpc.service_config_disable_resolution": 1,
+      "grpc.primary_user_agent": "tandem-client",
+      ...settings.channelOptions,
+    });
+  }
+
+  /** Starts the time of a call. */
+  attempts(options: CallOptions): Attempts {
+    return new Attempts(this, options);
+  }
+
+  /** Writes the warnings of rendering to `console.warn`, each code once, or throws StrictError for them. */
+  report(warnings: readonly Warning[], requestId?: string): void {
+    const notices = warnings.map(({ code, path, text }) => ({ code: WarningCode[code] ?? String(code), path, text }));
+    this.#report(notices, warnings, requestId);
+  }
+
+  /** Reports the warnings of the end of an output. */
+  reportEnd(finished: Finished, requestId?: string): void {
+    const codes: unknown = (finished as { warnings?: unknown }).warnings;
+    const field = FinishedSchema.fields.find(({ name }) => name === "warnings");
+    if (!Array.isArray(codes) || field?.fieldKind !== "list" || field.listKind !== "enum") return;
+    const name = (code: number) => field.enum.value[code]?.localName ?? String(code);
+    this.#report(codes.map((code: number) => ({ code: name(code), path: "", text: "" })), [], requestId);
+  }
+
+  #report(notices: readonly Notice[], warnings: readonly Warning[], requestId?: string): void {
+    const [first] = notices;
+    if (first && this.settings.strict) throw new StrictError(warnings, first, requestId);
+    for (const { code, path, text } of notices) {
+      if (this.#logged.has(code)) continue;
+      this.#logged.add(code);
+      console.warn(["tandem", code, path, text].filter(Boolean).join(": "));
+    }
+  }
+
+  /** Returns the remedy if one side of the connection has TLS and the other has not. */
+  hint(error: TandemError): string | undefined {
+    if (!error.isUnreachable || this.hasAnswered) return undefined;
+    if (this.#isSecured && /wrong version number|packet length too long/i.test(error.message))
+      return `the service has no TLS: use http://${this.#target}, without certificates`;
+    const isClosed = /Failed to connect|connection dropped|ECONNRESET/i.test(error.message);
+    return !this.#isSecured && isClosed ? `if the service has TLS, use https://${this.#target}` : undefined;
+  }
 }
 
 /** The bounded attempts of one call, within its deadline. */
 export class Attempts {
   readonly #deadline: number;
-  readonly #signal: AbortSignal | undefined;
+  readonly #stop = new AbortController();
+  readonly #outer: AbortSignal | undefined;
   readonly #requestId: string | undefined;
+  readonly #cancel = () => this.#stop.abort();
   #left: number;
+  #backoff = FIRST_BACKOFF;
+  #hints = 0;
 
   constructor(
-    readonly settings: Settings,
+    readonly connection: Connection,
     options: CallOptions,
   ) {
+    const { settings } = connection;
     this.#deadline = Date.now() + (options.timeoutMs ?? settings.timeoutMs ?? Infinity);
-    this.#signal = options.signal;
     this.#requestId = options.requestId;
     this.#left = settings.retries ?? 4;
+    this.#outer = options.signal;
+    if (this.#outer?.aborted) this.cancel();
+    this.#outer?.addEventListener("abort", this.#cancel, { once: true });
+  }
+
+  /** Cancels the running attempt, or the wait for the next. */
+  cancel(): void {
+    this.#cancel();
+  }
+
+  get isCancelled(): boolean {
+    return this.#stop.signal.aborted;
+  }
+
+  /** Ends the use of the caller's signal, after the call. */
+  end(): void {
+    this.#outer?.removeEventListener("abort", this.#cancel);
   }
 
   /** Returns the metadata and the options of the next attempt. */
   next(): [Metadata, GrpcOptions] {
-    this.#signal?.throwIfAborted();
     const metadata = new Metadata();
-    const { token } = this.settings;
+    const { token } = this.connection.settings;
     if (token !== undefined) metadata.set("authorization", `Bearer ${typeof token === "string" ? token : token()}`);
     if (this.#requestId !== undefined) metadata.set(REQUEST_ID, this.#requestId);
     return [metadata, { deadline: this.#deadline }];
   }
 
-  /** Cancels a running attempt when the caller's signal is aborted. Returns a function that ends this. */
-  watch(call: { cancel(): void }): () => void {
-    const cancel = () => call.cancel();
-    this.#signal?.addEventListener("abort", cancel, { once: true });
-    return () => this.#signal?.removeEventListener("abort", cancel);
+  /** Cancels a running attempt with the call. Returns a function that ends this. */
+  watch(attempt: { cancel(): void }): () => void {
+    const cancel = () => attempt.cancel();
+    const { signal } = this.#stop;
+    if (signal.aborted) cancel();
+    signal.addEventListener("abort", cancel, { once: true });
+    return () => signal.removeEventListener("abort", cancel);
   }
 
   /**
-   * Waits until the next attempt, or throws the error. A call is repeated only if the service asks for
-   * it, before any output, and within the deadline.
+   * Waits until the next attempt, or throws the error. A call is repeated if the service asks for it or no
+   * service answered, before any output, and within the deadline. Without a deadline, the number of retries
+   * bounds both.
    */
   async wait(error: TandemError, hasOutput = false): Promise<void> {
-    this.#signal?.throwIfAborted();
-    if (error.retryDelayMs === undefined || hasOutput || this.#left-- <= 0) throw error;
-    const delay = error.retryDelayMs * (1 + Math.random() / 4); // so that clients do not return all at once
-    if (Date.now() + delay >= this.#deadline) throw error;
-    await sleep(delay, undefined, this.#signal ? { signal: this.#signal } : {});
+    const hint = this.connection.hint(error);
+    if (hint !== undefined) error.message += ` (${hint})`;
+    let delay = hasOutput ? undefined : this.#delay(error, hint !== undefined);
+    const remaining = this.#deadline - Date.now();
+    if (delay !== undefined && delay >= remaining) {
+      // An attempt to connect needs little time: one more is made before the deadline.
+      const isWorthwhile = error.retryDelayMs === undefined && remaining > 2 * FIRST_BACKOFF;
+      delay = isWorthwhile ? remaining / 2 : undefined;
+    }
+    if (delay === undefined) throw error;
+    await sleep(delay, undefined, { signal: this.#stop.signal }).catch(() => {}); // a cancellation ends the wait
   }
+
+  #delay(error: TandemError, hasHint: boolean): number | undefined {
+    if ((this.connection.settings.retries ?? 4) <= 0) return undefined;
+    const jitter = 1 + Math.random() / 4; // so that clients do not return all at once
+    if (error.retryDelayMs !== undefined) return this.#take() ? error.retryDelayMs * jitter : undefined;
+    if (!error.isUnreachable || (this.#deadline === Infinity && !this.#take())) return undefined;
+    if (hasHint) this.#hints++;
+    const isHandshake = /certificate|wrong version number|SSL routines|altnames/i.test(error.message);
+    if (isHandshake || this.#hints > 1) return undefined; // another attempt meets the same certificates
+    const delay = this.#backoff;
+    this.#backoff = Math.min(2 * delay, LAST_BACKOFF);
+    return delay * jitter;
+  }
+
+  #take(): boolean {
+    return this.#left-- > 0;
+  }
+}
+
+/** Returns the error of a call that its caller has cancelled. */
+export function cancelled(): TandemError {
+  return TandemError.ofClient(status.CANCELLED, "cancelled by the caller");
 }
 
 function pem(value: string | Uint8Array | undefined): Buffer | null {

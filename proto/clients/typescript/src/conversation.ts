@@ -26,8 +26,33 @@ import {
  */
 export type Json = string | { readonly [key: string]: unknown };
 
-/** A block of content, such as `{ type: "text", text: "Hi" }`, or its JSON text. */
-export type BlockInit = Block | string | { readonly type: string; readonly [key: string]: unknown };
+/** An image, an audio recording or a video, with one source. `image()` makes it from a file. */
+export interface MediaInit {
+  readonly type: "image" | "audio" | "video";
+  /** The content of the file. */
+  readonly data?: Uint8Array;
+  readonly base64?: string;
+  readonly url?: string;
+  readonly path?: string;
+  /** The id of an entry of `templateArgs.attachments`. */
+  readonly attachment_id?: string;
+  readonly mime_type?: string;
+}
+
+/** A block of content, such as `{ type: "text", text: "Hi" }`. A block of any other type is its JSON text. */
+export type BlockInit =
+  | Block
+  | string
+  | MediaInit
+  | { readonly type: "text"; readonly text: string }
+  | { readonly type: "image_url"; readonly image_url: { readonly url: string; readonly detail?: string } }
+  | { readonly type: "tool_use"; readonly id?: string; readonly name: string; readonly input?: Json }
+  | {
+      readonly type: "tool_result";
+      readonly tool_use_id?: string;
+      readonly content?: string | null | readonly BlockInit[];
+      readonly is_error?: boolean;
+    };
 
 /** A tool call. `arguments` is JSON text, as models write it, or an object. */
 export type ToolCallInit =
@@ -40,13 +65,33 @@ export type MessageInit =
   | {
       readonly role: string;
       readonly content?: string | null | readonly BlockInit[];
+      /** The reasoning before the assistant's answer. */
+      readonly reasoning_content?: string | null;
       readonly tool_calls?: readonly ToolCallInit[] | null;
-      readonly [key: string]: unknown;
+      /** The id of the answered call, in a tool's message. */
+      readonly tool_call_id?: string | null;
+      /** The name of the speaker or of the tool. */
+      readonly name?: string | null;
     };
+
+/** A tool that the model may call. A tool of any other shape is its JSON text. */
+export type ToolInit =
+  | string
+  | {
+      readonly type: "function";
+      readonly function: {
+        readonly name: string;
+        readonly description?: string;
+        /** A JSON schema. */
+        readonly parameters?: { readonly [key: string]: unknown };
+        readonly strict?: boolean;
+      };
+    }
+  | { readonly name: string; readonly description?: string; readonly input_schema: { readonly [key: string]: unknown } };
 
 /** The parts of a conversation besides its messages. */
 export interface ConversationParts {
-  tools?: readonly Json[];
+  tools?: readonly ToolInit[];
   documents?: readonly Json[];
   templateArgs?: Json;
 }
@@ -58,16 +103,21 @@ export class InvalidRequest extends Error {
   /** `field` is the place in the caller's value, such as `messages[2].content[0]`. */
   constructor(
     readonly field: string,
-    problem: string,
+    readonly problem: string,
   ) {
     super(field ? `${field}: ${problem}` : problem);
+  }
+
+  /** Returns the same error for a value inside another one. */
+  inside(place: string): InvalidRequest {
+    return new InvalidRequest(this.field ? `${place}.${this.field}` : place, this.problem);
   }
 }
 
 type Dict = Readonly<Record<string, unknown>>;
 
 const MEDIA = ["image", "audio", "video"];
-const MIME_TYPES: Dict = {
+const MIME_TYPES: Readonly<Record<string, string>> = {
   ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp",
   ".bmp": "image/bmp",
 };
@@ -85,7 +135,7 @@ export function conversation(messages: Conversation | Iterable<MessageInit>, par
 }
 
 /** Returns the block of an image: a file's path, or the bytes of an encoded image. */
-export function image(source: string | Uint8Array, mimeType?: string): { type: "image"; [key: string]: unknown } {
+export function image(source: string | Uint8Array, mimeType?: string): MediaInit {
   const mime = mimeType ?? (typeof source === "string" ? MIME_TYPES[extname(source).toLowerCase()] : undefined);
   const data = typeof source === "string" ? readFileSync(source) : source;
   return { type: "image", data, ...(mime ? { mime_type: mime } : {}) };

@@ -3,6 +3,7 @@
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { anyUnpack } from "@bufbuild/protobuf/wkt";
 import { Metadata, type ServiceError, status } from "@grpc/grpc-js";
+import type { Warning } from "./contract/tandem/render/v1/render_pb.js";
 import {
   BadRequestSchema,
   ErrorInfoSchema,
@@ -16,7 +17,7 @@ const DETAILS = "grpc-status-details-bin";
 
 /** A call that failed. */
 export class TandemError extends Error {
-  override readonly name = "TandemError";
+  override readonly name: string = "TandemError";
   /** The gRPC code, such as "INVALID_ARGUMENT". */
   readonly code: string;
   /** The stable name of ERRORS.md. Empty if the failure is not the service's, such as a refused connection. */
@@ -49,12 +50,53 @@ export class TandemError extends Error {
     }
   }
 
+  /** True if no service answered, such as after a refused connection. */
+  get isUnreachable(): boolean {
+    return this.code === "UNAVAILABLE" && this.reason === "";
+  }
+
+  /** Returns an error of the client, which no service sent. */
+  static ofClient(code: status, details: string): TandemError {
+    return new TandemError(Object.assign(new Error(details), { code, details, metadata: new Metadata() }));
+  }
+
   /** Returns the error of a google.rpc.Status, such as the failure of one request of a batch. */
   static ofStatus(failure: Status): TandemError {
     const metadata = new Metadata();
     metadata.set(DETAILS, Buffer.from(toBinary(StatusSchema, failure)));
     const { code, message } = failure;
     return new TandemError(Object.assign(new Error(message), { code, details: message, metadata }));
+  }
+}
+
+/** A warning of the service, as far as its code, its path and its text are set. */
+export interface Notice {
+  code: string;
+  path: string;
+  text: string;
+}
+
+/**
+ * A warning of the service, which a client with `strict: true` throws. `reason` is the code of the first
+ * warning, such as TOOLS_IGNORED, and `field` its path.
+ */
+export class StrictError extends TandemError {
+  override readonly name = "StrictError";
+  declare readonly reason: string;
+  declare readonly field?: string;
+  declare readonly requestId?: string;
+
+  constructor(
+    /** All warnings of the answer. Empty for warnings that are codes only. */
+    readonly warnings: readonly Warning[],
+    { code, path, text }: Notice,
+    requestId?: string,
+  ) {
+    const details = text || "the service warns";
+    super(Object.assign(new Error(details), { code: status.FAILED_PRECONDITION, details, metadata: new Metadata() }));
+    this.reason = code;
+    if (path) this.field = path;
+    if (requestId !== undefined) this.requestId = requestId;
   }
 }
 

@@ -4,10 +4,11 @@
 
 import { type DescMethodUnary, fromBinary, type MessageShape } from "@bufbuild/protobuf";
 import { BinaryReader, BinaryWriter } from "@bufbuild/protobuf/wire";
-import type { Client, Metadata } from "@grpc/grpc-js";
+import type { Metadata } from "@grpc/grpc-js";
 import { Answer } from "./answer.js";
-import { Attempts, type CallOptions, channel, type Settings } from "./connection.js";
+import { type Attempts, type CallOptions, cancelled, Connection, type Settings } from "./connection.js";
 import {
+  GenerateRequestSchema,
   GenerateResponseSchema,
   GenerateService,
   type GenerateResponse,
@@ -24,17 +25,30 @@ import {
   RunTaskRequestSchema,
   type RunTaskResponse,
   RunTaskResponseSchema,
+  TaskService,
 } from "./contract/tandem/task/v1/task_pb.js";
 import { InvalidRequest } from "./conversation.js";
-import { TandemError } from "./errors.js";
+import { StrictError, TandemError } from "./errors.js";
+import type { DetokenizeFields, GenerateFields, RenderFields, TaskFields, TokenizeFields } from "./fields.js";
 import * as requests from "./requests.js";
-import type { GenerateFields, Messages, Prompt, RenderFields, TaskFields } from "./requests.js";
+import type { Messages, Prompt } from "./requests.js";
 
-export { Answer, type Event } from "./answer.js";
+export { Answer, type AssistantMessage, type Event, type Totals } from "./answer.js";
 export type { CallOptions, Settings } from "./connection.js";
-export * from "./conversation.js";
-export { TandemError } from "./errors.js";
-export type * from "./requests.js";
+export {
+  type BlockInit,
+  conversation,
+  type ConversationParts,
+  image,
+  InvalidRequest,
+  type Json,
+  type MessageInit,
+  type ToolCallInit,
+  type ToolInit,
+} from "./conversation.js";
+export { StrictError, TandemError } from "./errors.js";
+export type * from "./fields.js";
+export type { Messages, Prompt } from "./requests.js";
 
 const HEALTH = ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"];
 
@@ -45,17 +59,15 @@ const HEALTH = ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"];
  * arguments. The last argument of each has the deadline, the request id and the signal of the call.
  */
 export class Tandem {
-  readonly #channel: Client;
-  readonly #settings: Settings;
+  readonly #connection: Connection;
 
   constructor(address: string, settings: Settings = {}) {
-    this.#channel = channel(address, settings);
-    this.#settings = settings;
+    this.#connection = new Connection(address, settings);
   }
 
   /** Closes the connection after the running calls. */
   close(): void {
-    this.#channel.close();
+    this.#connection.client.close();
   }
 
   [Symbol.dispose](): void {
@@ -65,21 +77,23 @@ export class Tandem {
   /** Answers a conversation (RunTask). */
   run(messages: Messages, fields: TaskFields = {}, options: CallOptions = {}): Answer<RunTaskResponse> {
     const request = requests.withConversation(RunTaskRequestSchema, messages, fields);
-    const start = () => new Attempts(this.#settings, options);
-    return new Answer(this.#channel, "/tandem.task.v1.TaskService/RunTask", request, RunTaskResponseSchema, start);
+    return new Answer(this.#connection, `/${TaskService.typeName}/RunTask`, request, RunTaskResponseSchema, options);
   }
 
   /** Continues a prompt: its text, its token ids, or the response of `render`. */
   generate(prompt: Prompt, fields: GenerateFields = {}, options: CallOptions = {}): Answer<GenerateResponse> {
     const path = `/${GenerateService.typeName}/Generate`;
-    const start = () => new Attempts(this.#settings, options);
-    return new Answer(this.#channel, path, requests.generateRequest(prompt, fields), GenerateResponseSchema, start);
+    const request = requests.generateRequest(prompt, fields);
+    const { outputSpec } = fromBinary(GenerateRequestSchema, request);
+    return new Answer(this.#connection, path, request, GenerateResponseSchema, options, outputSpec);
   }
 
   /** Renders a conversation. */
-  render(messages: Messages, fields: RenderFields = {}, options: CallOptions = {}): Promise<RenderResponse> {
+  async render(messages: Messages, fields: RenderFields = {}, options: CallOptions = {}): Promise<RenderResponse> {
     const request = requests.withConversation(RenderRequestSchema, messages, fields);
-    return this.#call(RenderService.method.render, request, options);
+    const response = await this.#call(RenderService.method.render, request, options);
+    this.#connection.report(response.warnings);
+    return response;
   }
 
   /** Renders conversations. The failure of one is a result, not an error of the call. */
@@ -93,17 +107,28 @@ export class Tandem {
         const request = requests.withConversation(RenderRequestSchema, messages, fields);
         return new BinaryWriter().uint32(10).bytes(request).finish();
       } catch (error) {
-        throw error instanceof InvalidRequest ? new InvalidRequest(`requests[${i}]`, error.message) : error;
+        throw error instanceof InvalidRequest ? error.inside(`requests[${i}]`) : error;
       }
     });
     const response = await this.#call(RenderService.method.batchRender, Buffer.concat(parts), options);
     return response.results.map(({ outcome: { case: kind, value } }) => {
-      return kind === "failure" ? TandemError.ofStatus(value) : value!;
+      return kind === "failure" ? TandemError.ofStatus(value) : this.#reported(value!);
     });
   }
 
+  /** Reports the warnings of one result of a batch. An error for them is the result. */
+  #reported(response: RenderResponse): RenderResponse | StrictError {
+    try {
+      this.#connection.report(response.warnings);
+      return response;
+    } catch (error) {
+      if (error instanceof StrictError) return error;
+      throw error;
+    }
+  }
+
   /** Returns the token ids of a text, and their offsets if requested. */
-  tokenize(text: string, fields: requests.TokenizeFields = {}, options: CallOptions = {}): Promise<TokenizeResponse> {
+  tokenize(text: string, fields: TokenizeFields = {}, options: CallOptions = {}): Promise<TokenizeResponse> {
     const method = RenderService.method.tokenize;
     return this.#call(method, requests.encoded(method.input, { text, ...fields }), options);
   }
@@ -111,7 +136,7 @@ export class Tandem {
   /** Returns the text of token ids. */
   async detokenize(
     tokenIds: readonly number[],
-    fields: requests.DetokenizeFields = {},
+    fields: DetokenizeFields = {},
     options: CallOptions = {},
   ): Promise<string> {
     const method = RenderService.method.detokenize;
@@ -152,26 +177,36 @@ export class Tandem {
   }
 
   async #unary<T>(path: string, request: Uint8Array, parse: (bytes: Buffer) => T, options: CallOptions): Promise<T> {
-    const attempts = new Attempts(this.#settings, options);
-    for (;;) {
-      try {
-        return await this.#attempt(path, request, parse, attempts);
-      } catch (error) {
-        if (!(error instanceof TandemError)) throw error;
-        await attempts.wait(error);
+    const attempts = this.#connection.attempts(options);
+    try {
+      for (;;) {
+        const outcome = await this.#attempt(path, request, parse, attempts);
+        if (!(outcome instanceof TandemError)) {
+          this.#connection.hasAnswered = true;
+          return outcome;
+        }
+        if (!attempts.isCancelled) await attempts.wait(outcome);
+        if (attempts.isCancelled) throw cancelled();
       }
+    } finally {
+      attempts.end();
     }
   }
 
-  #attempt<T>(path: string, request: Uint8Array, parse: (bytes: Buffer) => T, attempts: Attempts): Promise<T> {
+  #attempt<T>(
+    path: string,
+    request: Uint8Array,
+    parse: (bytes: Buffer) => T,
+    attempts: Attempts,
+  ): Promise<T | TandemError> {
     const [metadata, options] = attempts.next();
-    return new Promise((resolve, reject) => {
+    return new Promise((resolve) => {
       let headers: Metadata | undefined;
       const bytes = (request: Uint8Array) => Buffer.from(request);
-      const call = this.#channel.makeUnaryRequest(path, bytes, parse, request, metadata, options, (error, value) => {
+      const { client } = this.#connection;
+      const call = client.makeUnaryRequest(path, bytes, parse, request, metadata, options, (error, value) => {
         unwatch();
-        if (error) reject(new TandemError(error, headers));
-        else resolve(value as T);
+        resolve(error ? new TandemError(error, headers) : (value as T));
       });
       call.on("metadata", (received) => (headers = received));
       const unwatch = attempts.watch(call);

@@ -7,13 +7,18 @@ import { after, before, describe, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
 import { Client, credentials } from "@grpc/grpc-js";
-import { InvalidRequest, Tandem, TandemError } from "tandem-client";
+import { type Answer, image, InvalidRequest, StrictError, Tandem, TandemError, type ToolInit } from "tandem-client";
 import { GetLoadRequestSchema, GetLoadResponseSchema } from "tandem-client/contract/generate/v1/control";
-import { CASES, certificates, freeAddress, MODEL, start } from "./services.js";
+import { CASES, certificates, freeAddress, MODEL, start, startAt } from "./services.js";
 
 const CASE = CASES[0]!;
 const GREEDY = { sampling: { temperature: 0 }, stop: { maxNewTokens: 16 } };
 const LONG = { stop: { maxNewTokens: 8000, ignoreEos: true } };
+
+const TOOL: ToolInit = {
+  type: "function",
+  function: { name: "add", parameters: { type: "object", properties: {} } },
+};
 
 /** Returns the error of a failed call. */
 async function failure(call: Promise<unknown>): Promise<TandemError> {
@@ -62,7 +67,7 @@ describe("a client", () => {
     assert.equal(good.output.value.text, CASE.prompt);
     assert.deepEqual([bad.reason, bad.field], ["MODEL_NOT_FOUND", "requests[1].model"]);
     const wrong = render.batchRender([{ messages: [] }, { messages: [1] as never }]);
-    await assert.rejects(wrong, (error) => error instanceof InvalidRequest && error.field === "requests[1]");
+    await assert.rejects(wrong, (error) => error instanceof InvalidRequest && error.field === "requests[1].messages[0]");
   });
 
   test("tokenizes", async () => {
@@ -122,11 +127,129 @@ describe("a client", () => {
     }
     await untilRunning(0);
     const stop = new AbortController();
-    const read = async () => {
-      for await (const _ of render.run(CASE.messages, LONG, { signal: stop.signal })) stop.abort();
-    };
-    await assert.rejects(read(), { name: "AbortError" });
+    for await (const _ of render.run(CASE.messages, LONG, { signal: stop.signal })) stop.abort();
     await untilRunning(0);
+  });
+
+  test("ends the iteration of a cancelled answer, and keeps its text", async () => {
+    const stop = new AbortController();
+    const cancellations = [
+      (answer: Answer<any>) => answer.cancel(),
+      () => stop.abort(),
+    ];
+    for (const cancel of cancellations) {
+      const answer = render.run(CASE.messages, LONG, { signal: stop.signal });
+      const read: string[] = [];
+      for await (const text of answer) if (read.push(text) === 3) cancel(answer);
+      assert.deepEqual([answer.finishReason, await answer.text(), answer.totals], ["CANCELLED", "", undefined]);
+      assert.deepEqual(answer.message, { role: "assistant", content: read.join("") });
+      await untilRunning(0);
+    }
+    const [left, disposed, never, complete] = [LONG, LONG, LONG, GREEDY].map((how) => render.run(CASE.messages, how));
+    for await (const _ of left!) break;
+    {
+      await using answer = disposed!;
+      await answer.events().next();
+    }
+    never!.cancel();
+    assert.equal(await never!.text(), "");
+    {
+      await using answer = complete!;
+      assert(await answer.text());
+    }
+    const reasons = [left, disposed, never, complete].map((answer) => answer!.finishReason);
+    assert.deepEqual(reasons, ["CANCELLED", "CANCELLED", "CANCELLED", "LENGTH"]);
+    assert.equal((await failure(render.models({ signal: AbortSignal.abort() }))).code, "CANCELLED");
+    await untilRunning(0);
+  });
+
+  test("has reasoning and content apart", async () => {
+    const reasoning = { startStrings: ["<think>"], endStrings: ["</think>"] };
+    const grammar = { regex: "<think>\nSo be it\\.\n</think>\n\nYes\\." };
+    const answer = render.run(CASE.messages, { grammar, outputSpec: { reasoning } });
+    assert.equal(await answer.text(), "\n\nYes.");
+    assert.deepEqual(answer.message, { role: "assistant", content: "Yes.", reasoning_content: "So be it." });
+  });
+
+  test("writes warnings once per code and client", async (context) => {
+    const warn = context.mock.method(console, "warn", () => {});
+    const client = new Tandem(rendering);
+    await client.render(CASE.messages, { tools: [TOOL] });
+    await client.batchRender([{ messages: CASE.messages, tools: [TOOL] }]);
+    const answer = client.run(CASE.messages, { tools: [TOOL], ...GREEDY });
+    assert(await answer.text());
+    assert.equal(answer.warnings[0]?.path, "conversation.tools");
+    const lines = warn.mock.calls.map((call) => String(call.arguments[0]));
+    assert.equal(lines.length, 1);
+    assert.match(lines[0]!, /^tandem: TOOLS_IGNORED: conversation\.tools: ./);
+    client.close();
+  });
+
+  test("throws warnings if it is strict", async () => {
+    const client = new Tandem(rendering, { strict: true });
+    const calls = [
+      () => client.render(CASE.messages, { tools: [TOOL] }),
+      () => client.run(CASE.messages, { tools: [TOOL], ...LONG }).text(),
+    ];
+    for (const call of calls) {
+      const error = await failure(call());
+      assert(error instanceof StrictError);
+      assert.deepEqual([error.reason, error.field, error.warnings[0]?.path], ["TOOLS_IGNORED", ...Array(2).fill("conversation.tools")]);
+    }
+    const [good, bad] = await client.batchRender([{ messages: CASE.messages }, { messages: CASE.messages, tools: [TOOL] }]);
+    assert(good && "output" in good && bad instanceof StrictError);
+    assert(await client.run(CASE.messages, GREEDY).text());
+    await untilRunning(0);
+    client.close();
+  });
+
+  test("waits for a service that starts later, or again", async () => {
+    const calls = [
+      (client: Tandem) => client.models(),
+      (client: Tandem) => client.run(CASE.messages, GREEDY).text(),
+    ];
+    for (const call of calls) {
+      const address = await freeAddress();
+      const client = new Tandem(address, { timeoutMs: 60_000 });
+      const answer = call(client);
+      await sleep(1500);
+      const stop = await startAt(address, "render-svc", "--models", MODEL, "--generate", `http://${generation}`);
+      assert((await answer).length > 0);
+      await stop();
+      const again = call(client);
+      await sleep(500);
+      await startAt(address, "render-svc", "--models", MODEL, "--generate", `http://${generation}`);
+      assert((await again).length > 0);
+      client.close();
+    }
+  });
+
+  test("waits for a connection until the deadline, or a number of times", async () => {
+    const address = await freeAddress();
+    const nowhere = new Tandem(address);
+    const calls = [
+      () => nowhere.models({ timeoutMs: 2000 }),
+      () => nowhere.run(CASE.messages, {}, { timeoutMs: 2000 }).text(),
+    ];
+    for (const call of calls) {
+      const started = Date.now();
+      const { code, reason } = await failure(call());
+      assert.deepEqual([code, reason], ["UNAVAILABLE", ""]);
+      assert(Date.now() - started < 3000);
+    }
+    const stop = new AbortController();
+    const waiting = nowhere.run(CASE.messages, {}, { timeoutMs: 60_000, signal: stop.signal });
+    setTimeout(() => stop.abort(), 500);
+    assert.deepEqual([await waiting.text(), waiting.finishReason], ["", "CANCELLED"]);
+    nowhere.close();
+    for (const [retries, least, most] of [[0, 0, 300], [2, 600, 3000]] as const) {
+      const client = new Tandem(address, { retries });
+      const started = Date.now();
+      assert.equal((await failure(client.models())).code, "UNAVAILABLE");
+      const elapsed = Date.now() - started;
+      assert(elapsed >= least && elapsed < most, String(elapsed));
+      client.close();
+    }
   });
 
   test("gets the end that a deadline causes", async () => {
@@ -142,7 +265,7 @@ describe("a client", () => {
   });
 
   test("receives more than four megabytes", async () => {
-    const picture = { type: "image", data: new Uint8Array(6 << 20) };
+    const picture = image(new Uint8Array(6 << 20));
     const { output } = await render.render([{ role: "user", content: [picture] }]);
     assert(output.case === "hfMessages" && output.value.messagesJson.length > 8 << 20);
   });
@@ -156,7 +279,7 @@ describe("a client", () => {
     assert.deepEqual([streamed.reason, streamed.field], ["INVALID_REQUEST", "sampling.temperature"]);
     assert.match(streamed.requestId!, /^[0-9a-f]{32}$/);
     assert.deepEqual((await failure(render.model("none"))).resource, { type: "model", name: "none" });
-    const nowhere = new Tandem("127.0.0.1:1");
+    const nowhere = new Tandem("127.0.0.1:1", { retries: 0 });
     const { code, reason } = await failure(nowhere.models());
     assert.deepEqual([code, reason], ["UNAVAILABLE", ""]);
     nowhere.close();
@@ -197,6 +320,12 @@ describe("a client", () => {
     assert.equal((await failure(unnamed.models())).reason, "CREDENTIALS_MISSING");
     const stranger = new Tandem(address, { ca: path("ca.pem"), token: "sesame" });
     assert.equal((await failure(stranger.models())).code, "UNAVAILABLE");
-    [unnamed, stranger].forEach((client) => client.close());
+    const plain = new Tandem(address, { timeoutMs: 20_000 });
+    for (const call of [() => plain.models(), () => plain.run(CASE.messages).text()])
+      assert.match((await failure(call())).message, new RegExp(`if the service has TLS, use https://${address}`));
+    const secure = new Tandem(`https://${rendering}`, { timeoutMs: 20_000 });
+    for (const call of [() => secure.models(), () => secure.run(CASE.messages).text()])
+      assert.match((await failure(call())).message, new RegExp(`the service has no TLS: use http://${rendering}`));
+    [unnamed, stranger, plain, secure].forEach((client) => client.close());
   });
 });

@@ -4,8 +4,7 @@ import assert from "node:assert/strict";
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, before, describe, test } from "node:test";
-import { conversation, image, InvalidRequest, Tandem } from "tandem-client";
-import { Normalization } from "tandem-client/contract/render/v1/render";
+import { type BlockInit, conversation, image, InvalidRequest, type MessageInit, Tandem } from "tandem-client";
 import { FOLDER, startEcho } from "./services.js";
 
 const PNG = Buffer.from(
@@ -13,7 +12,7 @@ const PNG = Buffer.from(
   "base64",
 );
 const CALL = { id: "call_1", type: "function" as const, function: { name: "add", arguments: { z: 1.5, a: 1 } } };
-const TOOL = { type: "function", function: { name: "add", parameters: { b: 1, a: "x" } }, strict: true };
+const TOOL = { type: "function" as const, function: { name: "add", parameters: { b: 1, a: "x" } }, strict: true };
 
 describe("a template", () => {
   let client: Tandem;
@@ -32,11 +31,11 @@ describe("a template", () => {
       { role: "user", content: [{ type: "tool_result", tool_use_id: "1", content: "3", is_error: false }] },
       { role: "assistant", content: [{ type: "tool_use", id: "1", name: "add", input: { a: 1e30 } }] },
     ];
-    const rendered = await client.render(messages, {
+    const rendered = await client.render(messages as MessageInit[], {
       tools: [TOOL],
       documents: [{ text: "d" }],
       templateArgs: { enable_thinking: false },
-      options: { normalization: Normalization.NONE },
+      options: { normalization: "none" },
     });
     assert(rendered.output.case === "prompt");
     const seen = rendered.output.value.text;
@@ -49,7 +48,7 @@ describe("a template", () => {
   test("gets JSON text unchanged", async () => {
     const text = '{"z": 1.0, "10": 1, "2": 3, "big": 123456789012345678901234567890}';
     const call = { function: { name: "add", arguments: text } };
-    const block = { type: "tool_use", name: "add", input: text };
+    const block = { type: "tool_use" as const, name: "add", input: text };
     const messages = [{ role: "assistant", content: [block], tool_calls: [call] }];
     const parts = { tools: [text], documents: [text], templateArgs: '{"enable_thinking": 1}' };
     const rendered = await client.render(messages, parts);
@@ -59,12 +58,12 @@ describe("a template", () => {
 
   test("gets an image in every form", async () => {
     const data = PNG.toString("base64");
-    const forms = [
+    const forms: BlockInit[] = [
       image(PNG, "image/png"),
       { type: "image", base64: data },
       { type: "image_url", image_url: { url: `data:image/png;base64,${data}` } },
       JSON.stringify({ type: "image", base64: data }),
-      { ...image(PNG), alt: "dot" },
+      { ...image(PNG), alt: "dot" } as BlockInit,
     ];
     const rendered = await client.render(forms.map((form) => ({ role: "user", content: [form] })));
     assert(rendered.output.case === "hfMessages");
@@ -100,20 +99,5 @@ describe("a value without a place", () => {
     test(`is named ${field}`, () => {
       const made = () => conversation(messages as [], parts);
       assert.throws(made, (error) => error instanceof InvalidRequest && error.field === field);
-    });
-
-  const fields: [string, object][] = [
-    ["stop.max_new_tokens", { stop: { max_new_tokens: 2 } }],
-    ["temperature", { temperature: 0 }],
-    ["grammar.regex", { grammar: { regex: "a" } }],
-    ["grammar.kind", { grammar: { kind: { case: "rex", value: "a" } } }],
-    ["", { sampling: { temperature: true } }],
-  ];
-  for (const [field, wrong] of fields)
-    test(`is an error in a field of a request: ${JSON.stringify(wrong)}`, () => {
-      const client = new Tandem("127.0.0.1:1");
-      const run = () => client.run([user], wrong);
-      assert.throws(run, (error) => error instanceof InvalidRequest && error.field === field);
-      client.close();
     });
 });

@@ -28,7 +28,7 @@ describe("an image", () => {
   const withImages = (form: (base64: string) => BlockInit) =>
     conversation.messages.map((message) => ({
       ...message,
-      content: message.content.map((block) => (block.base64 === undefined ? block : form(block.base64))),
+      content: message.content.map((block) => (block.base64 === undefined ? (block as BlockInit) : form(block.base64))),
     }));
 
   for (const [name, form] of Object.entries(FORMS))

@@ -32,12 +32,26 @@ after(async () => {
 
 /** Starts a service on a free port, and returns its address. It is stopped after the tests. */
 export async function start(program: string, ...options: string[]): Promise<string> {
+  return (await launch(program, "127.0.0.1:0", options)).address;
+}
+
+/** Starts a service at an address. Returns a function that stops it; it is stopped after the tests at the latest. */
+export async function startAt(address: string, program: string, ...options: string[]): Promise<() => Promise<unknown>> {
+  return (await launch(program, address, options)).stop;
+}
+
+async function launch(program: string, listen: string, options: string[]) {
   const log = openSync(join(FOLDER, `${program}.log`), "a");
-  const command = ["serve", "--listen", "127.0.0.1:0", ...options];
+  const command = ["serve", "--listen", listen, ...options];
   const child = spawn(join(PROGRAMS, program), command, { stdio: ["ignore", "pipe", log] });
-  stops.push(() => new Promise((resolve) => child.once("exit", resolve).kill()));
+  const exit = new Promise((resolve) => child.once("exit", resolve));
+  const stop = () => {
+    child.kill();
+    return exit;
+  };
+  stops.push(stop);
   for await (const line of createInterface(child.stdout!))
-    if (line.startsWith(`${program} listening on `)) return line.split(" ").at(-1)!;
+    if (line.startsWith(`${program} listening on `)) return { address: line.split(" ").at(-1)!, stop };
   throw new Error(readFileSync(join(FOLDER, `${program}.log`), "utf8"));
 }
 
