@@ -106,22 +106,44 @@ def echo():
     return start("render-svc", "--models", folder, name="echo")
 
 
-TOOLS_TEMPLATE = """
-{%- if tools %}{{ '<|im_start|>system\\nTools:\\n' }}{% for tool in tools %}{{ tool | tojson + '\\n' }}{% endfor %}{{ '<|im_end|>\\n' }}{% endif -%}
-{%- for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + (message.content or '') -}}
-{%- for call in message.tool_calls or [] %}{{ call.function | tojson }}{% endfor %}{{ '<|im_end|>\\n' }}{% endfor -%}
-{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif -%}
-"""
+@lru_cache(None)
+def short_generation():
+    """The address of a gen-svc whose outputs have few tokens by default."""
+    return start("gen-svc", "--model", MODEL, "--default-output-tokens", 8, name="short-gen-svc")
+
+
+@lru_cache(None)
+def short_rendering():
+    """The address of a render-svc with that gen-svc behind it."""
+    arguments = ("--models", MODEL, "--generate", f"http://{short_generation()}")
+    return start("render-svc", *arguments, name="short-render-svc")
+
+
+TEMPLATE_WITH_TOOLS = (
+    r"{% set s='<|im_start|>' %}{% set e='<|im_end|>\n' %}{% if tools %}{{ s+'system\nTools: '+tools|tojson+e }}{% endif %}"
+    r"{% for m in messages %}{{ s+m.role+'\n'+(m.content or '') }}{% for c in m.tool_calls or [] %}{{ c.function|tojson }}"
+    r"{% endfor %}{{ e }}{% endfor %}{% if add_generation_prompt %}{{ s+'assistant\n' }}{% endif %}"
+)
 
 
 @lru_cache(None)
 def with_tools():
-    """The address of a render-svc whose template has tools, with gen-svc behind it."""
+    """The address of a render-svc whose model has tools, with the gen-svc of short outputs behind it."""
     folder = FOLDER / "with-tools"
     folder.mkdir()
-    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": TOOLS_TEMPLATE}), encoding="utf8")
-    arguments = ("--models", folder, "--generate", f"http://{generation()}")
+    (folder / MODEL.name).write_bytes(with_template(MODEL.read_bytes(), TEMPLATE_WITH_TOOLS))
+    arguments = ("--models", folder / MODEL.name, "--generate", f"http://{short_generation()}")
     return start("render-svc", *arguments, name="with-tools")
+
+
+def with_template(gguf, template):
+    """Returns a GGUF file with a chat template that is not longer than its own. Spaces in a tag fill the rest."""
+    key = b"tokenizer.chat_template"
+    start = gguf.index(key) + len(key) + 4  # after the type of the value
+    size = int.from_bytes(gguf[start : start + 8], "little")
+    filled = template[:-2].encode().ljust(size - 2) + template[-2:].encode()
+    assert len(filled) == size, f"the template may have {size} bytes"
+    return gguf[: start + 8] + filled + gguf[start + 8 + size :]
 
 
 @lru_cache(None)

@@ -1,27 +1,102 @@
-"""The first program of the README answers."""
+"""The programs of the README run, and a type checker accepts them."""
 
+import base64
 import contextlib
 import io
+import os
 import re
+import textwrap
 import unittest
 from pathlib import Path
 
 import services
+import test_types
+import vision
+
+import tandem
+from tandem import Tandem, TandemError
 
 README = Path(__file__).parents[1] / "README.md"
+PROGRAMS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf8"), re.DOTALL)
+ADDRESS = "127.0.0.1:50051"
+TOOL = {"type": "function", "function": {"name": "add", "parameters": {"type": "object", "properties": {}}}}
+DECLARATIONS = """
+import tandem
+from tandem import Message, Tandem, TandemError, Tool
+
+client: Tandem
+generation_client: Tandem
+messages: list[Message]
+tool: Tool
+"""
+"""The names that the programs use without a definition."""
+
+
+def run(program, address, **names):
+    """Runs a program, and returns its output."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(program.replace(ADDRESS, address), names)
+    return printed.getvalue()
 
 
 class TheReadme(unittest.TestCase):
+    def program(self, mark):
+        """Returns the first program with a text."""
+        return next(program for program in PROGRAMS if mark in program)
+
     def test_starts_with_a_program_that_answers(self):
-        short = ("--model", services.MODEL, "--default-output-tokens", 8)
-        generation = services.start("gen-svc", *short, name="short-gen-svc")
-        arguments = ("--models", services.MODEL, "--generate", f"http://{generation}")
-        address = services.start("render-svc", *arguments, name="short-render-svc")
-        program = re.search(r"```python\n(.*?)```", README.read_text(encoding="utf8"), re.DOTALL)[1]
-        self.assertIn("127.0.0.1:50051", program)
-        with contextlib.redirect_stdout(io.StringIO()) as printed:
-            exec(program.replace("127.0.0.1:50051", address), {})
-        self.assertTrue(printed.getvalue())
+        self.assertIn(ADDRESS, PROGRAMS[0])
+        self.assertTrue(run(PROGRAMS[0], services.short_rendering()))
+
+    def test_has_programs_that_run(self):
+        (picture, *_) = [b for m in vision.conversations()[0]["messages"] for b in m["content"] if b["type"] == "image"]
+        (services.FOLDER / "cat.png").write_bytes(base64.b64decode(picture["base64"]))
+        here = os.getcwd()
+        self.addCleanup(os.chdir, here)
+        os.chdir(services.FOLDER)
+        for program in PROGRAMS[1:]:
+            has_image = "image(" in program
+            address = services.vision_rendering() if has_image else services.with_tools()
+            if "print(error.reason, error.field)\n" in program and "strict" in program:
+                address = services.short_rendering()  # a model without tools
+            with self.subTest(program), Tandem(address) as client:
+                names = {"tandem": tandem, "Tandem": Tandem, "TandemError": TandemError, "tool": TOOL}
+                messages = [{"role": "user", "content": "Why is the sky blue?"}]
+                run(program, address, client=client, messages=messages, **names)
+
+    def test_has_structured_output(self):
+        with Tandem(services.short_rendering()) as client:
+            printed = run(self.program("(BaseModel)"), services.short_rendering(), client=client)
+        self.assertEqual(printed, "41\n")
+
+    def test_keeps_untrusted_text(self):
+        program = self.program("control_tokens").replace("client.run(", "client.render(")
+        with Tandem(services.short_rendering()) as client:
+            run(program, "", client=client)
+            names = {"client": client}
+            exec(program, names)
+            special = client.tokenize("<|im_start|>").token_ids[0]
+        self.assertEqual(list(names["answer"].prompt.token_ids).count(special), 3)  # system, user, assistant
+
+    def test_has_an_agent_that_calls_a_tool(self):
+        printed = run(self.program("def weather"), services.with_tools())
+        self.assertIn("calls weather {'city': 'Paris'}", printed)
+
+    def test_names_a_warning(self):
+        program = self.program("StrictError")
+        names = {"Tandem": Tandem, "tandem": tandem, "messages": services.CASES[0]["messages"], "tool": TOOL}
+        printed = run(program, services.short_rendering(), **names)
+        self.assertEqual(printed, "TOOLS_IGNORED conversation.tools\n")
+
+    def test_has_right_types(self):
+        typed = [program for program in PROGRAMS if "import grpc\n" not in program]  # grpcio has no types
+        functions = "".join(
+            f"\n\ndef program_{i}() -> None:\n{textwrap.indent(program, ' ' * 4)}" for i, program in enumerate(typed)
+        )
+        path = services.FOLDER / "readme.py"
+        path.write_text(DECLARATIONS + functions, encoding="utf8")
+        checked = test_types.mypy(path)
+        self.assertEqual(checked.returncode, 0, checked.stdout)
 
 
 if __name__ == "__main__":

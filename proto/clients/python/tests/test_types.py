@@ -11,15 +11,18 @@ import services
 import tandem
 
 
+def mypy(path):
+    """Checks a file as strictly as possible."""
+    command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", services.FOLDER / "mypy", path.name]
+    # mypy looks for packages in the folders of Python and of PYTHONPATH.
+    environment = {**os.environ, "PYTHONPATH": str(Path(tandem.__file__).parents[1])}
+    output = {"text": True, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.run(command, cwd=path.parent, env=environment, **output)
+
+
 class TheTypes(unittest.TestCase):
     def test_find_every_mistake_and_no_other(self):
-        cache = services.FOLDER / "mypy"
-        command = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", cache, "types_of_calls.py"]
-        # mypy looks for packages in the folders of its own Python only.
-        environment = {**os.environ, "PYTHONPATH": str(Path(tandem.__file__).parents[1])}
-        checked = subprocess.run(
-            command, cwd=Path(__file__).parent, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
+        checked = mypy(Path(__file__).with_name("types_of_calls.py"))
         self.assertEqual(checked.returncode, 0, checked.stdout)
 
 

@@ -7,7 +7,7 @@ from tandem.aio import AsyncAnswer, AsyncTandem
 from tandem.client import Answer, Tandem
 from tandem.conversation import conversation, image
 from tandem.errors import InvalidRequest, StrictError, TandemError
-from tandem.fields import Grammar, Message, Messages, RenderOptions, ReturnOptions, Sampling, Stop, Tool
+from tandem.fields import Grammar, Message, Messages, RenderOptions, ReturnOptions, Sampling, Stop, Tool, ToolCall
 
 __all__ = [
     "Answer",
@@ -25,6 +25,7 @@ __all__ = [
     "Tandem",
     "TandemError",
     "Tool",
+    "ToolCall",
     "conversation",
     "image",
 ]

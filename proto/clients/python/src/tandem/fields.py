@@ -122,14 +122,11 @@ class _ToolCall(TypedDict):
     function: CalledFunction
 
 
-class ToolCallDict(_ToolCall, total=False):
+class ToolCall(_ToolCall, total=False):
     """A call of a tool by the assistant."""
 
     id: str
     type: Literal["function"]
-
-
-ToolCall = Union[ToolCallDict, chat_pb2.ToolCall]
 
 
 class _Role(TypedDict):
@@ -142,7 +139,7 @@ class MessageDict(_Role, total=False):
     content: Union[str, None, Iterable[Block]]
     reasoning_content: Optional[str]
     """The reasoning before the assistant's answer."""
-    tool_calls: Optional[Iterable[ToolCall]]
+    tool_calls: Optional[Iterable[Union[ToolCall, chat_pb2.ToolCall]]]
     tool_call_id: Optional[str]
     """The id of the answered call, in a tool's message."""
     name: Optional[str]
