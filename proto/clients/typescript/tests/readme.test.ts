@@ -1,20 +1,115 @@
-// The first program of the README answers.
+// The programs of the README compile and run.
 
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { execFile, execFileSync } from "node:child_process";
+import { existsSync, mkdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { test } from "node:test";
-import { MODEL, start } from "./services.js";
+import { before, describe, test } from "node:test";
+import { promisify } from "node:util";
+import { FOLDER, MODEL, modelWithTools, start, visionModel } from "./services.js";
 
 const PACKAGE = join(import.meta.dirname, "../..");
+const README = readFileSync(join(PACKAGE, "README.md"), "utf8");
+const PROGRAMS = [...README.matchAll(/```(js|ts)\n(.*?)```/gs)].map(([, language, text]) => ({ language, text: text! }));
+const ADDRESS = "127.0.0.1:50051";
+const TOOL = '{ type: "function", function: { name: "add", parameters: { type: "object", properties: {} } } }';
 
-test("the README starts with a program that answers", async () => {
-  const generation = await start("gen-svc", "--model", MODEL, "--default-output-tokens", "8");
-  const address = await start("render-svc", "--models", MODEL, "--generate", `http://${generation}`);
-  const [, program] = /```js\n(.*?)```/s.exec(readFileSync(join(PACKAGE, "README.md"), "utf8"))!;
-  assert(program!.includes("127.0.0.1:50051"));
-  const source = program!.replace("127.0.0.1:50051", address);
-  const command = ["--input-type=module", "--eval", source];
-  assert(execFileSync(process.execPath, command, { cwd: PACKAGE, encoding: "utf8" }));
+/** The names that a program uses without a definition. */
+const NAMES: [name: string, definition: string][] = [
+  ["client", `const client = new Tandem("${ADDRESS}");`],
+  ["messages", 'const messages: MessageInit[] = [{ role: "user", content: "Why is the sky blue?" }];'],
+  ["tool", `const tool: ToolInit = ${TOOL};`],
+];
+
+/** Returns the whole program: its imports, and the definitions of the names that it leaves out. */
+function complete(program: string): string {
+  const imports = program.split("\n").filter((line) => line.startsWith("import "));
+  const missing = NAMES.filter(([name]) => new RegExp(`\\b${name}\\b`).test(program));
+  const definitions = missing.filter(([name]) => !new RegExp(`const ${name}\\b`).test(program)).map(([, line]) => line);
+  const body = program.split("\n").filter((line) => !line.startsWith("import "));
+  const imported = imports.join("\n");
+  const wanted = ["Tandem", "TandemError", "StrictError", "type MessageInit", "type ToolInit"];
+  const own = wanted.filter((name) => !new RegExp(`\\b${name.replace("type ", "")}\\b`).test(imported));
+  return [`import { ${own.join(", ")} } from "tandem-client";`, ...imports, ...definitions, ...body].join("\n");
+}
+
+describe("the README", () => {
+  const folder = join(FOLDER, "readme");
+  let text: string, tools: string, vision: string;
+
+  before(async () => {
+    const generation = await start("gen-svc", "--model", MODEL, "--default-output-tokens", "8");
+    const options = ["--generate", `http://${generation}`];
+    text = await start("render-svc", "--models", MODEL, ...options);
+    tools = await start("render-svc", "--models", modelWithTools(), ...options);
+    const [model, { messages }] = visionModel();
+    const images = await start("gen-svc", "--model", model, "--default-output-tokens", "8");
+    vision = await start("render-svc", "--models", model, "--generate", `http://${images}`);
+    mkdirSync(folder);
+    const { base64 } = messages.flatMap(({ content }) => content).find((block) => block.base64 !== undefined)!;
+    writeFileSync(join(folder, "cat.png"), Buffer.from(base64!, "base64"));
+    mkdirSync(join(folder, "node_modules"));
+    symlinkSync(PACKAGE, join(folder, "node_modules/tandem-client"));
+    const outside = (name: string) => existsSync(join(PACKAGE, "node_modules", name));
+    for (const name of ["@types", "@bufbuild", "@grpc"].filter(outside))
+      symlinkSync(join(PACKAGE, "node_modules", name), join(folder, "node_modules", name));
+    writeFileSync(join(folder, "package.json"), '{ "type": "module" }');
+    const sources = programs().map(({ file, source }) => {
+      writeFileSync(join(folder, file), source);
+      return file;
+    });
+    const compilerOptions = {
+      target: "es2022",
+      lib: ["es2022", "esnext.disposable"],
+      module: "nodenext",
+      strict: true,
+      types: ["node"],
+      outDir: "out",
+    };
+    writeFileSync(join(folder, "tsconfig.json"), JSON.stringify({ compilerOptions, files: sources }));
+    compile();
+  });
+
+  /** Returns the programs as files. The examples of Connect need packages that this one does not have. */
+  function programs() {
+    const own = PROGRAMS.slice(1).filter(({ text }) => !text.includes("@connectrpc"));
+    return own.map(({ text: program }, i) => {
+      const address = program.includes("image(") ? vision : program.includes("StrictError") ? text : tools;
+      return { file: `program${i}.ts`, program, source: complete(program).replaceAll(ADDRESS, address) };
+    });
+  }
+
+  function compile(): void {
+    try {
+      execFileSync(process.execPath, [join(PACKAGE, "node_modules/typescript/bin/tsc"), "-p", folder], { encoding: "utf8" });
+    } catch (error) {
+      throw new Error((error as { stdout: string }).stdout);
+    }
+  }
+
+  async function output(file: string): Promise<string> {
+    const command = [join(folder, "out", file.replace(".ts", ".js"))];
+    return (await promisify(execFile)(process.execPath, command, { cwd: folder, timeout: 120_000 })).stdout;
+  }
+
+  test("starts with a program that answers", async () => {
+    const program = PROGRAMS[0]!.text;
+    assert(program.includes(ADDRESS));
+    const command = ["--input-type=module", "--eval", program.replace(ADDRESS, text)];
+    assert((await promisify(execFile)(process.execPath, command, { cwd: PACKAGE })).stdout);
+  });
+
+  test("has programs that run", async () => {
+    const expected: [mark: string, output: RegExp][] = [
+      ["const person", /^41\n$/],
+      ["const weather", /^calls weather \{ city: 'Paris' \}\n/],
+      ["StrictError", /^TOOLS_IGNORED conversation\.tools\n$/],
+    ];
+    for (const { file, program } of programs()) {
+      const printed = await output(file);
+      for (const [mark, pattern] of expected) if (program.includes(mark)) assert.match(printed, pattern);
+    }
+    const marks = programs().flatMap(({ program }) => expected.filter(([mark]) => program.includes(mark)));
+    assert.equal(marks.length, expected.length);
+  });
 });

@@ -4,7 +4,7 @@ import { execFileSync, spawn } from "node:child_process";
 import { mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { basename, join } from "node:path";
 import { createInterface } from "node:readline";
 import { after } from "node:test";
 
@@ -72,6 +72,24 @@ export function startEcho(): Promise<string> {
   const template = "{% set types = ['tool_use'] %}{{ [messages, tools, documents, enable_thinking] | tojson }}";
   writeFileSync(join(folder, "tokenizer_config.json"), JSON.stringify({ chat_template: template }));
   return start("render-svc", "--models", folder);
+}
+
+const TEMPLATE_WITH_TOOLS = String.raw`{% set s='<|im_start|>' %}{% set e='<|im_end|>\n' %}{% if tools %}{{ s+'system\nTools: '+tools|tojson+e }}{% endif %}{% for m in messages %}{{ s+m.role+'\n'+(m.content or '') }}{% for c in m.tool_calls or [] %}{{ c.function|tojson }}{% endfor %}{{ e }}{% endfor %}{% if add_generation_prompt %}{{ s+'assistant\n' }}{% endif %}`;
+
+/** Writes the model with a chat template that has tools. Returns its path. */
+export function modelWithTools(): string {
+  const folder = join(FOLDER, "with-tools");
+  mkdirSync(folder);
+  const path = join(folder, basename(MODEL));
+  const file = readFileSync(MODEL);
+  const key = "tokenizer.chat_template";
+  const start = file.indexOf(key) + key.length + 4; // after the type of the value
+  const size = Number(file.readBigUInt64LE(start));
+  const template = TEMPLATE_WITH_TOOLS.slice(0, -2).padEnd(size - 2) + "%}"; // spaces in a tag fill the rest
+  if (template.length !== size) throw new Error(`the template may have ${size} bytes`);
+  file.write(template, start + 8, "latin1");
+  writeFileSync(path, file);
+  return path;
 }
 
 /** A conversation with images, and the tokens that transformers generates for it. */
