@@ -55,6 +55,7 @@ export class Connection {
   readonly #target: string;
   readonly #isSecured: boolean;
   readonly #logged = new Set<string>();
+  #hasLoggedRetry = false;
 
   constructor(
     address: string,
@@ -109,6 +110,12 @@ export class Connection {
       this.#logged.add(code);
       console.warn(["tandem", code, path, text].filter(Boolean).join(": "));
     }
+  }
+
+  /** Writes to `console.warn` that calls wait for a service, once. */
+  logRetry(error: TandemError): void {
+    if (!this.#hasLoggedRetry) console.warn(`tandem: no service answers at ${this.#target}, retrying: ${error.message}`);
+    this.#hasLoggedRetry = true;
   }
 
   /** Returns the remedy if one side of the connection has TLS and the other has not. */
@@ -183,6 +190,7 @@ export class Attempts {
    * bounds both.
    */
   async wait(error: TandemError, hasOutput = false): Promise<void> {
+    this.connection.hasAnswered ||= error.reason !== "";
     const hint = this.connection.hint(error);
     if (hint !== undefined) error.message += ` (${hint})`;
     let delay = hasOutput ? undefined : this.#delay(error, hint !== undefined);
@@ -193,6 +201,7 @@ export class Attempts {
       delay = isWorthwhile ? remaining / 2 : undefined;
     }
     if (delay === undefined) throw error;
+    if (error.retryDelayMs === undefined) this.connection.logRetry(error);
     await sleep(delay, undefined, { signal: this.#stop.signal }).catch(() => {}); // a cancellation ends the wait
   }
 

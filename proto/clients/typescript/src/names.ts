@@ -18,6 +18,7 @@ export const OTHERS: Readonly<Record<string, string>> = {
   topLogprobs: "returnOptions.logprobs",
   returnLogprob: "returnOptions.logprobs",
   echo: "returnOptions.promptLogprobs",
+  returnTokenIds: "returnOptions.tokenIds",
   responseFormat: SCHEMA,
   textFormat: SCHEMA,
   guidedJson: SCHEMA,

@@ -51,7 +51,7 @@ describe("the README", () => {
     mkdirSync(join(folder, "node_modules"));
     symlinkSync(PACKAGE, join(folder, "node_modules/tandem-client"));
     const outside = (name: string) => existsSync(join(PACKAGE, "node_modules", name));
-    for (const name of ["@types", "@bufbuild", "@grpc"].filter(outside))
+    for (const name of ["@types", "@bufbuild", "@grpc", "zod"].filter(outside))
       symlinkSync(join(PACKAGE, "node_modules", name), join(folder, "node_modules", name));
     writeFileSync(join(folder, "package.json"), '{ "type": "module" }');
     const sources = programs().map(({ file, source }) => {
@@ -101,7 +101,7 @@ describe("the README", () => {
 
   test("has programs that run", async () => {
     const expected: [mark: string, output: RegExp][] = [
-      ["const person", /^41\n$/],
+      ["const Person", /^41\n$/],
       ["const weather", /^calls weather \{ city: 'Paris' \}\n/],
       ["StrictError", /^TOOLS_IGNORED conversation\.tools\n$/],
     ];

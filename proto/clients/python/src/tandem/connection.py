@@ -76,6 +76,7 @@ class Connection:
         self.token, self.timeout, self.retries, self.strict = token, timeout, retries, strict
         self.has_answered = False
         self._logged: set[str] = set()
+        self._has_logged_retry = False
         self.options = [
             ("grpc.max_receive_message_length", max_message_bytes),
             ("grpc.max_send_message_length", -1),  # the service has the limit, and a typed error
@@ -103,6 +104,12 @@ class Connection:
             if code not in self._logged:
                 self._logged.add(code)
                 _log.warning("%s: %s", code, ": ".join(part for part in (path, text) if part))
+
+    def log_retry(self, error: TandemError) -> None:
+        """Logs that calls wait for a service, once."""
+        if not self._has_logged_retry:
+            self._has_logged_retry = True
+            _log.warning("no service answers at %s, retrying: %s", self.target, error.message)
 
     def reported(self, result: render_pb2.RenderResponse | TandemError) -> render_pb2.RenderResponse | TandemError:
         """Reports the warnings of one result of a batch. An error for them is the result."""
@@ -151,6 +158,7 @@ class Attempts:
         A call is repeated if the service asks for it or no service answered, before any output, and within
         the deadline. Without a deadline, the number of retries bounds both.
         """
+        self._connection.has_answered |= bool(error.reason)
         hint = self._connection.hint(error)
         if hint is not None:
             error.add_hint(hint)
@@ -162,6 +170,8 @@ class Attempts:
             delay = remaining / 2 if is_worthwhile else None
         if delay is None:
             raise error
+        if error.retry_delay is None:
+            self._connection.log_retry(error)
         return delay
 
     def _delay(self, error: TandemError, has_hint: bool) -> float | None:

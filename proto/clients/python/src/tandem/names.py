@@ -20,6 +20,7 @@ OTHERS = {
     "top_logprobs": "return_options.logprobs",
     "return_logprob": "return_options.logprobs",
     "echo": "return_options.prompt_logprobs",
+    "return_token_ids": "return_options.token_ids",
     "response_format": _SCHEMA,
     "text_format": _SCHEMA,
     "guided_json": _SCHEMA,
