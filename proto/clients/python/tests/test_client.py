@@ -1,8 +1,11 @@
 """The blocking client against running services."""
 
+import json
 import threading
 import time
 import unittest
+from dataclasses import dataclass, field
+from typing import List, Literal, Optional
 
 import grpc
 import services
@@ -98,6 +101,19 @@ class AClient(unittest.TestCase):
         grammar = {"json_schema": {**schema, "additionalProperties": False}}
         text = self.render.run(CASE["messages"], grammar=grammar, sampling={"temperature": 0}).text()
         self.assertRegex(text, r'^\s*\{\s*"a"\s*:\s*(true|false)\s*\}\s*$')
+
+    def test_follows_the_schema_of_a_class(self):
+        @dataclass
+        class Review:
+            good: bool
+            size: Literal["s", "m"]
+            stars: Optional[int]
+            words: List[Literal["a", "b"]] = field(default_factory=list)
+
+        answer = self.render.run(CASE["messages"], grammar=Review, sampling={"temperature": 0}, stop={"max_new_tokens": 200})
+        review = Review(**json.loads(answer.text()))
+        self.assertIn(review.good, (True, False))
+        self.assertIn(review.size, ("s", "m"))
 
     def test_cancels_at_the_end_of_a_block(self):
         with self.render.run(CASE["messages"], **LONG) as answer:

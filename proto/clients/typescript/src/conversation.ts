@@ -127,9 +127,9 @@ export function conversation(messages: Conversation | Iterable<MessageInit>, par
   if (isMessage(messages, ConversationSchema)) return messages;
   const { tools = [], documents = [], templateArgs } = parts;
   return create(ConversationSchema, {
-    messages: [...(messages as Iterable<MessageInit>)].map((given, i) => message(given, `messages[${i}]`)),
-    tools: tools.map((tool, i) => ({ kind: { case: "toolJson" as const, value: json(tool, `tools[${i}]`) } })),
-    documents: documents.map((document, i) => ({ documentJson: json(document, `documents[${i}]`) })),
+    messages: list(messages, "messages").map((given, i) => message(given, `messages[${i}]`)),
+    tools: list(tools, "tools").map((tool, i) => ({ kind: { case: "toolJson" as const, value: json(tool, `tools[${i}]`) } })),
+    documents: list(documents, "documents").map((document, i) => ({ documentJson: json(document, `documents[${i}]`) })),
     ...(templateArgs === undefined ? {} : { templateArgsJson: json(templateArgs, "templateArgs") }),
   });
 }
@@ -148,8 +148,8 @@ function message(given: unknown, field: string): ChatMessage {
   for (const [key, value] of Object.entries(object(given, field, "an object with a role and content"))) {
     if (key === "role") init.role = text(value, `${field}.role`);
     else if (key === "content") init.content = content(value, `${field}.content`);
-    else if (key === "tool_calls" && Array.isArray(value) && value.length > 0)
-      init.toolCalls = value.map((call, i) => toolCall(call, `${field}.tool_calls[${i}]`));
+    else if (key === "tool_calls" && value)
+      init.toolCalls = list(value, `${field}.tool_calls`).map((call, i) => toolCall(call, `${field}.tool_calls[${i}]`));
     else if (key === "reasoning_content" && typeof value === "string") init.reasoningContent = value;
     else if (key === "tool_call_id" && typeof value === "string") init.toolCallId = value;
     else if (key === "name" && typeof value === "string") init.name = value;
@@ -177,11 +177,12 @@ function block(value: unknown, field: string): Block {
   if (type === "tool_use" && typeof given.input === "string") {
     only(given, ["type", "id", "name", "input"], field);
     const name = text(given.name, `${field}.name`);
-    const value = { name, inputJson: given.input, ...optional("id", given.id, field) };
+    const value = { name, inputJson: given.input, ...optional("id", given.id, `${field}.id`) };
     return create(BlockSchema, { kind: { case: "toolUse", value } });
   }
   if (type === "tool_result" && has(given, ["type", "tool_use_id", "content", "is_error"])) {
-    const id = optional("toolUseId", given.tool_use_id, field);
+    const id = optional("toolUseId", given.tool_use_id, `${field}.tool_use_id`);
+    if (typeof (given.is_error ?? false) !== "boolean") throw new InvalidRequest(`${field}.is_error`, "must be true or false");
     const isError = typeof given.is_error === "boolean" ? { isError: given.is_error } : {};
     const value = { content: content(given.content, `${field}.content`), ...id, ...isError };
     return create(BlockSchema, { kind: { case: "toolResult", value } });
@@ -212,7 +213,7 @@ function toolCall(given: unknown, field: string): ToolCall {
   only(made, ["name", "arguments"], `${field}.function`);
   if ((call.type ?? "function") !== "function") throw new InvalidRequest(`${field}.type`, 'must be "function"');
   return create(ToolCallSchema, {
-    ...optional("id", call.id, field),
+    ...optional("id", call.id, `${field}.id`),
     name: text(made.name, `${field}.function.name`),
     argumentsJson: json(made.arguments ?? "{}", `${field}.function.arguments`),
   });
@@ -243,7 +244,13 @@ function text(value: unknown, field: string): string {
 
 function optional<K extends string>(key: K, value: unknown, field: string): { [key in K]?: string } {
   const isSet = value !== undefined && value !== null;
-  return (isSet ? { [key]: text(value, `${field}.${key}`) } : {}) as { [key in K]?: string };
+  return (isSet ? { [key]: text(value, field) } : {}) as { [key in K]?: string };
+}
+
+/** Returns the items of a list, which an object or a text is not. */
+function list(values: unknown, field: string): unknown[] {
+  if (typeof values === "object" && values !== null && Symbol.iterator in values) return [...(values as Iterable<unknown>)];
+  throw new InvalidRequest(field, "must be a list");
 }
 
 function has(given: Dict, known: readonly string[]): boolean {

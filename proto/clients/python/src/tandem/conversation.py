@@ -36,10 +36,10 @@ def conversation(
     if isinstance(messages, chat.Conversation):
         result.CopyFrom(messages)
     else:
-        result.messages.extend(_message(message, f"messages[{i}]") for i, message in enumerate(messages))
-    for i, tool in enumerate(tools or ()):
+        result.messages.extend(_message(message, f"messages[{i}]") for i, message in enumerate(_listed(messages, "messages")))
+    for i, tool in enumerate(_listed(tools or (), "tools")):
         result.tools.append(chat.Tool(tool_json=_object(tool, f"tools[{i}]")))
-    for i, document in enumerate(documents or ()):
+    for i, document in enumerate(_listed(documents or (), "documents")):
         result.documents.append(chat.Document(document_json=_object(document, f"documents[{i}]")))
     if template_args is not None:
         result.template_args_json = _object(template_args, "template_args")
@@ -108,10 +108,14 @@ def _block(given: Any, field: str) -> chat.Block:
         return _media(given, field)
     if kind == "tool_use" and isinstance(given.get("input"), str):
         _no_other_keys(given, ("type", "id", "name", "input"), field)
-        use = chat.ToolUseBlock(id=given.get("id"), name=given.get("name"), input_json=given["input"])
+        id, name = _text(given, "id", field), _text(given, "name", field)
+        use = chat.ToolUseBlock(id=id, name=name, input_json=given["input"])
         return chat.Block(tool_use=use)
     if kind == "tool_result" and keys <= {"type", "tool_use_id", "content", "is_error"}:
-        result = chat.ToolResultBlock(tool_use_id=given.get("tool_use_id"), is_error=given.get("is_error"))
+        is_error = given.get("is_error")
+        if is_error is not None:
+            _checked(is_error, bool, f"{field}.is_error", "True or False")
+        result = chat.ToolResultBlock(tool_use_id=_text(given, "tool_use_id", field), is_error=is_error)
         _set_content(result, given.get("content"), f"{field}.content")
         return chat.Block(tool_result=result)
     return chat.Block(other_json=_object(given, field))
@@ -120,7 +124,7 @@ def _block(given: Any, field: str) -> chat.Block:
 def _media(given: Any, field: str) -> chat.Block:
     """Returns the block of a media file's bytes. Only JSON has a place for further keys."""
     if set(given) <= {"type", "data", "mime_type"}:
-        media: Any = chat.MediaBlock(data=given["data"], mime_type=given.get("mime_type"))
+        media: Any = chat.MediaBlock(data=given["data"], mime_type=_text(given, "mime_type", field))
         return chat.Block(**{given["type"]: media})
     text = {"base64" if key == "data" else key: value for key, value in given.items()}
     return chat.Block(other_json=_object({**text, "base64": base64.b64encode(given["data"]).decode()}, field))
@@ -136,7 +140,20 @@ def _tool_call(given: Any, field: str) -> chat.ToolCall:
     if given.get("type", "function") != "function":
         raise InvalidRequest(f"{field}.type", 'must be "function"')
     arguments = _object(function.get("arguments", "{}"), f"{field}.function.arguments")
-    return chat.ToolCall(id=given.get("id"), name=function.get("name"), arguments_json=arguments)
+    name = _checked(function.get("name"), str, f"{field}.function.name", "text")
+    return chat.ToolCall(id=_text(given, "id", field), name=name, arguments_json=arguments)
+
+
+def _text(given: Mapping[str, Any], key: str, field: str) -> str | None:
+    value: str | None = given.get(key)
+    return value if value is None else str(_checked(value, str, f"{field}.{key}", "text"))
+
+
+def _listed(values: Any, field: str) -> Iterable[Any]:
+    """Returns the items of a list, which a dict or a text is not."""
+    if isinstance(values, (str, bytes, Mapping)) or not isinstance(values, Iterable):
+        raise InvalidRequest(field, f"must be a list, not {type(values).__name__}")
+    return values
 
 
 def _object(value: Json, field: str) -> str:
