@@ -119,19 +119,13 @@ def short_rendering():
     return start("render-svc", *arguments, name="short-render-svc")
 
 
-TEMPLATE_WITH_TOOLS = (
-    r"{% set s='<|im_start|>' %}{% set e='<|im_end|>\n' %}{% if tools %}{{ s+'system\nTools: '+tools|tojson+e }}{% endif %}"
-    r"{% for m in messages %}{{ s+m.role+'\n'+(m.content or '') }}{% for c in m.tool_calls or [] %}{{ c.function|tojson }}"
-    r"{% endfor %}{{ e }}{% endfor %}{% if add_generation_prompt %}{{ s+'assistant\n' }}{% endif %}"
-)
-
-
 @lru_cache(None)
 def with_tools():
     """The address of a render-svc whose model has tools, with the gen-svc of short outputs behind it."""
     folder = FOLDER / "with-tools"
     folder.mkdir()
-    (folder / MODEL.name).write_bytes(with_template(MODEL.read_bytes(), TEMPLATE_WITH_TOOLS))
+    template = Path(__file__).with_name("with_tools.jinja").read_text(encoding="utf8").strip()
+    (folder / MODEL.name).write_bytes(with_template(MODEL.read_bytes(), template))
     arguments = ("--models", folder / MODEL.name, "--generate", f"http://{short_generation()}")
     return start("render-svc", *arguments, name="with-tools")
 

@@ -110,7 +110,9 @@ class AClient(unittest.TestCase):
             stars: Optional[int]
             words: List[Literal["a", "b"]] = field(default_factory=list)
 
-        answer = self.render.run(CASE["messages"], grammar=Review, sampling={"temperature": 0}, stop={"max_new_tokens": 200})
+        answer = self.render.run(
+            CASE["messages"], grammar=Review, sampling={"temperature": 0}, stop={"max_new_tokens": 200}
+        )
         review = Review(**json.loads(answer.text()))
         self.assertIn(review.good, (True, False))
         self.assertIn(review.size, ("s", "m"))
@@ -255,7 +257,9 @@ class AWarning(unittest.TestCase):
             with Tandem(services.rendering()) as client, self.assertLogs("tandem", "WARNING") as logged:
                 client.render(CASE["messages"], tools=[self.TOOL])
                 client.batch_render([{"messages": CASE["messages"], "tools": [self.TOOL]}])
-                self.assertEqual([w.path for w in self.warned(client.run(CASE["messages"], **tools))], ["conversation.tools"])
+                self.assertEqual(
+                    [w.path for w in self.warned(client.run(CASE["messages"], **tools))], ["conversation.tools"]
+                )
             self.assertEqual(len(logged.output), 1)
             self.assertRegex(logged.output[0], "TOOLS_IGNORED: conversation.tools: ")
 
@@ -285,7 +289,10 @@ class AWarning(unittest.TestCase):
 
 class AServiceThatStartsLater(unittest.TestCase):
     def test_answers_calls_that_began_before(self):
-        for call in (lambda client: client.models(timeout=60), lambda client: client.run(CASE["messages"], **GREEDY).text()):
+        for call in (
+            lambda client: client.models(timeout=60),
+            lambda client: client.run(CASE["messages"], **GREEDY).text(),
+        ):
             address = services.free_address()
             with Tandem(address, timeout=60) as client:
                 later = services.start_later(1.5, address)

@@ -94,10 +94,19 @@ class AValueWithoutAPlace(unittest.TestCase):
             ({"messages": [{"role": "user", "x": {1, 2}}]}, "messages[0]"),
             ({"messages": [{"role": "a", "tool_calls": [{**CALL, "index": 0}]}]}, "messages[0].tool_calls[0]"),
             ({"messages": [{"role": "a", "tool_calls": [{"name": "f"}]}]}, "messages[0].tool_calls[0].function"),
-            ({"messages": [{"role": "a", "tool_calls": [{"function": {}}]}]}, "messages[0].tool_calls[0].function.name"),
+            (
+                {"messages": [{"role": "a", "tool_calls": [{"function": {}}]}]},
+                "messages[0].tool_calls[0].function.name",
+            ),
             ({"messages": [{"role": "a", "tool_calls": [{**CALL, "id": 1}]}]}, "messages[0].tool_calls[0].id"),
-            ({"messages": [{"role": "user", "content": [{**RESULT, "tool_use_id": 1}]}]}, "messages[0].content[0].tool_use_id"),
-            ({"messages": [{"role": "user", "content": [{**RESULT, "is_error": 1}]}]}, "messages[0].content[0].is_error"),
+            (
+                {"messages": [{"role": "user", "content": [{**RESULT, "tool_use_id": 1}]}]},
+                "messages[0].content[0].tool_use_id",
+            ),
+            (
+                {"messages": [{"role": "user", "content": [{**RESULT, "is_error": 1}]}]},
+                "messages[0].content[0].is_error",
+            ),
             ({"messages": "Hi"}, "messages"),
             ({"messages": user}, "messages"),
             ({"messages": [user], "tools": TOOL}, "tools"),

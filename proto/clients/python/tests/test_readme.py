@@ -49,7 +49,7 @@ class TheReadme(unittest.TestCase):
         self.assertTrue(run(PROGRAMS[0], services.short_rendering()))
 
     def test_has_programs_that_run(self):
-        (picture, *_) = [b for m in vision.conversations()[0]["messages"] for b in m["content"] if b["type"] == "image"]
+        picture, *_ = [b for m in vision.conversations()[0]["messages"] for b in m["content"] if b["type"] == "image"]
         (services.FOLDER / "cat.png").write_bytes(base64.b64decode(picture["base64"]))
         here = os.getcwd()
         self.addCleanup(os.chdir, here)

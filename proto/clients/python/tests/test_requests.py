@@ -101,7 +101,9 @@ class ARequest(unittest.TestCase):
             request = self.request(options={"control_tokens": label})
             self.assertEqual(request.options.control_tokens, render_pb2.CONTROL_TOKENS_LITERAL)
         override = {"capabilities": ["supports_tool_calls", "supports_reasoning"]}
-        self.assertEqual(list(self.request(options={"capabilities": override}).options.capabilities.capabilities), [3, 4])
+        self.assertEqual(
+            list(self.request(options={"capabilities": override}).options.capabilities.capabilities), [3, 4]
+        )
         error = self.refusal(options={"control_tokens": "lit"})
         self.assertEqual(error.field, "options.control_tokens")
         self.assertIn('must be "tokens" or "literal"', str(error))
@@ -119,7 +121,10 @@ class ARequest(unittest.TestCase):
             ({"stop": {"stop_strings": "a"}}, "stop.stop_strings"),
             ({"stop": {"stop_strings": ["a", 1]}}, "stop.stop_strings[1]"),
             ({"return_options": {"bytes": 1}}, "return_options.bytes"),
-            ({"output_spec": {"special_token_classes": [{"action": "x"}]}}, "output_spec.special_token_classes[0].action"),
+            (
+                {"output_spec": {"special_token_classes": [{"action": "x"}]}},
+                "output_spec.special_token_classes[0].action",
+            ),
             ({"priority": 1.5}, "priority"),
             ({"model": b"m"}, "model"),
             ({"grammar": {"regex": "a", "lark": "b"}}, "grammar.lark"),
@@ -169,7 +174,10 @@ class ARequest(unittest.TestCase):
         text = json.dumps(schema)
         for given in (schema, text):
             self.assertEqual(self.request(grammar={"json_schema": given}).grammar.json_schema, text)
-        for kind, expected in ((Person, PERSON), (WithSchema, {**WithSchema.model_json_schema(), "additionalProperties": False})):
+        for kind, expected in (
+            (Person, PERSON),
+            (WithSchema, {**WithSchema.model_json_schema(), "additionalProperties": False}),
+        ):
             for grammar in (kind, {"json_schema": kind}):
                 made = self.request(grammar=grammar).grammar.json_schema
                 self.assertEqual(json.dumps(json.loads(made)), json.dumps(expected))

@@ -2,7 +2,14 @@
 
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import { type CallOptions as GrpcOptions, type ChannelOptions, Client, credentials, Metadata, status } from "@grpc/grpc-js";
+import {
+  type CallOptions as GrpcOptions,
+  type ChannelOptions,
+  Client,
+  credentials,
+  Metadata,
+  status,
+} from "@grpc/grpc-js";
 import { type Finished, FinishedSchema } from "./contract/tandem/generate/v1/generate_pb.js";
 import { type Warning, WarningCode } from "./contract/tandem/render/v1/render_pb.js";
 import { type Notice, REQUEST_ID, StrictError, TandemError } from "./errors.js";
@@ -99,7 +106,11 @@ export class Connection {
     const field = FinishedSchema.fields.find(({ name }) => name === "warnings");
     if (!Array.isArray(codes) || field?.fieldKind !== "list" || field.listKind !== "enum") return;
     const name = (code: number) => field.enum.value[code]?.localName ?? String(code);
-    this.#report(codes.map((code: number) => ({ code: name(code), path: "", text: "" })), [], requestId);
+    this.#report(
+      codes.map((code: number) => ({ code: name(code), path: "", text: "" })),
+      [],
+      requestId,
+    );
   }
 
   #report(notices: readonly Notice[], warnings: readonly Warning[], requestId?: string): void {
@@ -114,7 +125,8 @@ export class Connection {
 
   /** Writes to `console.warn` that calls wait for a service, once. */
   logRetry(error: TandemError): void {
-    if (!this.#hasLoggedRetry) console.warn(`tandem: no service answers at ${this.#target}, retrying: ${error.message}`);
+    if (!this.#hasLoggedRetry)
+      console.warn(`tandem: no service answers at ${this.#target}, retrying: ${error.message}`);
     this.#hasLoggedRetry = true;
   }
 

@@ -55,9 +55,7 @@ export type BlockInit =
     };
 
 /** A tool call. `arguments` is JSON text, as models write it, or an object. */
-export type ToolCallInit =
-  | ToolCall
-  | { id?: string; type?: "function"; function: { name: string; arguments?: Json } };
+export type ToolCallInit = ToolCall | { id?: string; type?: "function"; function: { name: string; arguments?: Json } };
 
 /** A message, such as `{ role: "user", content: "Hi" }`. */
 export type MessageInit =
@@ -87,7 +85,11 @@ export type ToolInit =
         readonly strict?: boolean;
       };
     }
-  | { readonly name: string; readonly description?: string; readonly input_schema: { readonly [key: string]: unknown } };
+  | {
+      readonly name: string;
+      readonly description?: string;
+      readonly input_schema: { readonly [key: string]: unknown };
+    };
 
 /** The parts of a conversation besides its messages. */
 export interface ConversationParts {
@@ -118,7 +120,11 @@ type Dict = Readonly<Record<string, unknown>>;
 
 const MEDIA = ["image", "audio", "video"];
 const MIME_TYPES: Readonly<Record<string, string>> = {
-  ".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp",
+  ".png": "image/png",
+  ".jpg": "image/jpeg",
+  ".jpeg": "image/jpeg",
+  ".gif": "image/gif",
+  ".webp": "image/webp",
   ".bmp": "image/bmp",
 };
 
@@ -128,7 +134,9 @@ export function conversation(messages: Conversation | Iterable<MessageInit>, par
   const { tools = [], documents = [], templateArgs } = parts;
   return create(ConversationSchema, {
     messages: list(messages, "messages").map((given, i) => message(given, `messages[${i}]`)),
-    tools: list(tools, "tools").map((tool, i) => ({ kind: { case: "toolJson" as const, value: json(tool, `tools[${i}]`) } })),
+    tools: list(tools, "tools").map((tool, i) => ({
+      kind: { case: "toolJson" as const, value: json(tool, `tools[${i}]`) },
+    })),
     documents: list(documents, "documents").map((document, i) => ({ documentJson: json(document, `documents[${i}]`) })),
     ...(templateArgs === undefined ? {} : { templateArgsJson: json(templateArgs, "templateArgs") }),
   });
@@ -182,7 +190,8 @@ function block(value: unknown, field: string): Block {
   }
   if (type === "tool_result" && has(given, ["type", "tool_use_id", "content", "is_error"])) {
     const id = optional("toolUseId", given.tool_use_id, `${field}.tool_use_id`);
-    if (typeof (given.is_error ?? false) !== "boolean") throw new InvalidRequest(`${field}.is_error`, "must be true or false");
+    if (typeof (given.is_error ?? false) !== "boolean")
+      throw new InvalidRequest(`${field}.is_error`, "must be true or false");
     const isError = typeof given.is_error === "boolean" ? { isError: given.is_error } : {};
     const value = { content: content(given.content, `${field}.content`), ...id, ...isError };
     return create(BlockSchema, { kind: { case: "toolResult", value } });
@@ -249,7 +258,8 @@ function optional<K extends string>(key: K, value: unknown, field: string): { [k
 
 /** Returns the items of a list, which an object or a text is not. */
 function list(values: unknown, field: string): unknown[] {
-  if (typeof values === "object" && values !== null && Symbol.iterator in values) return [...(values as Iterable<unknown>)];
+  if (typeof values === "object" && values !== null && Symbol.iterator in values)
+    return [...(values as Iterable<unknown>)];
   throw new InvalidRequest(field, "must be a list");
 }
 

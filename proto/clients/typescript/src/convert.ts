@@ -80,7 +80,8 @@ class Converter {
   }
 
   private map(field: DescField & { fieldKind: "map" }, value: unknown, path: string): Dict {
-    if (typeof value !== "object" || value === null) throw new InvalidRequest(path, `must be an object, not ${found(value)}`);
+    if (typeof value !== "object" || value === null)
+      throw new InvalidRequest(path, `must be an object, not ${found(value)}`);
     const entries = Object.entries(value).map(([key, item]) => {
       const place = `${path}[${key}]`;
       if (field.mapKey !== ScalarType.STRING) scalar(field.mapKey, /^-?\d+$/.test(key) ? Number(key) : key, place);
@@ -93,7 +94,8 @@ class Converter {
 /** Returns the fields of a grammar, with a JSON schema as text. */
 function grammar(given: unknown, path: string): unknown {
   if (isSource(given)) return { jsonSchema: schemaText(given, path) };
-  const schema = typeof given === "object" && given !== null && !("type" in given) ? (given as Dict).jsonSchema : undefined;
+  const schema =
+    typeof given === "object" && given !== null && !("type" in given) ? (given as Dict).jsonSchema : undefined;
   if (schema === undefined || schema === null || isMessage(given)) return given;
   return { ...(given as Dict), jsonSchema: schemaText(schema, `${path}.jsonSchema`) };
 }
@@ -108,7 +110,9 @@ function schemaText(given: unknown, path: string): string {
 
 function isSource(given: unknown): given is SchemaSource {
   const kind = typeof given;
-  return given !== null && (kind === "object" || kind === "function") && typeof (given as Dict).toJSONSchema === "function";
+  return (
+    given !== null && (kind === "object" || kind === "function") && typeof (given as Dict).toJSONSchema === "function"
+  );
 }
 
 function remark(schema: DescMessage): string {
@@ -125,13 +129,16 @@ function scalar(type: ScalarType, value: unknown, path: string): unknown {
   if (type === ScalarType.BOOL && typeof value === "boolean") return value;
   if (type === ScalarType.STRING && typeof value === "string") return value;
   if (type === ScalarType.BYTES && value instanceof Uint8Array) return value;
-  const wanted = isFraction ? "a number" : { [ScalarType.BOOL]: "true or false", [ScalarType.BYTES]: "bytes" }[type as number];
+  const wanted = isFraction
+    ? "a number"
+    : { [ScalarType.BOOL]: "true or false", [ScalarType.BYTES]: "bytes" }[type as number];
   throw new InvalidRequest(path, `must be ${wanted ?? "text"}, not ${found(value)}`);
 }
 
 function whole(type: ScalarType, [lowest, highest]: readonly [bigint, bigint], value: unknown, path: string): unknown {
   const isWhole = typeof value === "bigint" || Number.isInteger(value);
-  if (!isWhole) throw new InvalidRequest(path, `must be an integer, not ${typeof value === "number" ? value : found(value)}`);
+  if (!isWhole)
+    throw new InvalidRequest(path, `must be an integer, not ${typeof value === "number" ? value : found(value)}`);
   if (typeof value === "number" && !Number.isSafeInteger(value))
     throw new InvalidRequest(path, "must be a bigint, because it is above 2^53");
   const exact = BigInt(value as number | bigint);

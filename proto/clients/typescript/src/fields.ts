@@ -75,9 +75,7 @@ export type JsonSchema = string | SchemaSource | { readonly [key: string]: unkno
 
 /** A constraint on the output, with one kind. A schema of a library means its JSON schema. */
 export type GrammarInit =
-  | Grammar
-  | SchemaSource
-  | (Omit<Fields<Grammar>, "jsonSchema"> & { jsonSchema?: JsonSchema; toJSONSchema?: never });
+  Grammar | SchemaSource | (Omit<Fields<Grammar>, "jsonSchema"> & { jsonSchema?: JsonSchema; toJSONSchema?: never });
 
 /** The fields of RunTaskRequest besides the messages. */
 export interface TaskFields extends ConversationParts, Omit<Fields<RunTaskRequest>, "conversation"> {}
@@ -86,8 +84,10 @@ export interface TaskFields extends ConversationParts, Omit<Fields<RunTaskReques
 export interface RenderFields extends ConversationParts, Omit<Fields<RenderRequest>, "conversation"> {}
 
 /** The fields of GenerateRequest without the prompt. `render` makes the input of a template. */
-export interface GenerateFields
-  extends Omit<Fields<GenerateRequest>, "prompt" | "tokenIds" | "hfMessagesJson" | "hfTemplate"> {}
+export interface GenerateFields extends Omit<
+  Fields<GenerateRequest>,
+  "prompt" | "tokenIds" | "hfMessagesJson" | "hfTemplate"
+> {}
 
 /** The fields of TokenizeRequest without the text. */
 export interface TokenizeFields extends Omit<Fields<TokenizeRequest>, "text"> {}

@@ -26,7 +26,11 @@ type Dict = Record<string, unknown>;
 export function withConversation(schema: DescMessage, messages: Messages, fields: object): Uint8Array {
   const { tools, documents, templateArgs, ...rest } = fields as ConversationParts & Dict;
   const parts = { ...(tools && { tools }), ...(documents && { documents }), ...(templateArgs && { templateArgs }) };
-  return encoded(schema, { conversation: conversation(messages, parts), ...rest }, ["tools", "documents", "templateArgs"]);
+  return encoded(schema, { conversation: conversation(messages, parts), ...rest }, [
+    "tools",
+    "documents",
+    "templateArgs",
+  ]);
 }
 
 /** Returns the bytes of a message of the contract. An unknown name is an error, also without TypeScript. */

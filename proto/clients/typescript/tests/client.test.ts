@@ -22,7 +22,10 @@ const TOOL: ToolInit = {
 
 /** Returns the error of a failed call. */
 async function failure(call: Promise<unknown>): Promise<TandemError> {
-  const error = await call.then(() => undefined, (error: unknown) => error);
+  const error = await call.then(
+    () => undefined,
+    (error: unknown) => error,
+  );
   assert(error instanceof TandemError, String(error));
   return error;
 }
@@ -67,7 +70,10 @@ describe("a client", () => {
     assert.equal(good.output.value.text, CASE.prompt);
     assert.deepEqual([bad.reason, bad.field], ["MODEL_NOT_FOUND", "requests[1].model"]);
     const wrong = render.batchRender([{ messages: [] }, { messages: [1] as never }]);
-    await assert.rejects(wrong, (error) => error instanceof InvalidRequest && error.field === "requests[1].messages[0]");
+    await assert.rejects(
+      wrong,
+      (error) => error instanceof InvalidRequest && error.field === "requests[1].messages[0]",
+    );
   });
 
   test("tokenizes", async () => {
@@ -133,10 +139,7 @@ describe("a client", () => {
 
   test("ends the iteration of a cancelled answer, and keeps its text", async () => {
     const stop = new AbortController();
-    const cancellations = [
-      (answer: Answer<any>) => answer.cancel(),
-      () => stop.abort(),
-    ];
+    const cancellations = [(answer: Answer<any>) => answer.cancel(), () => stop.abort()];
     for (const cancel of cancellations) {
       const answer = render.run(CASE.messages, LONG, { signal: stop.signal });
       const read: string[] = [];
@@ -194,9 +197,15 @@ describe("a client", () => {
     for (const call of calls) {
       const error = await failure(call());
       assert(error instanceof StrictError);
-      assert.deepEqual([error.reason, error.field, error.warnings[0]?.path], ["TOOLS_IGNORED", ...Array(2).fill("conversation.tools")]);
+      assert.deepEqual(
+        [error.reason, error.field, error.warnings[0]?.path],
+        ["TOOLS_IGNORED", ...Array(2).fill("conversation.tools")],
+      );
     }
-    const [good, bad] = await client.batchRender([{ messages: CASE.messages }, { messages: CASE.messages, tools: [TOOL] }]);
+    const [good, bad] = await client.batchRender([
+      { messages: CASE.messages },
+      { messages: CASE.messages, tools: [TOOL] },
+    ]);
     assert(good && "output" in good && bad instanceof StrictError);
     assert(await client.run(CASE.messages, GREEDY).text());
     await untilRunning(0);
@@ -204,10 +213,7 @@ describe("a client", () => {
   });
 
   test("waits for a service that starts later, or again", async () => {
-    const calls = [
-      (client: Tandem) => client.models(),
-      (client: Tandem) => client.run(CASE.messages, GREEDY).text(),
-    ];
+    const calls = [(client: Tandem) => client.models(), (client: Tandem) => client.run(CASE.messages, GREEDY).text()];
     for (const call of calls) {
       const address = await freeAddress();
       const client = new Tandem(address, { timeoutMs: 60_000 });
@@ -242,7 +248,10 @@ describe("a client", () => {
     setTimeout(() => stop.abort(), 500);
     assert.deepEqual([await waiting.text(), waiting.finishReason], ["", "CANCELLED"]);
     nowhere.close();
-    for (const [retries, least, most] of [[0, 0, 300], [2, 600, 3000]] as const) {
+    for (const [retries, least, most] of [
+      [0, 0, 300],
+      [2, 600, 3000],
+    ] as const) {
       const client = new Tandem(address, { retries });
       const started = Date.now();
       assert.equal((await failure(client.models())).code, "UNAVAILABLE");
@@ -257,7 +266,10 @@ describe("a client", () => {
     // A busy machine may deliver the end later than the client's own deadline.
     for (let attempt = 0; attempt < 5 && reason === undefined; attempt++) {
       const answer = render.run(CASE.messages, LONG, { timeoutMs: 3000 });
-      const late = await answer.text().then(() => undefined, (error: TandemError) => error.code);
+      const late = await answer.text().then(
+        () => undefined,
+        (error: TandemError) => error.code,
+      );
       assert(late === undefined || late === "DEADLINE_EXCEEDED", late);
       reason = answer.finishReason;
     }

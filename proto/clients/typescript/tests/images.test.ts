@@ -68,7 +68,10 @@ async function ids(answer: Answer<any>): Promise<number[]> {
 }
 
 async function failure(call: Promise<unknown>): Promise<TandemError> {
-  const error = await call.then(() => undefined, (error: unknown) => error);
+  const error = await call.then(
+    () => undefined,
+    (error: unknown) => error,
+  );
   assert(error instanceof TandemError, String(error));
   return error;
 }

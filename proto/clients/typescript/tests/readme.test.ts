@@ -10,7 +10,10 @@ import { FOLDER, MODEL, modelWithTools, start, visionModel } from "./services.js
 
 const PACKAGE = join(import.meta.dirname, "../..");
 const README = readFileSync(join(PACKAGE, "README.md"), "utf8");
-const PROGRAMS = [...README.matchAll(/```(js|ts)\n(.*?)```/gs)].map(([, language, text]) => ({ language, text: text! }));
+const PROGRAMS = [...README.matchAll(/```(js|ts)\n(.*?)```/gs)].map(([, language, text]) => ({
+  language,
+  text: text!,
+}));
 const ADDRESS = "127.0.0.1:50051";
 const TOOL = '{ type: "function", function: { name: "add", parameters: { type: "object", properties: {} } } }';
 
@@ -81,7 +84,9 @@ describe("the README", () => {
 
   function compile(): void {
     try {
-      execFileSync(process.execPath, [join(PACKAGE, "node_modules/typescript/bin/tsc"), "-p", folder], { encoding: "utf8" });
+      execFileSync(process.execPath, [join(PACKAGE, "node_modules/typescript/bin/tsc"), "-p", folder], {
+        encoding: "utf8",
+      });
     } catch (error) {
       throw new Error((error as { stdout: string }).stdout);
     }

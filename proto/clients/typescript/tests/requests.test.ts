@@ -35,9 +35,15 @@ describe("a request", () => {
       outputSpec: { specialTokenClasses: [{ tokenIds: [1], action: "pass" }], reasoning: {} },
     });
     assert.deepEqual([made.model, made.priority, made.sampling?.seed], ["m", 2, 2n ** 64n - 1n]);
-    assert.deepEqual([made.sampling?.temperature, made.sampling?.topK, made.sampling?.logitBias[5]], [1, undefined, 1.5]);
+    assert.deepEqual(
+      [made.sampling?.temperature, made.sampling?.topK, made.sampling?.logitBias[5]],
+      [1, undefined, 1.5],
+    );
     assert.deepEqual([made.stop?.stopStrings, made.stop?.maxNewTokens], [["a"], 3]);
-    assert.deepEqual([made.outputSpec?.specialTokenClasses[0]?.action, made.outputSpec?.reasoning?.startStrings], [2, []]);
+    assert.deepEqual(
+      [made.outputSpec?.specialTokenClasses[0]?.action, made.outputSpec?.reasoning?.startStrings],
+      [2, []],
+    );
   });
 
   test("takes the labels of an enum", () => {

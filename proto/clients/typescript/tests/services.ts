@@ -74,9 +74,7 @@ export function startEcho(): Promise<string> {
   return start("render-svc", "--models", folder);
 }
 
-const TEMPLATE_WITH_TOOLS = String.raw`{% set s='<|im_start|>' %}{% set e='<|im_end|>\n' %}{% if tools %}{{ s+'system\nTools: '+tools|tojson+e }}{% endif %}{% for m in messages %}{{ s+m.role+'\n'+(m.content or '') }}{% for c in m.tool_calls or [] %}{{ c.function|tojson }}{% endfor %}{{ e }}{% endfor %}{% if add_generation_prompt %}{{ s+'assistant\n' }}{% endif %}`;
-
-/** Writes the model with a chat template that has tools. Returns its path. */
+/** Writes the model with a chat template that has tools. Returns its path. The Python package has the template. */
 export function modelWithTools(): string {
   const folder = join(FOLDER, "with-tools");
   mkdirSync(folder);
@@ -85,7 +83,8 @@ export function modelWithTools(): string {
   const key = "tokenizer.chat_template";
   const start = file.indexOf(key) + key.length + 4; // after the type of the value
   const size = Number(file.readBigUInt64LE(start));
-  const template = TEMPLATE_WITH_TOOLS.slice(0, -2).padEnd(size - 2) + "%}"; // spaces in a tag fill the rest
+  const source = readFileSync(join(REPOSITORY, "proto/clients/python/tests/with_tools.jinja"), "utf8").trim();
+  const template = source.slice(0, -2).padEnd(size - 2) + "%}"; // spaces in a tag fill the rest
   if (template.length !== size) throw new Error(`the template may have ${size} bytes`);
   file.write(template, start + 8, "latin1");
   writeFileSync(path, file);

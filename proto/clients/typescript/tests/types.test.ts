@@ -5,7 +5,11 @@ import { test } from "node:test";
 import { type AnyDesc, type DescMessage } from "@bufbuild/protobuf";
 import { image, type MessageInit, Tandem, type ToolInit } from "tandem-client";
 import { GenerateRequestSchema, GrammarSchema } from "tandem-client/contract/generate/v1/generate";
-import { DetokenizeRequestSchema, RenderRequestSchema, TokenizeRequestSchema } from "tandem-client/contract/render/v1/render";
+import {
+  DetokenizeRequestSchema,
+  RenderRequestSchema,
+  TokenizeRequestSchema,
+} from "tandem-client/contract/render/v1/render";
 import { RunTaskRequestSchema } from "tandem-client/contract/task/v1/task";
 import { create } from "@bufbuild/protobuf";
 import { ENUMS } from "../src/fields.js";
@@ -24,7 +28,11 @@ export async function good(client: Tandem): Promise<void> {
       documents: [{ text: "d" }, "{}"],
       templateArgs: { enable_thinking: false },
       model: "m",
-      options: { controlTokens: "literal", normalization: "none", capabilities: { capabilities: ["supports_reasoning"] } },
+      options: {
+        controlTokens: "literal",
+        normalization: "none",
+        capabilities: { capabilities: ["supports_reasoning"] },
+      },
       sampling: { temperature: 0, seed: 1, logitBias: { 5: 1 } },
       stop: { maxNewTokens: 20, stopStrings: ["\n"], stopTokenIds: [1], ignoreEos: true },
       returnOptions: { logprobs: 2, bytes: true },
@@ -45,7 +53,10 @@ export async function good(client: Tandem): Promise<void> {
   client.run(messages, { grammar: { jsonSchema: schema } });
   client.run(messages, { grammar: { choice: { values: ["yes", "no"] } }, sampling: { seed: 2n ** 63n } });
   client.run(messages, { grammar: create(GrammarSchema, { kind: { case: "regex", value: "a" } }) });
-  client.generate([1, 2], { media: [{ kind: "image", url: "https://localhost/a.png", offset: 0 }], resume: { tokenIds: [1] } });
+  client.generate([1, 2], {
+    media: [{ kind: "image", url: "https://localhost/a.png", offset: 0 }],
+    resume: { tokenIds: [1] },
+  });
   await client.tokenize("text", { controlTokens: "literal" });
   await client.batchRender([{ messages, model: "m" }]);
 }
@@ -126,6 +137,12 @@ test("every enum of the requests has its labels in the types", () => {
       if (field.message) walk(field.message);
     }
   };
-  [RunTaskRequestSchema, RenderRequestSchema, GenerateRequestSchema, TokenizeRequestSchema, DetokenizeRequestSchema].forEach(walk);
+  [
+    RunTaskRequestSchema,
+    RenderRequestSchema,
+    GenerateRequestSchema,
+    TokenizeRequestSchema,
+    DetokenizeRequestSchema,
+  ].forEach(walk);
   assert.deepEqual([...found].sort(), Object.keys(ENUMS).sort());
 });

@@ -58,9 +58,7 @@ class AsyncTandem:
         """Answers a conversation (RunTask). The call starts when the answer is first read."""
         return self._stream(calls.run(messages, fields))
 
-    def generate(
-        self, prompt: Prompt, **fields: Unpack[GenerateFields]
-    ) -> AsyncAnswer[generate_pb2.GenerateResponse]:
+    def generate(self, prompt: Prompt, **fields: Unpack[GenerateFields]) -> AsyncAnswer[generate_pb2.GenerateResponse]:
         """Continues a prompt: its text, its token ids, or the response of `render`."""
         return self._stream(calls.generate(prompt, fields))
 

@@ -54,9 +54,7 @@ def render(messages: Messages, fields: Any) -> Call[render_pb2.RenderResponse]:
     return _call("render.v1.RenderService/Render", request, response, fields, warnings=lambda answer: answer.warnings)
 
 
-def batch_render(
-    requests: Iterable[Any], options: Any
-) -> Call[list[Union[render_pb2.RenderResponse, TandemError]]]:
+def batch_render(requests: Iterable[Any], options: Any) -> Call[list[Union[render_pb2.RenderResponse, TandemError]]]:
     batch = render_pb2.BatchRenderRequest()
     for i, given in enumerate(requests):
         fields = dict(given)

@@ -67,9 +67,7 @@ class Tandem:
         """
         return self._stream(calls.run(messages, fields))
 
-    def generate(
-        self, prompt: Prompt, **fields: Unpack[GenerateFields]
-    ) -> Answer[generate_pb2.GenerateResponse]:
+    def generate(self, prompt: Prompt, **fields: Unpack[GenerateFields]) -> Answer[generate_pb2.GenerateResponse]:
         """Continues a prompt: its text, its token ids, or the response of `render`."""
         return self._stream(calls.generate(prompt, fields))
 

@@ -36,7 +36,9 @@ def conversation(
     if isinstance(messages, chat.Conversation):
         result.CopyFrom(messages)
     else:
-        result.messages.extend(_message(message, f"messages[{i}]") for i, message in enumerate(_listed(messages, "messages")))
+        result.messages.extend(
+            _message(message, f"messages[{i}]") for i, message in enumerate(_listed(messages, "messages"))
+        )
     for i, tool in enumerate(_listed(tools or (), "tools")):
         result.tools.append(chat.Tool(tool_json=_object(tool, f"tools[{i}]")))
     for i, document in enumerate(_listed(documents or (), "documents")):
