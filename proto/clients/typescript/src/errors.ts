@@ -92,7 +92,7 @@ export class StrictError extends TandemError {
     { code, path, text }: Notice,
     requestId?: string,
   ) {
-    const details = text || "the service warns";
+    const details = text || `the service warns of ${code}`;
     super(Object.assign(new Error(details), { code: status.FAILED_PRECONDITION, details, metadata: new Metadata() }));
     this.reason = code;
     if (path) this.field = path;

@@ -103,7 +103,7 @@ class Connection:
         for code, path, text in notices:
             if code not in self._logged:
                 self._logged.add(code)
-                _log.warning("%s: %s", code, ": ".join(part for part in (path, text) if part))
+                _log.warning("%s", ": ".join(part for part in (code, path, text) if part))
 
     def log_retry(self, error: TandemError) -> None:
         """Logs that calls wait for a service, once."""

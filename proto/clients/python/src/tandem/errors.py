@@ -60,7 +60,7 @@ class StrictError(TandemError):
 
     def __init__(self, warnings: list[Any], first: tuple[str, str, str], request_id: str | None = None) -> None:
         reason, path, text = first
-        super().__init__(grpc.StatusCode.FAILED_PRECONDITION, text or "the service warns", request_id)
+        super().__init__(grpc.StatusCode.FAILED_PRECONDITION, text or f"the service warns of {reason}", request_id)
         self.reason, self.field, self.warnings = reason, path or None, warnings
 
 
