@@ -117,6 +117,11 @@ class AClient(unittest.TestCase):
         self.assertIn(review.good, (True, False))
         self.assertIn(review.size, ("s", "m"))
 
+    def test_follows_a_json_schema_without_white_space(self):
+        schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]}
+        grammar = {"json_schema": {**schema, "additionalProperties": False}, "whitespace": "none"}
+        self.assertRegex(self.render.run(CASE["messages"], grammar=grammar).text(), r'^{"a":(true|false)}$')
+
     def test_cancels_at_the_end_of_a_block(self):
         with self.render.run(CASE["messages"], **LONG) as answer:
             self.assertTrue(next(iter(answer)))
@@ -266,6 +271,17 @@ class AWarning(unittest.TestCase):
     def warned(self, answer):
         self.assertTrue(answer.text())
         return answer.warnings
+
+    def test_of_an_output_is_one_too(self):
+        markers = {"reasoning": {"start_strings": ["<think>"], "end_strings": ["</think>"]}}
+        inside = {"output_spec": markers, "grammar": {"regex": "a"}, "stop": {"max_new_tokens": 2}}
+        with Tandem(services.generation()) as client, self.assertLogs("tandem", "WARNING") as logged:
+            self.assertEqual(client.generate("Hi<think>", **inside).text(), "")
+            self.assertEqual(client.generate("Hi<think>", **inside).text(), "")
+        self.assertEqual(logged.output, ["WARNING:tandem:GRAMMAR_NOT_REACHED"])
+        with Tandem(services.generation(), strict=True) as client, self.assertRaises(StrictError) as caught:
+            client.generate("Hi<think>", **inside).text()
+        self.assertEqual((caught.exception.reason, caught.exception.field), ("GRAMMAR_NOT_REACHED", None))
 
     def test_is_an_error_of_a_strict_client(self):
         with Tandem(services.rendering(), strict=True) as client:

@@ -57,6 +57,7 @@ def good() -> None:
     messages.append({"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "a"}}]})
     print(call, answer.finish_reason, answer.warnings[0].path)
     client.run(messages, grammar=Person)
+    client.run(messages, grammar={"json_schema": Person, "whitespace": "none", "after_reasoning": True})
     client.run(messages, grammar={"json_schema": Person})
     client.run(messages, grammar={"choice": {"values": ["yes", "no"]}}, sampling=generate_pb2.Sampling(n=1))
     client.run(messages, options=render_pb2.RenderOptions(adapter="plain"))
@@ -91,6 +92,7 @@ def mistakes() -> None:
     client.run(user, return_options={"logprob": 2})  # type: ignore
     client.run(user, grammar={"foo": 1})  # type: ignore
     client.run(user, grammar={"regex": 1})  # type: ignore
+    client.run(user, grammar={"regex": "a", "whitespace": "many"})  # type: ignore
     client.run(user, grammar={"choice": ["yes", "no"]})  # type: ignore
     client.run(user, options={"control_tokens": "lit"})  # type: ignore
     client.run(user, options={"capabilities": {"capabilities": ["x"]}})  # type: ignore

@@ -10,7 +10,7 @@ import {
   Metadata,
   status,
 } from "@grpc/grpc-js";
-import { type Finished, FinishedSchema } from "./contract/tandem/generate/v1/generate_pb.js";
+import { type Finished, OutputWarning } from "./contract/tandem/generate/v1/generate_pb.js";
 import { type Warning, WarningCode } from "./contract/tandem/render/v1/render_pb.js";
 import { type Notice, REQUEST_ID, StrictError, TandemError } from "./errors.js";
 
@@ -102,12 +102,9 @@ export class Connection {
 
   /** Reports the warnings of the end of an output. */
   reportEnd(finished: Finished, requestId?: string): void {
-    const codes: unknown = (finished as { warnings?: unknown }).warnings;
-    const field = FinishedSchema.fields.find(({ name }) => name === "warnings");
-    if (!Array.isArray(codes) || field?.fieldKind !== "list" || field.listKind !== "enum") return;
-    const name = (code: number) => field.enum.value[code]?.localName ?? String(code);
+    const codes = finished.warnings.map((code) => OutputWarning[code] ?? String(code));
     this.#report(
-      codes.map((code: number) => ({ code: name(code), path: "", text: "" })),
+      codes.map((code) => ({ code, path: "", text: "" })),
       [],
       requestId,
     );

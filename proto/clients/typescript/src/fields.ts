@@ -4,7 +4,7 @@
 // "literal". The fields of a oneof are keys of their message, and at most one of them is set.
 
 import type { Message } from "@bufbuild/protobuf";
-import type { GenerateRequest, Grammar } from "./contract/tandem/generate/v1/generate_pb.js";
+import { type GenerateRequest, type Grammar, Whitespace } from "./contract/tandem/generate/v1/generate_pb.js";
 import { MediaKind } from "./contract/tandem/generate/v1/media_kind_pb.js";
 import { SpecialTokenAction } from "./contract/tandem/generate/v1/output_spec_pb.js";
 import { Capability } from "./contract/tandem/render/v1/registry_pb.js";
@@ -22,6 +22,7 @@ import type { ConversationParts } from "./conversation.js";
 export const ENUMS = {
   "tandem.generate.v1.MediaKind": MediaKind,
   "tandem.generate.v1.SpecialTokenAction": SpecialTokenAction,
+  "tandem.generate.v1.Whitespace": Whitespace,
   "tandem.render.v1.Capability": Capability,
   "tandem.render.v1.ControlTokens": ControlTokens,
   "tandem.render.v1.Normalization": Normalization,

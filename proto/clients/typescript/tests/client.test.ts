@@ -188,6 +188,33 @@ describe("a client", () => {
     client.close();
   });
 
+  test("writes or throws the warnings of an output", async (context) => {
+    const reasoning = { startStrings: ["<think>"], endStrings: ["</think>"] };
+    const inside = { outputSpec: { reasoning }, grammar: { regex: "a" }, stop: { maxNewTokens: 2 } };
+    const warn = context.mock.method(console, "warn", () => {});
+    for (let i = 0; i < 2; i++) assert.equal(await generate.generate("Hi<think>", inside).text(), "");
+    assert.deepEqual(
+      warn.mock.calls.map((call) => call.arguments),
+      [["tandem: GRAMMAR_NOT_REACHED"]],
+    );
+    const strict = new Tandem(generation, { strict: true });
+    const error = await failure(strict.generate("Hi<think>", inside).text());
+    assert(error instanceof StrictError);
+    assert.deepEqual([error.reason, error.field], ["GRAMMAR_NOT_REACHED", undefined]);
+    strict.close();
+  });
+
+  test("follows a JSON schema without white space", async () => {
+    const schema = {
+      type: "object",
+      properties: { a: { type: "boolean" } },
+      required: ["a"],
+      additionalProperties: false,
+    };
+    const grammar = { jsonSchema: schema, whitespace: "none" as const };
+    assert.match(await render.run(CASE.messages, { grammar }).text(), /^{"a":(true|false)}$/);
+  });
+
   test("throws warnings if it is strict", async () => {
     const client = new Tandem(rendering, { strict: true });
     const calls = [

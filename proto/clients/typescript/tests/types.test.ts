@@ -50,6 +50,7 @@ export async function good(client: Tandem): Promise<void> {
   messages.push({ role: "tool", tool_call_id: "1", name: "weather", content: "sunny" });
   const schema = { toJSONSchema: () => ({ type: "object" }) };
   client.run(messages, { grammar: schema });
+  client.run(messages, { grammar: { regex: "a", whitespace: "none", afterReasoning: true } });
   client.run(messages, { grammar: { jsonSchema: schema } });
   client.run(messages, { grammar: { choice: { values: ["yes", "no"] } }, sampling: { seed: 2n ** 63n } });
   client.run(messages, { grammar: create(GrammarSchema, { kind: { case: "regex", value: "a" } }) });
@@ -86,6 +87,8 @@ export function mistakes(client: Tandem): void {
   client.run(user, { grammar: { foo: 1 } });
   // @ts-expect-error
   client.run(user, { grammar: { regex: 1 } });
+  // @ts-expect-error
+  client.run(user, { grammar: { regex: "a", whitespace: "many" } });
   // @ts-expect-error
   client.run(user, { grammar: { choice: ["yes", "no"] } });
   // @ts-expect-error

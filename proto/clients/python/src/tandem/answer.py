@@ -144,9 +144,8 @@ def _without_markers(text: str, markers: output_spec_pb2.ReasoningMarkers) -> st
 
 def _finish_warnings(finished: generate_pb2.Finished) -> list[str]:
     """Returns the names of the codes that the end of an output warns of."""
-    field = finished.DESCRIPTOR.fields_by_name.get("warnings")
-    if field is None or field.enum_type is None:
-        return []
-    prefix = field.enum_type.values_by_number[0].name.removesuffix("UNSPECIFIED")
-    names = {value.number: value.name.removeprefix(prefix) for value in field.enum_type.values}
-    return [names.get(code, str(code)) for code in getattr(finished, "warnings")]
+    names = generate_pb2.OutputWarning
+    known = names.values()
+    return [
+        names.Name(code).removeprefix("OUTPUT_WARNING_") if code in known else str(code) for code in finished.warnings
+    ]

@@ -34,6 +34,7 @@ Capability: TypeAlias = Literal[
 ]
 MediaKind: TypeAlias = Literal["image", "audio", "video"]
 SpecialTokenAction: TypeAlias = Literal["drop", "pass"]
+Whitespace: TypeAlias = Literal["bounded", "none", "free"]
 
 
 # Conversations
@@ -241,6 +242,7 @@ class Stop(TypedDict, total=False):
     ignore_eos: bool
     min_new_tokens: int
     include_stop: bool
+    max_reasoning_tokens: int
 
 
 class ReturnOptions(TypedDict, total=False):
@@ -267,6 +269,10 @@ class GrammarDict(TypedDict, total=False):
     regex: str
     lark: str
     choice: Union[Choice, generate_pb2.Choice]
+    after_reasoning: bool
+    """The output may start with reasoning where it need not."""
+    whitespace: Whitespace
+    """The white space between the tokens of JSON."""
 
 
 Grammar = Union[GrammarDict, generate_pb2.Grammar, Type[Any]]
