@@ -7,6 +7,7 @@ mod examples;
 mod examples_run;
 mod exchange;
 mod expand;
+mod noticed;
 mod page;
 mod servers;
 
@@ -18,6 +19,7 @@ use serde_json::Value;
 use tandem_tests::repository;
 
 use self::client::{Answer, Client};
+use self::noticed::Answers;
 use self::servers::{Server, Servers};
 
 /// The servers whose answers do not depend on earlier calls.
@@ -82,38 +84,40 @@ impl Expectation {
 
 /// Replays vectors, grouped by server. Returns the differences.
 async fn replay(client: &Client, vectors: &[Vector]) -> Vec<String> {
-    replay_with(Servers::new(), client, vectors).await
+    replay_with(Servers::new(), client, vectors).await.0
 }
 
-async fn replay_with(mut servers: Servers, client: &Client, vectors: &[Vector]) -> Vec<String> {
+/// As [`replay`], with these servers. Returns the answers too.
+async fn replay_with(mut servers: Servers, client: &Client, vectors: &[Vector]) -> (Vec<String>, Answers) {
     let mut keys: Vec<&str> = Vec::new();
     for vector in vectors {
         if !keys.contains(&vector.server.as_str()) {
             keys.push(&vector.server);
         }
     }
-    let mut differences = Vec::new();
+    let (mut differences, mut answers) = (Vec::new(), Answers::new());
     for key in keys {
         let server = servers.start(key).await;
         let held = server.prepare(client).await;
         for vector in vectors.iter().filter(|vector| vector.server == key) {
-            let found = replay_one(client, &server, vector).await;
+            let (found, messages) = replay_one(client, &server, vector).await;
+            answers.extend(messages.map(|messages| (vector.name.clone(), messages)));
             differences.extend(found.into_iter().map(|line| format!("{}: {line}", vector.name)));
         }
         drop(held);
         servers.release(key);
     }
-    differences
+    (differences, answers)
 }
 
-async fn replay_one(client: &Client, server: &Server, vector: &Vector) -> Vec<String> {
+async fn replay_one(client: &Client, server: &Server, vector: &Vector) -> (Vec<String>, Option<Vec<Value>>) {
     let limit = Instant::now() + Duration::from_secs(10);
     loop {
         let Answer { messages, error, headers } = client.call(server, vector).await;
-        let is_cancelled = vector.cancel_after.is_some();
+        let (is_cancelled, kept) = (vector.cancel_after.is_some(), noticed::kept(&messages));
         let found = compare::differences(&vector.expect, is_cancelled, messages, error.as_ref(), &headers);
         if found.is_empty() || !vector.eventually || Instant::now() > limit {
-            return found;
+            return (found, kept);
         }
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
@@ -125,8 +129,9 @@ async fn the_services_answer_every_vector_as_the_contract_demands() {
     let client = Client::of_this_version();
     let wrong = vectors.iter().filter(|vector| !vector.binary_only && !client.reads_json_and_bytes_alike(vector));
     assert_eq!(wrong.map(|vector| &vector.name).collect::<Vec<_>>(), Vec::<&String>::new(), "request_binary differs");
-    let differences = replay(&client, &vectors).await;
+    let (differences, answers) = replay_with(Servers::new(), &client, &vectors).await;
     assert!(differences.is_empty(), "{}", differences.join("\n"));
+    noticed::assert_each_field_is_noticed(&client, &vectors, &answers);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -152,7 +157,7 @@ async fn clients_of_this_version_and_of_the_published_one_get_the_same_answers_f
     for client in [Client::of_this_version(), Client::of_the_published_contract()] {
         let (known, _): (Vec<_>, Vec<_>) = vectors.iter().cloned().partition(|vector| client.defines(vector));
         assert!(known.len() >= 500, "{}", known.len());
-        let differences = replay_with(Servers::of_a_newer_version(), &client, &known).await;
+        let (differences, _) = replay_with(Servers::of_a_newer_version(), &client, &known).await;
         assert!(differences.is_empty(), "{}", differences.join("\n"));
     }
 }

@@ -585,11 +585,11 @@ def prompts_and_tokens(area: Area) -> None:
     ):
         request = {
             "tokenIds": {"ids": repeated([97], count, list(b"<t>"))},
-            "sampling": GREEDY,
-            "grammar": {"choice": {"values": ["b"]}},
+            "sampling": {"temperature": 0, "logitBias": {"98": 100}},
+            "stop": {"maxNewTokens": 1},
             "outputSpec": spec,
         }
-        events = [{"accepted": {}}, {"delta": delta}, {"finished": {"reason": "FINISH_REASON_STOP"}}, {"summary": {}}]
+        events = [{"accepted": {}}, {"delta": delta}, {"finished": {"reason": "FINISH_REASON_LENGTH"}}, {"summary": {}}]
         area.add(f"reasoning_of_the_prompt/{name}", "slow", GENERATE, request, {"events": events, "absent": absent}, rule)
     area.add(
         "reasoning/starts_within_a_token",

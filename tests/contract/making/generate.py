@@ -751,13 +751,13 @@ def returned(oracle: Oracle) -> Area:
     steps = oracle.logits(run.ids + run.output[:-1])[len(run.ids) - 1 :]
     request = {"prompt": "hello world", "sampling": GREEDY, "stop": {"maxNewTokens": 5}}
 
+    def token(logits, id):
+        text = bytes([id]) if id < 256 else oracle.tokenizer.decode([id]).encode()
+        return {"id": id, "bytes": base64.b64encode(text).decode(), "logprob": logprob(logits, id)}
+
     def info(logits, id, top):
         best = torch.topk(logits, top).indices.tolist() if top else []
-        return {
-            "id": id,
-            "logprob": logprob(logits, id),
-            "topLogprobs": [{"id": other, "logprob": logprob(logits, other)} for other in best],
-        }
+        return token(logits, id) | {"topLogprobs": [token(logits, other) for other in best]}
 
     for top in (0, 1, 5):
         tokens = [info(logits, id, top) for logits, id in zip(steps, run.output)]
@@ -904,7 +904,7 @@ def returned(oracle: Oracle) -> Area:
     ):
         expected = [
             {"accepted": {}},
-            {"delta": {"text": "so", "reasoning": reasoning}},
+            {"delta": {"text": "bb", "reasoning": reasoning}},
             {"finished": {}},
             {"summary": {}},
         ]
@@ -914,13 +914,30 @@ def returned(oracle: Oracle) -> Area:
             GENERATE,
             {
                 "prompt": prompt,
-                "sampling": GREEDY,
-                "grammar": {"choice": {"values": ["so"]}},
+                "sampling": {"temperature": 0, "logitBias": {str(ord("b")): 100}},
+                "stop": {"maxNewTokens": 2},
                 "outputSpec": {"reasoning": markers},
             },
             {"events": expected},
             "output_spec.proto ReasoningMarkers: the last marker after the prompt's last control token decides whether an output starts inside reasoning",
         )
+    sampling = {"temperature": 0.5, "presencePenalty": 0.25, "frequencyPenalty": -0.5, "logitBias": {"98": 100}}
+    stop = {"maxNewTokens": 3, "stopStrings": ["q", "zz"], "includeStop": True, "minNewTokens": 2}
+    area.add(
+        "accepted_parameters",
+        "generate",
+        GENERATE,
+        {"prompt": "a", "sampling": sampling, "stop": stop},
+        {
+            "events": [
+                {"accepted": {"sampling": sampling, "stop": stop}},
+                {"delta": {"text": "bbb"}},
+                {"finished": {"reason": "FINISH_REASON_LENGTH"}},
+                {"summary": {}},
+            ]
+        },
+        "generate.proto GenerateResponse.accepted: the request with all parameters resolved",
+    )
     special = oracle.tokenizer.convert_tokens_to_ids("<|media|>")
     both = {
         "prompt": "a",
@@ -994,6 +1011,143 @@ def returned(oracle: Oracle) -> Area:
     return area
 
 
+def whitespace(area: Area) -> None:
+    """A space is likelier than any other token, wherever the grammar allows one."""
+    for kind, grammar in (
+        ("json_schema", {"jsonSchema": '{"const": [1, 2]}'}),
+        ("lark", {"lark": 'start: %json {"const": [1, 2]}'}),
+    ):
+        for name, text, reason in (
+            ("UNSPECIFIED", "[ 1 , 2 ]", "STOP"),
+            ("BOUNDED", "[ 1 , 2 ]", "STOP"),
+            ("NONE", "[1,2]", "STOP"),
+            ("FREE", "[" + 11 * " ", "LENGTH"),
+        ):
+            events = [{"delta": {"text": text}}, {"finished": {"reason": f"FINISH_REASON_{reason}"}}]
+            area.add(
+                f"whitespace/{kind}/{name.lower()}",
+                "generate",
+                GENERATE,
+                {
+                    "prompt": "a",
+                    "sampling": {"temperature": 0, "logitBias": {"32": 100}},
+                    "stop": {"maxNewTokens": 12},
+                    "grammar": grammar | {"whitespace": f"WHITESPACE_{name}"},
+                },
+                {"events": [{"accepted": {}}, *events, {"summary": {}}]},
+                f"generate.proto WHITESPACE_{name}",
+            )
+
+
+def after_reasoning(area: Area) -> None:
+    """A grammar that begins after reasoning. One letter is likelier than any other token where none is forced."""
+    start, end, letter = 298, 299, ord("a")
+    by_id = {"startTokenIds": [start], "endTokenIds": [end]}
+    by_text = {"startStrings": ["<think>"], "endStrings": ["</t>"]}
+    answer = [letter] * 3 + [end, *b"so"]
+
+    def case(name, prompt, markers, events, because, bias=letter, most=3, stop=None, after=False, **more):
+        limit = {} if most is None else {"maxReasoningTokens": most}
+        area.add(
+            f"after_reasoning/{name}",
+            "generate",
+            GENERATE,
+            {
+                **({} if "tokenIds" in more else {"prompt": prompt}),
+                "sampling": {"temperature": 0, "logitBias": {str(bias): 100}} | more.pop("sampling", {}),
+                "stop": {"maxNewTokens": 12} | limit | (stop or {}),
+                "grammar": {"choice": {"values": ["so"]}} | ({"afterReasoning": True} if after else {}),
+                "outputSpec": {"reasoning": markers},
+                "returnOptions": {"tokenIds": True},
+                **more,
+            },
+            {"events": [*events, {"summary": {}}]},
+            f"generate.proto {because}",
+        )
+
+    def accepted(**stop):
+        return {"accepted": {"stop": stop}}
+
+    def reasoning(text, ids):
+        return {"delta": {"text": text, "reasoning": True, "tokenIds": ids}}
+
+    def so():
+        return {"delta": {"text": "so", "tokenIds": [*b"so"]}}
+
+    done = {"finished": {"reason": "FINISH_REASON_STOP"}}
+    rule = "Grammar: the grammar begins with the token after the end marker"
+    limit = "Stop.max_reasoning_tokens: then the end marker is chosen"
+    aaa = reasoning("aaa</think>", answer[:4])
+    case("begins", "a<think>", by_id, [accepted(maxReasoningTokens=3), aaa, so(), done], rule)
+    case("at_once", "a<think>", by_id, [accepted(maxReasoningTokens=0), reasoning("</think>", [end]), so(), done], "Stop.max_reasoning_tokens: 0 ends reasoning at once", most=0)
+    case("ended_by_the_model", "a<think>", by_id, [accepted(), reasoning("</think>", [end]), so(), done], rule, bias=end, most=None)
+    case("text", "a<think>", by_text, [accepted(), reasoning("aaa</t>", [letter] * 3 + [*b"</t>"]), so(), done], "Stop.max_reasoning_tokens: else the tokens of the first of its end_strings")
+    case(
+        "default",
+        "a<think>",
+        by_id,
+        [accepted(maxReasoningTokens=9), reasoning("aaaaaaaaa</think>", [letter] * 9 + [end]), so(), done],
+        "Stop.max_reasoning_tokens: three quarters of max_new_tokens if a grammar follows the reasoning",
+        most=None,
+    )
+    short = {"reason": "FINISH_REASON_LENGTH", "warnings": ["OUTPUT_WARNING_GRAMMAR_NOT_REACHED"]}
+    case(
+        "not_reached",
+        "a<think>",
+        by_id,
+        [accepted(), reasoning("aaaa", [letter] * 4), {"finished": short}],
+        "OUTPUT_WARNING_GRAMMAR_NOT_REACHED",
+        most=100,
+        stop={"maxNewTokens": 4},
+    )
+    case("no_end_of_turn", "a<think>", by_id, [accepted(), reasoning("aaa</think>", answer[:4]), so(), done], "Grammar: until then, eos ids are not chosen", sampling={"logitBias": {str(letter): 50, "296": 100}})
+    case("outside", "a", by_id, [accepted(), so(), done], "Grammar: the grammar binds its first token", bias=start)
+    case(
+        "start_marker",
+        "a",
+        by_id,
+        [accepted(), reasoning("<think>aaa</think>", [start, *answer[:4]]), so(), done],
+        "Grammar.after_reasoning: its first token may be one of ReasoningMarkers.start_token_ids",
+        after=True,
+        sampling={"logitBias": {str(start): 50, str(letter): 100}},
+    )
+    case("no_start_marker", "a", by_id, [accepted(), so(), done], "Grammar.after_reasoning: where it need not", bias=ord("s"), after=True)
+    for place in range(1, 5):
+        before = [97, start, *answer[:place]]
+        rest = [reasoning("aaa</think>"[place:] if place < 4 else "", answer[place:4])] if place < 4 else []
+        case(
+            f"resumed/{place}",
+            None,
+            by_id,
+            [accepted(maxReasoningTokens=3), *rest, so(), done],
+            "Stop.max_reasoning_tokens: tokens before a resume count",
+            tokenIds={"ids": before},
+            resume={"generatedTokens": place},
+        )
+    free = {"reason": "FINISH_REASON_LENGTH"}
+    area.add(
+        "after_reasoning/limit_without_grammar",
+        "generate",
+        GENERATE,
+        {
+            "prompt": "a<think>",
+            "sampling": {"temperature": 0, "logitBias": {str(letter): 100}},
+            "stop": {"maxNewTokens": 6, "maxReasoningTokens": 2},
+            "outputSpec": {"reasoning": by_id},
+        },
+        {
+            "events": [
+                {"accepted": {"stop": {"maxReasoningTokens": 2}}},
+                {"delta": {"text": "aa</think>", "reasoning": True}},
+                {"delta": {"text": "aaa"}},
+                {"finished": free},
+                {"summary": {}},
+            ]
+        },
+        f"generate.proto {limit}",
+    )
+
+
 def grammars(oracle: Oracle) -> Area:
     area = Area("grammars")
     done = {"finished": {"reason": "FINISH_REASON_STOP"}}
@@ -1037,6 +1191,10 @@ def grammars(oracle: Oracle) -> Area:
         "7",
         "generate.proto Grammar.json_schema: the output is one JSON value",
     )
+    after_reasoning(area)
+    whitespace(area)
+    bad("whitespace", {"regex": "a", "whitespace": 7}, "grammar.whitespace")
+    bad("json_schema/rounded", {"jsonSchema": '{"const": 9007199254740993}'}, "grammar.json_schema")
     bad("no_kind", {}, "grammar")
     bad("choice/none", {"choice": {}}, "grammar.choice")
     bad("choice/empty_text", {"choice": {"values": ["a", ""]}}, "grammar.choice")

@@ -74,6 +74,11 @@ impl Client {
         self.pool.get_service_by_name(service)?.methods().find(|found| found.name() == method)
     }
 
+    /// Returns the type of a method's messages.
+    pub(super) fn output(&self, method: &str) -> MessageDescriptor {
+        self.method(method).expect("a method").output()
+    }
+
     /// Returns true if the contract has the method, and every field of the request and of the expected answer.
     pub(super) fn defines(&self, vector: &Vector) -> bool {
         let Some(method) = self.method(&vector.method) else { return false };
