@@ -1,8 +1,8 @@
 //! The exact bytes of every id, computed once.
 //!
 //! The decoder of a `tokenizer.json` is a list of steps on the spelling of tokens. Steps on single
-//! tokens are applied here. Steps that join tokens or trim the whole text do not change a token's
-//! bytes.
+//! tokens are applied here, in their order. Steps that join tokens or trim the start of the whole text
+//! do not change a token's bytes. A step whose result depends on the neighbours of a token is refused.
 
 use std::collections::{HashMap, HashSet};
 
@@ -27,7 +27,20 @@ pub(super) struct ByteTable {
     single: HashSet<u32>,
 }
 
-/// A step of a decoder on one token.
+/// The steps of a decoder on one token.
+#[derive(Debug, Default)]
+struct Steps {
+    /// On the spelling of the token.
+    spelling: Vec<Step>,
+    /// Replacements of single characters in its text.
+    text: Vec<(String, String)>,
+    /// True if a token that encodes a byte is already the byte.
+    is_text: bool,
+    /// True if the tokens are already joined.
+    is_joined: bool,
+}
+
+/// A step on the spelling of a token.
 #[derive(Debug)]
 enum Step {
     /// Every character encodes a byte.
@@ -38,11 +51,17 @@ enum Step {
         from: String,
         to: String,
     },
+    /// Removes a character at both ends, up to these numbers of times.
+    Strip {
+        char: char,
+        start: usize,
+        stop: usize,
+    },
 }
 
 impl ByteTable {
     pub(super) fn new(encoder: &tokenizers::Tokenizer) -> Result<Self, TokenizerError> {
-        let steps = steps(encoder)?;
+        let steps = Steps::of(encoder)?;
         let vocab = encoder.get_vocab(false);
         let added = encoder.get_added_tokens_decoder();
         let largest = vocab.values().chain(added.keys()).max().map(|&id| id as usize);
@@ -62,7 +81,7 @@ impl ByteTable {
             } else {
                 single.remove(&id)
             };
-            bytes[id as usize] = Some(apply(&steps, token).into_boxed_slice());
+            bytes[id as usize] = Some(steps.apply(token).into_boxed_slice());
         }
         Ok(Self { bytes, single })
     }
@@ -186,46 +205,97 @@ fn keeps_text(normalizer: &Value) -> bool {
     }
 }
 
-fn steps(encoder: &tokenizers::Tokenizer) -> Result<Vec<Step>, TokenizerError> {
-    let mut steps = Vec::new();
-    if let Some(decoder) = encoder.get_decoder() {
-        let spec = serde_json::to_value(decoder).map_err(|error| TokenizerError::Json { reason: error.to_string() })?;
-        collect_steps(&spec, &mut steps)?;
-    }
-    Ok(steps)
-}
-
-fn collect_steps(spec: &Value, steps: &mut Vec<Step>) -> Result<(), TokenizerError> {
-    let unsupported = || TokenizerError::Decoder { found: spec.to_string() };
-    let text = |value: &Value| value.as_str().map(str::to_owned).ok_or_else(unsupported);
-    match spec["type"].as_str().unwrap_or_default() {
-        "Sequence" => {
-            let parts = spec["decoders"].as_array().ok_or_else(unsupported)?;
-            return parts.iter().try_for_each(|part| collect_steps(part, steps));
+impl Steps {
+    fn of(encoder: &tokenizers::Tokenizer) -> Result<Self, TokenizerError> {
+        let mut steps = Self::default();
+        if let Some(decoder) = encoder.get_decoder() {
+            let spec =
+                serde_json::to_value(decoder).map_err(|error| TokenizerError::Json { reason: error.to_string() })?;
+            steps.add(&spec)?;
         }
-        "ByteLevel" => steps.push(Step::ByteLevel),
-        "ByteFallback" => steps.push(Step::ByteFallback),
-        "Replace" => steps.push(Step::Replace { from: text(&spec["pattern"]["String"])?, to: text(&spec["content"])? }),
-        "Metaspace" => steps.push(Step::Replace { from: text(&spec["replacement"])?, to: " ".to_owned() }),
-        "Fuse" | "Strip" => {}
-        _ => return Err(unsupported()),
+        Ok(steps)
     }
-    Ok(())
-}
 
-fn apply(steps: &[Step], mut token: String) -> Vec<u8> {
-    for step in steps {
-        match step {
-            Step::Replace { from, to } => token = token.replace(from, to),
-            Step::ByteLevel => return byte_level(&token).unwrap_or_else(|| token.into_bytes()),
-            Step::ByteFallback => {
-                if let Some(byte) = byte_fallback(&token) {
-                    return vec![byte];
+    /// Adds a step. Fails if it is unknown, or its result depends on the neighbours of a token.
+    fn add(&mut self, spec: &Value) -> Result<(), TokenizerError> {
+        let unsupported = || TokenizerError::Decoder { found: spec.to_string() };
+        let text = |value: &Value| value.as_str().map(str::to_owned).ok_or_else(unsupported);
+        let times = |value: &Value| value.as_u64().and_then(|times| times.try_into().ok()).ok_or_else(unsupported);
+        match spec["type"].as_str().unwrap_or_default() {
+            "Sequence" => {
+                let parts = spec["decoders"].as_array().ok_or_else(unsupported)?;
+                parts.iter().try_for_each(|part| self.add(part))?;
+            }
+            "Fuse" => (self.is_text, self.is_joined) = (true, true),
+            "Replace" => {
+                let (from, to) = (text(&spec["pattern"]["String"])?, text(&spec["content"])?);
+                if !self.is_text {
+                    self.spelling.push(Step::Replace { from, to });
+                } else if from.chars().count() == 1 {
+                    self.text.push((from, to)); // a longer text may begin in one token and end in another
+                } else {
+                    return Err(unsupported());
+                }
+            }
+            "Strip" if !self.is_text => {
+                let char = text(&spec["content"])?.chars().next().ok_or_else(unsupported)?;
+                self.spelling.push(Step::Strip { char, start: times(&spec["start"])?, stop: times(&spec["stop"])? });
+            }
+            "Strip" if self.is_joined && spec["stop"] == 0 => {}
+            "ByteLevel" if !self.is_text => {
+                self.spelling.push(Step::ByteLevel);
+                (self.is_text, self.is_joined) = (true, true);
+            }
+            "ByteFallback" if !self.is_text => {
+                self.spelling.push(Step::ByteFallback);
+                self.is_text = true;
+            }
+            "Metaspace" if !self.is_text => {
+                self.spelling.push(Step::Replace { from: text(&spec["replacement"])?, to: " ".to_owned() });
+            }
+            _ => return Err(unsupported()),
+        }
+        Ok(())
+    }
+
+    fn apply(&self, token: String) -> Vec<u8> {
+        let bytes = self.spelled(token);
+        self.text.iter().fold(bytes, |bytes, (from, to)| replaced(&bytes, from.as_bytes(), to.as_bytes()))
+    }
+
+    fn spelled(&self, mut token: String) -> Vec<u8> {
+        for step in &self.spelling {
+            match step {
+                Step::Replace { from, to } => token = token.replace(from, to),
+                Step::Strip { char, start, stop } => token = stripped(&token, *char, *start, *stop).to_owned(),
+                Step::ByteLevel => return byte_level(&token).unwrap_or_else(|| token.into_bytes()),
+                Step::ByteFallback => {
+                    if let Some(byte) = byte_fallback(&token) {
+                        return vec![byte];
+                    }
                 }
             }
         }
+        token.into_bytes()
     }
-    token.into_bytes()
+}
+
+/// Removes a character up to `start` times from the start, and up to `stop` times from the end.
+fn stripped(token: &str, char: char, start: usize, stop: usize) -> &str {
+    let token = (0..start).try_fold(token, |token, _| token.strip_prefix(char).ok_or(token));
+    let token = token.unwrap_or_else(|token| token);
+    (0..stop).try_fold(token, |token, _| token.strip_suffix(char).ok_or(token)).unwrap_or_else(|token| token)
+}
+
+/// Replaces the bytes `from`, which are not empty.
+fn replaced(bytes: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let (mut left, mut done) = (bytes, Vec::with_capacity(bytes.len()));
+    while let Some(byte) = left.first() {
+        let (taken, put) = if left.starts_with(from) { (from.len(), to) } else { (1, std::slice::from_ref(byte)) };
+        done.extend_from_slice(put);
+        left = &left[taken..];
+    }
+    done
 }
 
 /// Decodes a byte-level token. Returns None if a character is outside of the alphabet. The token is

@@ -174,4 +174,56 @@ mod tests {
             }
         }
     }
+
+    fn replace(from: &str, to: &str) -> Value {
+        json!({"type": "Replace", "pattern": {"String": from}, "content": to})
+    }
+
+    fn strip(start: u32, stop: u32) -> Value {
+        json!({"type": "Strip", "content": "a", "start": start, "stop": stop})
+    }
+
+    #[test]
+    fn the_bytes_of_tokens_are_the_text_of_the_library_in_any_order_of_steps() {
+        let bytes = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true});
+        let (fallback, fuse) = (json!({"type": "ByteFallback"}), json!({"type": "Fuse"}));
+        let accepted = [
+            json!([fallback, fuse, replace("b", "B")]),
+            json!([replace("ab", "xy"), fallback, fuse, replace("x", "<>"), replace(">", "")]),
+            json!([bytes, replace("a", "A")]),
+            json!([replace("a", "\u{142}"), bytes]),
+            json!([strip(1, 0), fallback, fuse]),
+            json!([strip(0, 2), replace("\u{2581}", "a"), strip(2, 1), fuse]),
+        ];
+        for decoders in accepted {
+            let library = library(&json!({"type": "Sequence", "decoders": decoders}));
+            let table = ByteTable::new(&library).expect("a table");
+            for ids in sequences().filter(|ids| !ids.contains(&0) && !ids.contains(&1) && !ids.contains(&2)) {
+                let text: Vec<u8> = ids.iter().filter_map(|id| table.get(*id)).flatten().copied().collect();
+                let expected = library.decode(&ids, false).expect("a text");
+                assert_eq!(String::from_utf8_lossy(&text), expected, "{ids:?} {decoders}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_step_that_depends_on_the_neighbours_of_a_token_is_refused() {
+        let bytes = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true});
+        let (fallback, fuse) = (json!({"type": "ByteFallback"}), json!({"type": "Fuse"}));
+        let metaspace = json!({"type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "always", "split": true});
+        let refused = [
+            (json!([fuse, replace("\n ", "\n")]), "\\n "),
+            (json!([bytes, replace(" t", "_T")]), " t"),
+            (json!([fallback, strip(1, 0), fuse]), "Strip"),
+            (json!([fuse, strip(0, 1)]), "Strip"),
+            (json!([fuse, fallback]), "ByteFallback"),
+            (json!([fuse, bytes]), "ByteLevel"),
+            (json!([fuse, metaspace]), "Metaspace"),
+        ];
+        for (decoders, named) in refused {
+            let error = ByteTable::new(&library(&json!({"type": "Sequence", "decoders": decoders})));
+            let error = error.err().expect("a refusal").to_string();
+            assert!(error.starts_with("unsupported decoder") && error.contains(named), "{error}");
+        }
+    }
 }
