@@ -13,7 +13,7 @@ use tandem_core::output::extract::Rules;
 use tandem_core::request::GenerateRequest;
 use tokio::time::{Sleep, sleep_until};
 
-/// What a stream has sent, to end it without the engine.
+/// The events that a stream has sent, to end it without the engine.
 #[derive(Debug)]
 pub(super) struct LateEnd {
     timer: Option<Pin<Box<Sleep>>>,

@@ -210,7 +210,8 @@ mod tests {
     fn a_step_that_depends_on_the_neighbours_of_a_token_is_refused() {
         let bytes = json!({"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true, "use_regex": true});
         let (fallback, fuse) = (json!({"type": "ByteFallback"}), json!({"type": "Fuse"}));
-        let metaspace = json!({"type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "always", "split": true});
+        let metaspace =
+            json!({"type": "Metaspace", "replacement": "\u{2581}", "prepend_scheme": "always", "split": true});
         let refused = [
             (json!([fuse, replace("\n ", "\n")]), "\\n "),
             (json!([bytes, replace(" t", "_T")]), " t"),
