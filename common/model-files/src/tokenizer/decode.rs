@@ -3,6 +3,8 @@
 //! The library builds a string for each token. The decoders of nearly all models are performed here,
 //! on the bytes of the tokens.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use serde_json::Value;
 
 use super::bytes::ByteTable;
@@ -80,12 +82,19 @@ impl Decoder {
                 }
                 Ok(text)
             }
-            Self::Other => {
-                let text = classic.encoder.decode(&ids.collect::<Vec<_>>(), false);
-                text.map_err(|error| TokenizerError::Decode { reason: error.to_string() })
-            }
+            Self::Other => library_text(&classic.encoder, &ids.collect::<Vec<_>>()),
         }
     }
+}
+
+/// Decodes with the library. Its `Strip` panics where what it removes from both ends overlaps.
+fn library_text(encoder: &tokenizers::Tokenizer, ids: &[u32]) -> Result<String, TokenizerError> {
+    let reason = match catch_unwind(AssertUnwindSafe(|| encoder.decode(ids, false))) {
+        Ok(Ok(text)) => return Ok(text),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "the tokenizer library panicked".to_owned(),
+    };
+    Err(TokenizerError::Decode { reason })
 }
 
 /// Joins tokens of `size` bytes in all, of which some are single bytes.
@@ -175,6 +184,15 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_panic_of_the_library_is_an_error() {
+        let library = library(&json!({"type": "Sequence", "decoders": [replace("ab", "a"), strip(1, 1)]}));
+        let decoder = Decoder::of(&library).expect("a decoder");
+        let (table, classic) = (ByteTable::new(&library).expect("a table"), Classic::new(library).expect("an encoder"));
+        let error = decoder.decode([6].into_iter(), &table, &classic).expect_err("no text");
+        assert!(error.to_string().contains("panicked"), "{error}");
+    }
+
     fn replace(from: &str, to: &str) -> Value {
         json!({"type": "Replace", "pattern": {"String": from}, "content": to})
     }
@@ -193,7 +211,7 @@ mod tests {
             json!([bytes, replace("a", "A")]),
             json!([replace("a", "\u{142}"), bytes]),
             json!([strip(1, 0), fallback, fuse]),
-            json!([strip(0, 2), replace("\u{2581}", "a"), strip(2, 1), fuse]),
+            json!([strip(0, 2), replace("\u{2581}", "ab"), strip(2, 1), fuse]),
         ];
         for decoders in accepted {
             let library = library(&json!({"type": "Sequence", "decoders": decoders}));
