@@ -242,6 +242,16 @@ CASES = [
         },
     ),
     (
+        "phi3_longrope_crossed",
+        "phi3",
+        {
+            "partial_rotary_factor": 0.75,
+            "rope_theta": 500.0,
+            "original_max_position_embeddings": 40,
+            "rope_scaling": {"type": "longrope", "short_factor": [1.0] * 6, "long_factor": LONG},
+        },
+    ),
+    (
         "granite",
         "granite",
         {
@@ -406,4 +416,5 @@ def main():
     path.write_text(text)
 
 
-main()
+if __name__ == "__main__":
+    main()

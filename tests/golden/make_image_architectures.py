@@ -434,4 +434,5 @@ def main():
     path.write_text(f'{json.dumps(head, separators=(",", ":"))[:-1]},"cases":[\n{lines}\n]}}\n')
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -350,11 +350,12 @@ impl PreparedRequest {
         self.media.as_ref().map_or(0, PromptMedia::tokens)
     }
 
-    /// Returns the content of the prompt and the tokens after it, for the prefix cache.
+    /// Returns the content of the prompt and the tokens after it, for the prefix cache. `is_long`: of a long
+    /// sequence.
     #[must_use]
-    pub fn content<'a>(&'a self, tokens: &'a [u32]) -> Content<'a> {
+    pub fn content<'a>(&'a self, tokens: &'a [u32], is_long: bool) -> Content<'a> {
         let images = self.media.as_ref().map_or(&[][..], |media| &media.spans);
-        Content { salt: &self.cache_salt, tokens, images }
+        Content { salt: &self.cache_salt, is_long, tokens, images }
     }
 
     /// Returns the ids that were generated before the request was resumed.

@@ -34,10 +34,27 @@ impl Angles {
         factor: f32,
         positions: impl Iterator<Item = [usize; 3]>,
     ) {
-        let axis = |pair: usize| axes.map_or(0, |axes| axes[pair]);
-        self.pairs = inverse_frequencies.len();
+        self.clear(inverse_frequencies.len());
+        self.extend(inverse_frequencies, axes, factor, positions);
+    }
+
+    /// Removes all tokens. Those added next have `pairs` rotated pairs.
+    pub fn clear(&mut self, pairs: usize) {
+        self.pairs = pairs;
         self.cosines.clear();
         self.sines.clear();
+    }
+
+    /// Adds the angles of `positions`. Precondition: there are as many frequencies as [pairs](Self::clear).
+    pub fn extend(
+        &mut self,
+        inverse_frequencies: &[f32],
+        axes: Option<&[usize]>,
+        factor: f32,
+        positions: impl Iterator<Item = [usize; 3]>,
+    ) {
+        debug_assert_eq!(inverse_frequencies.len(), self.pairs, "a frequency for each pair");
+        let axis = |pair: usize| axes.map_or(0, |axes| axes[pair]);
         for position in positions {
             for (pair, frequency) in inverse_frequencies.iter().enumerate() {
                 let (sine, cosine) = (position[axis(pair)] as f32 * frequency).sin_cos();

@@ -95,6 +95,7 @@ impl Sequences {
             chosen: has_last.then_some(i),
             drafted: 0,
             past: self.past,
+            is_long: false,
             blocks: Vec::as_slice(blocks),
             copy: None,
             logits: LogitsFor::Last,

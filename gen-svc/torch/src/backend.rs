@@ -175,6 +175,10 @@ impl Backend for TorchBackend {
         self.model.shape()
     }
 
+    fn long_after(&self) -> Option<usize> {
+        self.model.long_after()
+    }
+
     fn allocate(&mut self, blocks: u32) -> Result<(), StepError> {
         Ok(self.model.allocate(blocks)?)
     }

@@ -205,6 +205,10 @@ impl TorchModel for TorchDecoder {
         ModelShape { vocabulary, context, block, block_bytes: self.parts.iter().map(Part::block_bytes).sum() }
     }
 
+    fn long_after(&self) -> Option<usize> {
+        self.description.long_after()
+    }
+
     fn allocate(&mut self, blocks: u32) -> Result<(), Error> {
         self.parts.iter_mut().try_for_each(|part| part.allocate(blocks))
     }

@@ -12,6 +12,12 @@ pub trait TorchModel: std::fmt::Debug + Send {
     /// Returns the model's sizes.
     fn shape(&self) -> ModelShape;
 
+    /// Returns the most tokens of a sequence that is not [long](SequenceChunk::is_long). `None`: all sequences
+    /// are computed alike.
+    fn long_after(&self) -> Option<usize> {
+        None
+    }
+
     /// Allocates `blocks` blocks of the KV cache, in place of earlier ones. Called before the first step.
     ///
     /// # Errors

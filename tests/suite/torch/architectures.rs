@@ -13,7 +13,7 @@ use tandem_core::cache::{BLOCK, BlockId};
 use tandem_core::engine::{Config, DeviceList, DtypeChoice, Engine, RuntimeChoice};
 use tandem_core::error::LoadError;
 use tandem_core::models::{self, Backend, LogitsFor, Precision, SequenceChunk, architectures};
-use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
+use tandem_core::request::{GenerateRequest, Input, Resume, Returns, SamplingOptions, StopOptions};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::{repository, scramble};
 use tandem_tests_full::backend::{self, BackendChoice};
@@ -30,6 +30,7 @@ mod gguf;
 mod images;
 mod interrupted;
 mod invariant;
+mod keys;
 mod launches;
 mod operations;
 mod prompts;
@@ -235,6 +236,7 @@ fn logits(model: &mut dyn Backend, tokens: &[u32]) -> Vec<Vec<f32>> {
         drafted: 0,
         tokens,
         past: 0,
+        is_long: model.long_after().is_some_and(|after| tokens.len() > after),
         blocks: &blocks,
         copy: None,
         logits: LogitsFor::All,
@@ -407,13 +409,17 @@ fn start(path: PathBuf, change: impl FnOnce(&mut Config)) -> Engine {
     load::start(config, &Libtorch).expect("the model loads").0
 }
 
-fn submit(engine: &Engine, prompt: &[u32]) -> Receiver<Event> {
-    let request = GenerateRequest {
+fn greedy_request(prompt: &[u32]) -> GenerateRequest {
+    GenerateRequest {
         sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
         stop: StopOptions { max_new_tokens: Some(64), ignore_eos: true, ..StopOptions::default() },
         returns: Returns { token_ids: true, ..Returns::default() },
         ..GenerateRequest::new(Input::TokenIds(prompt.to_vec()))
-    };
+    }
+}
+
+fn submit(engine: &Engine, prompt: &[u32]) -> Receiver<Event> {
+    let request = greedy_request(prompt);
     engine.submit(request.prepare(engine.model()).expect("a valid request"), None).expect("room")
 }
 
@@ -475,6 +481,26 @@ fn chunked_prompts_match_transformers_tokens() {
     for case in CASES.iter() {
         let folder = case.whole(&case.config, "F32");
         assert_greedy(case, folder.path(), |config| config.prefill_chunk = 7, "chunks of 7");
+    }
+}
+
+/// The rotations of all tokens change with the 41st.
+#[test]
+fn an_output_that_becomes_long_is_resumed_with_the_same_tokens() {
+    let case = CASES.iter().find(|case| case.name == "phi3_longrope_crossed").expect("a case");
+    let folder = case.whole(&case.config, "F32");
+    for runtime in RuntimeChoice::ALL {
+        let engine = start(folder.path().to_owned(), |config| {
+            (config.runtime, config.dtype) = (runtime, DtypeChoice::F32);
+        });
+        let (prompt, expected) = (&case.prompts[2], &case.greedy[2]);
+        for done in [1, 6, 7, 8, 9, 20] {
+            let mut request = greedy_request(&[prompt, &expected[..done]].concat());
+            request.resume = Some(Resume { generated_tokens: done as u32, output_index: 0, token_ids: Vec::new() });
+            let request = request.prepare(engine.model()).expect("a valid request");
+            let (ids, _) = finish(engine.submit(request, None).expect("room"));
+            assert_eq!(ids, expected[done..], "{runtime:?}, resumed after {done} tokens");
+        }
     }
 }
 

@@ -78,6 +78,7 @@ impl ImagePrompt {
             drafted: 0,
             tokens: &self.tokens[range.clone()],
             past: range.start,
+            is_long: false,
             blocks,
             copy: None,
             logits,

@@ -39,6 +39,7 @@ fn logits(model: &mut dyn Backend, ids: &[u32], piece: usize) -> Vec<Vec<f32>> {
             drafted: 0,
             tokens,
             past,
+            is_long: false,
             blocks: &blocks,
             copy: None,
             logits: LogitsFor::All,

@@ -119,6 +119,7 @@ impl Loaded {
                 drafted: 0,
                 tokens: &ids[ids.len() - 1..],
                 past,
+                is_long: false,
                 blocks,
                 copy: None,
                 logits: LogitsFor::Last,

@@ -46,6 +46,8 @@ pub struct ImageSpan {
 pub struct Content<'a> {
     /// Only parts of the same salt are found.
     pub salt: &'a Arc<str>,
+    /// True if the keys are those of a long sequence. Only parts of such a one are found then, else only others.
+    pub is_long: bool,
     /// The tokens.
     pub tokens: &'a [u32],
     /// The images among the tokens, in order and disjoint.
@@ -55,8 +57,8 @@ pub struct Content<'a> {
 /// The positions before a part.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Prefix {
-    /// No positions: the start of a prompt with this cache salt.
-    Start(Arc<str>),
+    /// No positions: the start of a prompt with this cache salt, of a long sequence or another.
+    Start { salt: Arc<str>, is_long: bool },
     /// Another part.
     Part(Part),
 }
@@ -74,7 +76,7 @@ impl Content<'_> {
 
     /// Returns the prefix of the first part.
     pub(super) fn start(&self) -> Prefix {
-        Prefix::Start(Arc::clone(self.salt))
+        Prefix::Start { salt: Arc::clone(self.salt), is_long: self.is_long }
     }
 }
 

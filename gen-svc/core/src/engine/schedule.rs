@@ -29,6 +29,7 @@ use super::shares;
 use crate::answer::Answer;
 use crate::cache::{BlockPool, Digest};
 use crate::error::StepError;
+use crate::models::Backend;
 
 /// The wait after which a sequence may start before higher priorities.
 const LONG_WAIT: Duration = Duration::from_secs(2);
@@ -51,6 +52,8 @@ pub(super) struct Scheduler {
     limits: EngineLimits,
     /// The most tokens that a step drafts for a sequence.
     max_drafted: usize,
+    /// The most tokens of a sequence that is not long.
+    long_after: Option<usize>,
     /// The starts until it is the turn of the longest wait.
     until_long_wait: u64,
     long_waits: LongWaits,
@@ -98,14 +101,16 @@ enum Turn {
 }
 
 impl Scheduler {
-    pub(super) fn new(pool: BlockPool, limits: EngineLimits, max_drafted: usize) -> Self {
+    /// Creates a scheduler for steps of `backend`.
+    pub(super) fn new(pool: BlockPool, limits: EngineLimits, backend: &dyn Backend) -> Self {
         Self {
             pool,
             requests: Requests::default(),
             running: Vec::new(),
             waiting: Vec::new(),
             limits,
-            max_drafted,
+            max_drafted: backend.max_drafted(),
+            long_after: backend.long_after(),
             until_long_wait: 0,
             long_waits: LongWaits::default(),
             preemptions: 0,
@@ -132,7 +137,7 @@ impl Scheduler {
     /// Adds a request. Its sequences wait.
     pub(super) fn enqueue(&mut self, answer: Answer) {
         let id = self.requests.add(answer);
-        for sequence in Sequence::of(id, &self.requests.get(id).answer.request) {
+        for sequence in Sequence::of(id, &self.requests.get(id).answer.request, self.long_after) {
             insert(&mut self.waiting, sequence);
         }
     }
@@ -428,6 +433,8 @@ impl Scheduler {
     /// blocks.
     /// `spent` is the part of its budget that images took.
     pub(super) fn plan(&mut self, spent: usize) -> Vec<usize> {
+        let Self { running, requests, pool, .. } = self;
+        running.iter_mut().for_each(|sequence| sequence.restart_if_long(requests.get_mut(sequence.request), pool));
         while self.lacks_memory() && (self.preempt_slow_reader() || self.preempt_over_share()) {}
         self.steps += 1;
         let few = self.active_with_few();

@@ -37,6 +37,10 @@ pub(super) struct Sequence {
     is_decoding: bool,
     /// The prompt and the generated tokens.
     ids: Arc<Vec<u32>>,
+    /// The most tokens that it has without being long. `None`: it never is.
+    long_after: Option<usize>,
+    /// True if its keys and values are those of a long sequence.
+    is_long: bool,
     /// Number of tokens whose keys and values are computed.
     computed: usize,
     pub(super) table: BlockTable,
@@ -79,8 +83,8 @@ enum Ending {
 }
 
 impl Sequence {
-    /// Creates the sequences of a request, one for each output.
-    pub(super) fn of(id: RequestId, request: &PreparedRequest) -> Vec<Self> {
+    /// Creates the sequences of a request, one for each output. They are long with more than `long_after` tokens.
+    pub(super) fn of(id: RequestId, request: &PreparedRequest, long_after: Option<usize>) -> Vec<Self> {
         let outputs = request.first_output..request.first_output + request.sampling.n;
         let sequence = |output| Self {
             request: id,
@@ -91,6 +95,8 @@ impl Sequence {
             is_first: output == request.first_output,
             is_decoding: false,
             ids: Arc::clone(&request.ids),
+            long_after,
+            is_long: false,
             computed: 0,
             table: BlockTable::default(),
             last_step: 0,
@@ -163,6 +169,8 @@ impl Sequence {
     pub(super) fn can_draft(&self, state: &RequestState, most: usize) -> usize {
         let request = &state.answer.request;
         let left = request.limits.max_new_tokens.saturating_sub(self.generated(request) + 1);
+        let before_long = if self.is_long { None } else { self.long_after };
+        let most = before_long.map_or(most, |after| most.min(after.saturating_sub(self.length())));
         if request.is_guided() || self.reports_prompt(state) { 0 } else { most.min(left) }
     }
 
@@ -171,12 +179,29 @@ impl Sequence {
         self.drafted = count;
     }
 
+    /// Returns true if it has this number of tokens, and its keys and values must be those of a long sequence.
+    fn lengthens(&self, tokens: usize) -> bool {
+        !self.is_long && self.long_after.is_some_and(|after| tokens > after)
+    }
+
+    /// Starts again if the sequence has become long: all of its tokens are to compute.
+    pub(super) fn restart_if_long(&mut self, state: &mut RequestState, pool: &mut BlockPool) {
+        if self.lengthens(self.known()) {
+            debug_assert!(self.awaited.is_empty(), "no step computes the token that makes the sequence long");
+            self.release(pool);
+            self.find_cached(state, pool);
+            self.is_decoding = false;
+            state.answer.enter_phase(self.output, "prefill", Some(self.computed));
+        }
+    }
+
     /// Finds the parts of the prefix cache that contain the first tokens, and references them.
     pub(super) fn find_cached(&mut self, state: &RequestState, pool: &mut BlockPool) {
+        self.is_long |= self.lengthens(self.known());
         if self.reports_prompt(state) {
             return;
         }
-        let mut found = pool.find(state.answer.request.content(&self.ids));
+        let mut found = pool.find(state.answer.request.content(&self.ids, self.is_long));
         // A part before an image may contain the end of another image.
         while let Some(span) = cut_span(state, found.positions()) {
             found.truncate(span.positions.start);
@@ -194,10 +219,11 @@ impl Sequence {
     }
 
     /// Returns the end of the tokens that can be computed: those before the first image whose features
-    /// are missing. An awaited token is computed alone, unless the output ends with it.
+    /// are missing. An awaited token is computed alone, unless the output ends with it or becomes long.
     fn available(&self, state: &RequestState) -> usize {
         let is_last = self.length() - state.answer.request.prompt_tokens >= state.answer.request.limits.max_new_tokens;
-        let end = if self.computed < self.ids.len() || is_last { self.ids.len() } else { self.length() };
+        let is_known = self.computed < self.ids.len() || is_last || self.lengthens(self.length());
+        let end = if is_known { self.ids.len() } else { self.length() };
         self.missing_image(state).map_or(end, |span| span.positions.start.max(self.computed))
     }
 
@@ -327,6 +353,7 @@ impl Sequence {
             chosen: self.awaited.last().filter(|_| known.is_none()).map(|awaited| awaited.result),
             drafted: self.drafted,
             past: self.computed,
+            is_long: self.is_long,
             blocks: self.table.blocks(),
             copy: self.table.copy(),
             logits: self.logits_for(state, count),
@@ -357,7 +384,8 @@ impl Sequence {
 
     /// Adds the computed tokens, without awaited ones, to the prefix cache.
     fn commit(&mut self, state: &RequestState, pool: &mut BlockPool) {
-        pool.commit(&mut self.table, state.answer.request.content(&self.ids), self.computed.min(self.ids.len()));
+        let content = state.answer.request.content(&self.ids, self.is_long);
+        pool.commit(&mut self.table, content, self.computed.min(self.ids.len()));
     }
 
     /// Sends the log-probabilities of the next prompt tokens.

@@ -72,7 +72,7 @@ impl EngineThread {
     ) -> Self {
         let max_decodes = shared.limits.max_decodes.min(backend.max_decodes());
         let limits = EngineLimits { max_decodes, ..shared.limits };
-        let scheduler = Scheduler::new(pool, limits, backend.max_drafted());
+        let scheduler = Scheduler::new(pool, limits, backend.as_ref());
         let overlaps = shared.limits.overlaps_steps && backend.is_pipelined();
         let thread = Self {
             backend,

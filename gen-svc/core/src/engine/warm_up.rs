@@ -199,6 +199,7 @@ fn chunk<'a>(tokens: &'a [u32], past: usize, blocks: &'a [BlockId]) -> SequenceC
         chosen: None,
         drafted: 0,
         past,
+        is_long: false,
         blocks,
         logits: LogitsFor::Last,
         images: &[],

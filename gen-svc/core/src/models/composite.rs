@@ -18,7 +18,7 @@ pub(super) fn describe(config: &Config<'_>, supported: &[Architecture]) -> Resul
 
 /// Model types whose output matrix is the embedding matrix, if the file has no other and the config
 /// has no flag outside of `text_config`.
-const TIED_BY_DEFAULT: [&str; 2] = ["internvl", "mistral3"];
+const TIED_BY_DEFAULT: [&str; 4] = ["gemma3", "gemma4", "internvl", "mistral3"];
 
 /// Removes the output matrix of the decoder, if transformers uses the embeddings instead.
 pub(super) fn tie(decoder: &mut Decoder, file: &ModelFile) {

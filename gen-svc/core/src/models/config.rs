@@ -55,6 +55,21 @@ impl<'a> Config<'a> {
         self.inner["model_type"].as_str()
     }
 
+    /// Returns the settings of this section, which precede those of `base`.
+    pub(super) fn before(&self, base: &Self) -> Self {
+        Self { inner: self.outer, outer: base.outer }
+    }
+
+    /// Returns true if a section has no settings.
+    pub(super) fn is_empty(&self) -> bool {
+        self.outer.as_object().is_none_or(serde_json::Map::is_empty)
+    }
+
+    /// Returns true if a setting is written as null.
+    pub(super) fn is_null(&self, name: &str) -> bool {
+        !self.has(name) && [self.inner, self.outer].iter().any(|section| section.get(name).is_some())
+    }
+
     /// Returns true if a setting is present.
     pub(super) fn has(&self, name: &str) -> bool {
         self.find(name).is_some()
@@ -73,6 +88,11 @@ impl<'a> Config<'a> {
         }
     }
 
+    /// Returns a size, or its default if it is absent. None if it is null.
+    pub(super) fn size_unless_null(&self, name: &'static str, default: usize) -> Result<Option<usize>, ConfigError> {
+        if self.is_null(name) { Ok(None) } else { self.size_or(name, default).map(Some) }
+    }
+
     /// Returns an optional whole number, at least 0.
     pub(super) fn find_whole(&self, name: &'static str) -> Result<Option<usize>, ConfigError> {
         let Some(value) = self.find(name) else { return Ok(None) };
@@ -83,17 +103,14 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// Returns a size, or its default if there is one.
-    pub(super) fn size_or(&self, name: &'static str, default: Option<usize>) -> Result<usize, ConfigError> {
-        match (self.find_size(name)?, default) {
-            (None, Some(default)) => Ok(default),
-            _ => self.size(name),
-        }
+    /// Returns a size, or its default.
+    pub(super) fn size_or(&self, name: &'static str, default: usize) -> Result<usize, ConfigError> {
+        Ok(self.find_size(name)?.unwrap_or(default))
     }
 
-    /// Returns a size that is at most `most`.
-    pub(super) fn size_up_to(&self, name: &'static str, most: usize) -> Result<usize, ConfigError> {
-        match self.size(name)? {
+    /// Returns a size that is at most `most`, or its default.
+    pub(super) fn size_up_to(&self, name: &'static str, most: usize, default: usize) -> Result<usize, ConfigError> {
+        match self.size_or(name, default)? {
             size if size <= most => Ok(size),
             size => Err(unsupported(name, size)),
         }
@@ -126,6 +143,11 @@ impl<'a> Config<'a> {
     /// Returns a number above zero, or its default.
     pub(super) fn float_or(&self, name: &'static str, default: f32) -> Result<f32, ConfigError> {
         Ok(self.find_positive(name)?.unwrap_or(default))
+    }
+
+    /// Returns a number above zero, or its default if it is absent. None if it is null.
+    pub(super) fn float_unless_null(&self, name: &'static str, default: f32) -> Result<Option<f32>, ConfigError> {
+        if self.is_null(name) { Ok(None) } else { self.float_or(name, default).map(Some) }
     }
 
     /// Returns a flag, or its default.

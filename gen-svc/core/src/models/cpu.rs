@@ -124,8 +124,10 @@ impl CpuDecoder {
         let runs: Vec<KvRun<'_>> =
             with_blocks.map(|(chunk, blocks)| KvRun { past: chunk.past, length: chunk.tokens.len(), blocks }).collect();
         for (angles, rope) in self.workspace.angles.iter_mut().zip(&self.description.ropes) {
-            let positions = chunks.iter().flat_map(SequenceChunk::axes);
-            angles.fill_axes(&rope.frequencies, rope.axes.as_deref(), rope.scale, positions);
+            angles.clear(rope.frequencies.len());
+            for chunk in chunks {
+                angles.extend(rope.of(chunk.is_long), rope.axes.as_deref(), rope.scale, chunk.axes());
+            }
         }
         let ends = self.description.has_image_blocks().then(|| images::ends(chunks)).flatten();
         let tokens = Tokens { runs: &runs, ends: ends.as_deref() };
@@ -201,6 +203,10 @@ impl Model for CpuDecoder {
         let Decoder { vocabulary, context, .. } = self.description;
         let block_bytes = self.kv_shape.block_bytes().map_or(u64::MAX, |bytes| bytes as u64);
         ModelShape { vocabulary, context, block: BLOCK, block_bytes }
+    }
+
+    fn long_after(&self) -> Option<usize> {
+        self.description.long_after()
     }
 
     fn allocate(&mut self, blocks: u32) -> Result<(), StepError> {

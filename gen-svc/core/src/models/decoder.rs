@@ -250,10 +250,22 @@ pub struct LogitRule {
 pub struct Rope {
     /// n of them, in radians per position.
     pub frequencies: Vec<f32>,
+    /// The frequencies of long sequences. `None`: all sequences have the same.
+    pub long: Option<LongRope>,
     /// The factor of cosine and sine.
     pub scale: f32,
     /// The axis of each frequency, 0 to 2. `None`: positions have one axis.
     pub axes: Option<Vec<usize>>,
+}
+
+/// The frequencies of sequences with more than a number of tokens. They apply to all positions of such a
+/// sequence, also to those before that number.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LongRope {
+    /// The most tokens of a sequence that is not long.
+    pub after: usize,
+    /// n of them, in radians per position.
+    pub frequencies: Vec<f32>,
 }
 
 /// The name and the shape of a required tensor.
@@ -272,6 +284,12 @@ impl Decoder {
     #[must_use]
     pub fn has_axes(&self) -> bool {
         self.ropes.iter().any(|rope| rope.axes.is_some())
+    }
+
+    /// Returns the most tokens of a sequence that is not long. `None`: all sequences have the same rotations.
+    #[must_use]
+    pub fn long_after(&self) -> Option<usize> {
+        self.ropes.iter().filter_map(|rope| rope.long.as_ref()).map(|long| long.after).min()
     }
 
     /// Returns true if the tokens of one image attend to each other in a layer. A chunk then contains
@@ -407,7 +425,13 @@ impl Rope {
     #[must_use]
     pub fn new(rotary_dim: usize, theta: f32) -> Self {
         let frequency = |i: usize| 1.0 / theta.powf((2 * i) as f32 / rotary_dim as f32);
-        Self { frequencies: (0..rotary_dim / 2).map(frequency).collect(), scale: 1.0, axes: None }
+        Self { frequencies: (0..rotary_dim / 2).map(frequency).collect(), long: None, scale: 1.0, axes: None }
+    }
+
+    /// Returns the frequencies of a sequence.
+    #[must_use]
+    pub fn of(&self, is_long: bool) -> &[f32] {
+        self.long.as_ref().filter(|_| is_long).map_or(&self.frequencies, |long| &long.frequencies)
     }
 
     /// Stops all frequencies from the `count`-th on.

@@ -33,6 +33,10 @@ impl Backend for HostBackend {
         self.model.shape()
     }
 
+    fn long_after(&self) -> Option<usize> {
+        self.model.long_after()
+    }
+
     fn allocate(&mut self, blocks: u32) -> Result<(), StepError> {
         self.model.allocate(blocks)
     }

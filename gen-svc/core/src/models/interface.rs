@@ -27,6 +27,12 @@ pub trait Model: std::fmt::Debug + Send {
     /// The model's. The chunks' blocks are then undefined from `past` on.
     fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), StepError>;
 
+    /// Returns the most tokens of a sequence that is not [long](SequenceChunk::is_long). `None`: all sequences
+    /// are computed alike.
+    fn long_after(&self) -> Option<usize> {
+        None
+    }
+
     /// Returns memory that the model keeps for later calls.
     fn free_cache(&mut self) {}
 }
@@ -96,6 +102,8 @@ pub struct SequenceChunk<'a> {
     pub drafted: usize,
     /// Positions before the tokens, whose keys and values are computed.
     pub past: usize,
+    /// True if all positions of the sequence are rotated as those of a long one. The keys of its blocks are too.
+    pub is_long: bool,
     /// The sequence's blocks in the KV cache.
     pub blocks: &'a [BlockId],
     /// A copy within the KV cache that precedes the computation. `None` in models whose blocks have

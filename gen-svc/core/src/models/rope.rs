@@ -2,10 +2,10 @@
 //! `modeling_rope_utils.py`.
 //!
 //! transformers 5 writes `rope_parameters`: one section for all layers, or one section per type of
-//! layer. Earlier versions wrote `rope_theta` and `rope_scaling`.
+//! layer. Earlier versions wrote `rope_theta` and `rope_scaling`, which transformers 5 still reads first.
 
 use super::config::{Config, ConfigError, unsupported};
-use super::decoder::{Llama3, Rope};
+use super::decoder::{Llama3, LongRope, Rope};
 
 /// How to read a rotary embedding from a config: the names of its settings, and their defaults.
 #[derive(Debug, Clone, Copy)]
@@ -18,6 +18,10 @@ pub(super) struct RopeSetting {
     pub(super) default_theta: f32,
     /// True if `rope_scaling` applies.
     pub(super) scaled: bool,
+    /// True if `rope_parameters` has a section per type of layer, never one section for all layers.
+    pub(super) by_type: bool,
+    /// The default of `original_max_position_embeddings` outside of the section, in architectures that have one.
+    pub(super) original: Option<usize>,
     /// True if the rotation may cover only a part of each head.
     pub(super) partial: bool,
     /// The division of frequencies among the axes of positions. `None`: positions have one axis.
@@ -33,55 +37,121 @@ pub(super) struct Axes {
     pub(super) default: [usize; 3],
 }
 
+/// A section with parameters.
+struct Section<'a> {
+    config: Config<'a>,
+    parameters: Config<'a>,
+    /// The most positions of a sequence.
+    context: usize,
+}
+
 /// The settings of a model with one rotary embedding.
 pub(super) const ONLY: RopeSetting = RopeSetting {
     layer_type: "full_attention",
     theta: "rope_theta",
     default_theta: 10_000.0,
     scaled: true,
+    by_type: false,
+    original: None,
     partial: false,
     axes: None,
 };
 
 impl RopeSetting {
-    /// Reads the settings, for heads of `size` numbers.
-    pub(super) fn read(&self, config: &Config<'_>, size: usize) -> Result<Rope, ConfigError> {
-        let parameters = match config.section("rope_parameters")? {
-            Some(parameters) => Some(parameters.section(self.layer_type)?.unwrap_or(parameters)),
-            None if self.scaled => config.section("rope_scaling")?,
-            None => None,
-        };
+    /// Reads the settings, for heads of `size` numbers, and sequences of at most `context` positions.
+    pub(super) fn read(&self, config: &Config<'_>, size: usize, context: usize) -> Result<Rope, ConfigError> {
+        let parameters = self.parameters(config)?;
         let theta = config.float_or(self.theta, self.default_theta)?;
-        let mut rope = match &parameters {
+        let mut rope = match parameters {
             None => Rope::new(self.rotary_dim(config, config, size)?, theta),
-            Some(parameters) => self.scaled(config, parameters, size, theta)?,
+            Some(parameters) => self.scaled(&Section { config: *config, parameters, context }, size, theta)?,
         };
         let axes = |axes: Axes| axes.read(&parameters.unwrap_or(*config), rope.frequencies.len());
         rope.axes = self.axes.map(axes).transpose()?;
-        let invalid = rope.frequencies.iter().chain([&rope.scale]).find(|number| !number.is_finite()).copied();
+        let invalid =
+            rope.of(false).iter().chain(rope.of(true)).chain([&rope.scale]).find(|number| !number.is_finite()).copied();
         match invalid {
             None => Ok(rope),
             Some(number) => Err(unsupported("a rotary frequency of rope_parameters", number)),
         }
     }
 
+    /// Returns the section with the parameters. `rope_scaling` has precedence: it replaces `rope_parameters`, or
+    /// the equal settings in the section of a type of layer.
+    fn parameters<'a>(&self, config: &Config<'a>) -> Result<Option<Config<'a>>, ConfigError> {
+        let scaling = if self.scaled { config.section("rope_scaling")? } else { None };
+        let scaling = scaling.filter(|scaling| !scaling.is_empty());
+        let all = config.section("rope_parameters")?;
+        let of_type = all.map(|all| all.section(self.layer_type)).transpose()?.flatten();
+        if let Some(kind) = scaling.filter(|scaling| self.by_type && !scaling.has("rope_type")) {
+            // transformers ignores the older name in these architectures, and so does not scale.
+            kind.require("type", &serde_json::Value::Null)?;
+        }
+        Ok(match (scaling, of_type) {
+            (Some(scaling), Some(own)) if self.by_type => Some(scaling.before(&own)),
+            (Some(scaling), _) => Some(scaling),
+            (None, Some(own)) => Some(own),
+            (None, None) => all.filter(|all| !self.by_type && !all.is_empty()),
+        })
+    }
+
     /// Reads a rotary embedding with parameters.
-    fn scaled(
-        &self,
-        config: &Config<'_>,
-        parameters: &Config<'_>,
-        size: usize,
-        theta: f32,
-    ) -> Result<Rope, ConfigError> {
+    fn scaled(&self, section: &Section<'_>, size: usize, theta: f32) -> Result<Rope, ConfigError> {
+        let Section { config, parameters, .. } = section;
         let theta = parameters.float_or("rope_theta", theta)?;
         match parameters.find_text("rope_type")?.or(parameters.find_text("type")?) {
             Some("proportional") if self.partial => proportional(Rope::new(size, theta), parameters),
             Some("mrope") if self.axes.is_some() => Ok(Rope::new(self.rotary_dim(config, parameters, size)?, theta)),
             kind => {
                 let rope = Rope::new(self.rotary_dim(config, parameters, size)?, theta);
-                scale(rope, kind.unwrap_or("default"), config, parameters)
+                self.scale(rope, kind.unwrap_or("default"), section)
             }
         }
+    }
+
+    fn scale(&self, rope: Rope, kind: &str, section: &Section<'_>) -> Result<Rope, ConfigError> {
+        let parameters = &section.parameters;
+        match kind {
+            "default" => Ok(rope),
+            "linear" => Ok(rope.linear(parameters.float("factor")?)),
+            "llama3" => Ok(rope.llama3(Llama3 {
+                factor: parameters.float("factor")?,
+                low: parameters.float("low_freq_factor")?,
+                high: parameters.float("high_freq_factor")?,
+                original: self.original(section)? as f32,
+            })),
+            "longrope" | "su" => self.longrope(rope, section),
+            // As in transformers, for the architectures with that setting.
+            "yarn" if self.original.is_some() => self.longrope(rope, section),
+            "divided" => {
+                let divisors = parameters.floats("divisors", rope.frequencies.len())?;
+                Ok(rope.divided(&divisors))
+            }
+            other => Err(unsupported("rope_type", serde_json::Value::from(other))),
+        }
+    }
+
+    /// Applies Phi's scaling: a divisor for each frequency. There are two sets of divisors: one for
+    /// sequences up to the original context length, and one for longer sequences.
+    fn longrope(&self, rope: Rope, section: &Section<'_>) -> Result<Rope, ConfigError> {
+        let Section { parameters, context, .. } = section;
+        let original = self.original(section)?;
+        let count = rope.frequencies.len();
+        let [short, long] = [parameters.floats("short_factor", count)?, parameters.floats("long_factor", count)?];
+        let long = LongRope { after: original, frequencies: rope.clone().divided(&long).frequencies };
+        let factor = parameters.find_float("factor")?.map_or(*context as f64 / original as f64, f64::from);
+        let natural = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original as f64).ln()).sqrt() };
+        let scale = parameters.float_or("attention_factor", natural as f32)?;
+        Ok(Rope { scale, long: Some(long), ..rope.divided(&short) })
+    }
+
+    /// Returns the context length before the scaling. The setting outside of a section for all layers has
+    /// precedence.
+    fn original(&self, section: &Section<'_>) -> Result<usize, ConfigError> {
+        const NAME: &str = "original_max_position_embeddings";
+        let Section { config, parameters, context } = section;
+        let outside = if self.by_type { None } else { config.find_size(NAME)?.or(self.original) };
+        Ok(outside.or(parameters.find_size(NAME)?).unwrap_or(*context))
     }
 
     /// Returns the rotary dimension: the number of elements of a head that are rotated.
@@ -130,43 +200,4 @@ fn proportional(rope: Rope, parameters: &Config<'_>) -> Result<Rope, ConfigError
     }
     let rotated = (f64::from(share) * rope.frequencies.len() as f64 + 1e-3) as usize;
     Ok(rope.first(rotated).linear(parameters.float_or("factor", 1.0)?))
-}
-
-fn scale(rope: Rope, kind: &str, config: &Config<'_>, parameters: &Config<'_>) -> Result<Rope, ConfigError> {
-    match kind {
-        "default" => Ok(rope),
-        "linear" => Ok(rope.linear(parameters.float("factor")?)),
-        "llama3" => Ok(rope.llama3(Llama3 {
-            factor: parameters.float("factor")?,
-            low: parameters.float("low_freq_factor")?,
-            high: parameters.float("high_freq_factor")?,
-            original: parameters.float("original_max_position_embeddings")?,
-        })),
-        "longrope" | "su" => longrope(rope, config, parameters),
-        "divided" => {
-            let divisors = parameters.floats("divisors", rope.frequencies.len())?;
-            Ok(rope.divided(&divisors))
-        }
-        other => Err(unsupported("rope_type", serde_json::Value::from(other))),
-    }
-}
-
-/// Applies Phi's scaling: a divisor for each frequency. There are two sets of divisors: one for
-/// sequences up to the original context length, and one for longer sequences. transformers changes
-/// the set when a sequence exceeds the original length, and computes the whole sequence again.
-/// Here, as in llama.cpp and vLLM, the model's context length selects the set once, because keys
-/// must not depend on later tokens.
-fn longrope(rope: Rope, config: &Config<'_>, parameters: &Config<'_>) -> Result<Rope, ConfigError> {
-    const ORIGINAL: &str = "original_max_position_embeddings";
-    let context = config.size("max_position_embeddings")?;
-    let original = match parameters.find_size(ORIGINAL)? {
-        Some(original) => original,
-        None => config.size(ORIGINAL)?,
-    };
-    let set = if context > original { "long_factor" } else { "short_factor" };
-    let divisors = parameters.floats(set, rope.frequencies.len())?;
-    let factor = parameters.find_float("factor")?.map_or(context as f64 / original as f64, f64::from);
-    let natural = if factor <= 1.0 { 1.0 } else { (1.0 + factor.ln() / (original as f64).ln()).sqrt() };
-    let scale = parameters.float_or("attention_factor", natural as f32)?;
-    Ok(Rope { scale, ..rope.divided(&divisors) })
 }

@@ -11,8 +11,9 @@ use crate::error::LoadError;
 /// The dtypes of weights that can be served.
 const DTYPES: &[(&str, GgmlType)] = &[("F32", GgmlType::F32), ("F16", GgmlType::F16), ("BF16", GgmlType::BF16)];
 
-/// Prefixes that replace `model.` in a model of several modalities, in older and in newer folders.
-const INNER: &[&str] = &["language_model.model.", "model.language_model.", "model.text_model."];
+/// Prefixes that replace `model.`: in a model of several modalities, in older and in newer folders, and in a
+/// folder of a model without a head.
+const INNER: &[&str] = &["language_model.model.", "model.language_model.", "model.text_model.", ""];
 
 /// The prefix of the head in a model of several modalities, in older folders.
 const INNER_HEAD: &str = "language_model.";

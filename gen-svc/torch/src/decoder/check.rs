@@ -207,6 +207,7 @@ fn chunk<'a>(past: usize, tokens: &'a [u32], blocks: &'a [BlockId]) -> SequenceC
         chosen: None,
         drafted: 0,
         past,
+        is_long: false,
         blocks,
         copy: None,
         logits: LogitsFor::Nothing,

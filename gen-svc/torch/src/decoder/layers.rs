@@ -115,7 +115,7 @@ impl HeadNorms {
 /// Rotary position embedding.
 #[derive(Debug)]
 pub(super) struct Rope {
-    /// `[n]`
+    /// `[n]`, or `[2, n]`: those of long sequences too.
     frequencies: Tensor,
     /// `[n]`, the axis of each frequency.
     axes: Tensor,
@@ -131,7 +131,7 @@ impl Rope {
         let axes = rope.axes.clone().unwrap_or_else(|| vec![0; rope.frequencies.len()]);
         let axes: Vec<i64> = axes.into_iter().map(|axis| axis as i64).collect();
         Ok(Self {
-            frequencies: Tensor::f_from_slice(&rope.frequencies)?.f_to_device(target.device)?,
+            frequencies: frequencies(rope)?.f_to_device(target.device)?,
             axes: Tensor::f_from_slice(&axes)?.f_to_device(target.device)?,
             scale: f64::from(rope.scale),
             size: size as i64,
@@ -139,15 +139,30 @@ impl Rope {
         })
     }
 
-    /// Returns the rotation at `positions`, `[T, 3]`.
-    pub(super) fn at(&self, positions: &Tensor) -> Result<Rotation, Error> {
+    /// Returns the rotation at `positions`, `[T, 3]`. `long`: `[T]`, 1 for a token of a long sequence. `None`: there
+    /// is none.
+    pub(super) fn at(&self, positions: &Tensor, long: Option<&Tensor>) -> Result<Rotation, Error> {
         let positions = positions.f_index_select(1, &self.axes)?; // [T, n]
-        let angles = positions.f_mul(&self.frequencies)?.f_unsqueeze(1)?; // [T, 1, n]
+        let frequencies = match (self.frequencies.dim(), long) {
+            (1, _) => self.frequencies.shallow_clone(),
+            (_, None) => self.frequencies.f_select(0, 0)?,
+            (_, Some(long)) => self.frequencies.f_index_select(0, long)?, // [T, n]
+        };
+        let angles = positions.f_mul(&frequencies)?.f_unsqueeze(1)?; // [T, 1, n]
         let cos = scaled(angles.f_cos()?, self.scale)?.f_to_kind(self.dtype)?;
         let sin = scaled(angles.f_sin()?, self.scale)?.f_to_kind(self.dtype)?;
         let (tokens, _, half) = cos.size3()?;
         let rest = Tensor::f_ones([tokens, 1, self.size - 2 * half], (self.dtype, cos.device()))?;
         Ok(Rotation { cos: Tensor::f_cat(&[&cos, &cos, &rest], 2)?, minus_sin: sin.f_neg()?, sin, half })
+    }
+}
+
+/// Returns `[n]`, or `[2, n]` with those of long sequences.
+fn frequencies(rope: &decoder::Rope) -> Result<Tensor, Error> {
+    let short = Tensor::f_from_slice(&rope.frequencies)?;
+    match &rope.long {
+        None => Ok(short),
+        Some(long) => Ok(Tensor::f_stack(&[&short, &Tensor::f_from_slice(&long.frequencies)?], 0)?),
     }
 }
 

@@ -101,7 +101,8 @@ impl Part {
             self.kv.copy([from, to])?;
         }
         let mut x = self.own(x)?;
-        let rotations = self.ropes.iter().map(|rope| rope.at(&runs.positions)).collect::<Result<_, _>>()?;
+        let rotations =
+            self.ropes.iter().map(|rope| rope.at(&runs.positions, runs.long.as_ref())).collect::<Result<_, _>>()?;
         let inputs = inputs.map(|inputs| self.own_inputs(inputs)).transpose()?;
         let call = Call { rotations, runs, kv: &self.kv, inputs };
         for (i, layer) in self.layers.iter().enumerate() {

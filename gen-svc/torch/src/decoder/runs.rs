@@ -18,6 +18,8 @@ use crate::error::Error;
 pub(super) struct Runs {
     /// `[T, 3]`, as numbers to compute with, and padding.
     pub(super) positions: Tensor,
+    /// `[T]`, 1 for a token of a long sequence and 0 for others, and padding. `None`: no sequence is long.
+    pub(super) long: Option<Tensor>,
     /// `[T]`, the slots that are written.
     pub(super) slots: Tensor,
     /// The attention of each of the model's methods.
@@ -36,6 +38,9 @@ impl Runs {
     ) -> Later<Self> {
         let axes = chunks.iter().flat_map(SequenceChunk::axes).chain(std::iter::repeat_n([0; 3], padding)).flatten();
         let positions = upload.add(axes.map(|position| position as f32));
+        let of_chunk = |chunk: &SequenceChunk<'_>| std::iter::repeat_n(i64::from(chunk.is_long), chunk.tokens.len());
+        let long = chunks.iter().flat_map(of_chunk).chain(std::iter::repeat_n(0, padding));
+        let long = chunks.iter().any(|chunk| chunk.is_long).then(|| upload.add(long));
         let block = methods.block();
         let own = chunks.iter().flat_map(|chunk| slots(chunk, chunk.past..chunk.past + chunk.tokens.len(), block));
         let slots = upload.add(own);
@@ -43,6 +48,7 @@ impl Runs {
         Box::new(move |sent| {
             Ok(Self {
                 positions: sent.get(positions)?.f_view([-1, 3])?,
+                long: long.map(|long| sent.get(long)).transpose()?,
                 slots: sent.get(slots)?,
                 attention: attention.into_iter().map(|attention| attention(sent)).collect::<Result<_, _>>()?,
                 padding,

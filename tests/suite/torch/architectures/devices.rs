@@ -37,6 +37,7 @@ impl<'a> Turn<'a> {
             chosen: None,
             drafted: 0,
             past,
+            is_long: false,
             blocks,
             copy,
             logits: LogitsFor::All,

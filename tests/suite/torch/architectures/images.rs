@@ -238,7 +238,6 @@ fn unsupported_settings_of_models_with_images_are_refused_by_name() {
         ("gemma4", "use_bidirectional_attention", json!("all")),
         ("gemma3", "use_bidirectional_attention", json!(true)),
         ("gemma4", "num_kv_shared_layers", json!(4)),
-        ("gemma4", "rope_parameters", Value::Null),
         ("internvl", "model_type", json!("gemma2")),
         ("mistral3", "model_type", json!("ministral3")),
         ("qwen2_5_vl", "rope_parameters", json!({"rope_theta": 500.0, "mrope_section": [4, 4, 4]})),

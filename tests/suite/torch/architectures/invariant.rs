@@ -46,6 +46,7 @@ fn chunk<'a>(prompt: &'a [u32], step: usize, decoded: &'a [u32], blocks: &'a [Bl
         chosen: None,
         drafted: 0,
         past,
+        is_long: false,
         blocks,
         copy: None,
         logits: LogitsFor::Last,

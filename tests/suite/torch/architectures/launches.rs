@@ -111,6 +111,7 @@ fn step(model: &mut dyn Backend, blocks: &[Vec<BlockId>], past: usize) {
         chosen: None,
         drafted: 0,
         past,
+        is_long: false,
         blocks,
         copy: None,
         logits: LogitsFor::Last,

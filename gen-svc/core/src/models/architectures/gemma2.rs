@@ -3,24 +3,34 @@
 
 use serde_json::json;
 
-use super::llama::{self, Defaults, path};
+use super::llama::{self, ATTENTION_BIAS, Defaults, path};
 use crate::error::LoadError;
 use crate::models::architecture::Architecture;
 use crate::models::config::{Config, ConfigError};
 use crate::models::decoder::{Decoder, Norm};
-use crate::models::rope;
 use crate::models::windows;
 use crate::weights::gguf::architecture::{ConfigMap, GgufArchitecture, Name};
 use crate::weights::gguf::header::GgufHeader;
 
 /// Defaults of settings that are not in the config.
-const DEFAULTS: Defaults = Defaults {
+pub(super) const DEFAULTS: Defaults = Defaults {
     tied: true,
+    hidden: 2304,
+    feed_forward: 9216,
+    layers: 26,
+    heads: 8,
+    kv_heads: Some(4),
     head_size: Some(256),
+    vocabulary: 256_000,
+    context: 8192,
+    biases: &[ATTENTION_BIAS],
     activation: ("hidden_activation", "gelu_pytorch_tanh"),
-    ropes: &[rope::ONLY],
     ..llama::DEFAULTS
 };
+
+const DEFAULT_SCORE_CAP: f32 = 50.0;
+const DEFAULT_LOGIT_CAP: f32 = 30.0;
+const DEFAULT_WINDOW_TOKENS: usize = 4096;
 
 /// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "gemma2", describe, gguf: Some(GGUF) };
@@ -56,10 +66,12 @@ pub(super) fn add_implied(header: &GgufHeader, config: &mut ConfigMap, largest: 
 }
 
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
+    config.require("use_bidirectional_attention", &json!(false))?;
     let mut decoder = decoder(config, &DEFAULTS)?;
-    let softcap = config.find_positive("attn_logit_softcapping")?;
+    decoder.logits.softcap = config.float_unless_null("final_logit_softcapping", DEFAULT_LOGIT_CAP)?;
+    let softcap = config.float_unless_null("attn_logit_softcapping", DEFAULT_SCORE_CAP)?;
     decoder.layers.iter_mut().for_each(|layer| layer.attention.softcap = softcap);
-    let window = config.find_size("sliding_window")?;
+    let window = config.size_unless_null("sliding_window", DEFAULT_WINDOW_TOKENS)?;
     windows::add(&mut decoder, config, window, |i| i.is_multiple_of(2))?;
     Ok(decoder)
 }

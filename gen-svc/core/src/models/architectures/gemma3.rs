@@ -14,24 +14,20 @@ use crate::models::rope::{self, RopeSetting};
 use crate::models::windows;
 
 /// The rotary embedding of layers without a window.
-const GLOBAL: RopeSetting = RopeSetting { default_theta: 1_000_000.0, ..rope::ONLY };
+const GLOBAL: RopeSetting = RopeSetting { default_theta: 1_000_000.0, by_type: true, ..rope::ONLY };
 
 /// The rotary embedding of layers with a window.
-const LOCAL: RopeSetting =
-    RopeSetting { layer_type: "sliding_attention", theta: "rope_local_base_freq", scaled: false, ..rope::ONLY };
-
-/// Values of settings that the config leaves out, as the configs of published models do.
-const DEFAULTS: Defaults = Defaults {
-    tied: true,
-    heads: Some(8),
-    kv_heads: Some(4),
-    head_size: Some(256),
-    vocabulary: Some(262_208),
-    context: Some(131_072),
-    activation: ("hidden_activation", "gelu_pytorch_tanh"),
-    ropes: &[GLOBAL, LOCAL],
-    ..llama::DEFAULTS
+const LOCAL: RopeSetting = RopeSetting {
+    layer_type: "sliding_attention",
+    theta: "rope_local_base_freq",
+    scaled: false,
+    by_type: true,
+    ..rope::ONLY
 };
+
+/// Defaults of settings that are not in the config.
+const DEFAULTS: Defaults =
+    Defaults { vocabulary: 262_208, context: 131_072, ropes: &[GLOBAL, LOCAL], ..gemma2::DEFAULTS };
 
 const DEFAULT_WINDOW_TOKENS: usize = 4096;
 const DEFAULT_PATTERN_LAYERS: usize = 6;
@@ -71,8 +67,8 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let mut decoder = gemma2::decoder(config, &DEFAULTS)?;
     llama::add_qk_norms(&mut decoder);
     let pattern = config.find_size("sliding_window_pattern")?.unwrap_or(DEFAULT_PATTERN_LAYERS);
-    let window = config.find_size("sliding_window")?.unwrap_or(DEFAULT_WINDOW_TOKENS);
-    windows::add(&mut decoder, config, Some(window), |i| !(i + 1).is_multiple_of(pattern))?;
+    let window = config.size_unless_null("sliding_window", DEFAULT_WINDOW_TOKENS)?;
+    windows::add(&mut decoder, config, window, |i| !(i + 1).is_multiple_of(pattern))?;
     for layer in &mut decoder.layers {
         layer.attention.rope = Some(usize::from(layer.attention.window.is_some()));
     }

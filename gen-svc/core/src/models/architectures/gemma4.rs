@@ -22,17 +22,8 @@ const LOCAL: RopeSetting = RopeSetting { layer_type: "sliding_attention", ..rope
 
 /// Defaults of settings that are not in the config. The rotary embeddings depend on the head size of
 /// each type of layer.
-const DEFAULTS: Defaults = Defaults {
-    tied: true,
-    heads: Some(8),
-    kv_heads: Some(4),
-    head_size: Some(256),
-    vocabulary: Some(262_144),
-    context: Some(131_072),
-    activation: ("hidden_activation", "gelu_pytorch_tanh"),
-    ropes: &[],
-    ..llama::DEFAULTS
-};
+const DEFAULTS: Defaults =
+    Defaults { layers: 30, vocabulary: 262_144, context: 131_072, ropes: &[], ..gemma2::DEFAULTS };
 
 const DEFAULT_WINDOW_TOKENS: usize = 512;
 const DEFAULT_PATTERN_LAYERS: usize = 6;
@@ -103,7 +94,7 @@ fn image_blocks(config: &Config<'_>) -> Result<bool, ConfigError> {
 /// other heads. Published configs have them once for all layers without a window.
 fn heads(config: &Config<'_>, i: usize, global: bool, shared: &Shared) -> Result<Shared, ConfigError> {
     const NAME: &str = "per_layer_config";
-    let (kv_heads, head_size) = if config.has(NAME) {
+    let (kv_heads, head_size) = if config.has(NAME) || config.is_null(NAME) {
         let Some(own) = config.entry(NAME, &i.to_string())? else { return Ok(*shared) };
         own.allow(NAME, &["head_dim", "num_key_value_heads"])?;
         (own.find_size("num_key_value_heads")?, own.find_size("head_dim")?)
@@ -159,10 +150,11 @@ fn have_equal_pairs(a: &Attention, b: &Attention) -> bool {
 
 /// Adds the rotary embedding of each type of layer, for the heads of its first layer.
 fn add_ropes(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), ConfigError> {
-    const NAME: &str = "rope_parameters";
-    if !config.has(NAME) {
-        return Err(ConfigError::Missing { name: NAME });
-    }
+    let defaults = json!({"rope_parameters": {
+        "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25, "rope_theta": 1e6},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    }});
+    let config = if config.has("rope_parameters") { *config } else { Config::new(&defaults) };
     for (setting, is_global) in [(GLOBAL, true), (LOCAL, false)] {
         let attentions = decoder.layers.iter().map(|layer| &layer.attention);
         let mut sizes = attentions.filter(|it| it.window.is_none() == is_global).map(|it| it.head_size);
@@ -171,7 +163,7 @@ fn add_ropes(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), ConfigErr
             return Err(unsupported("head_dim", format!("{size} and {other} in layers of one type")));
         }
         drop(sizes);
-        decoder.ropes.push(setting.read(config, size)?);
+        decoder.ropes.push(setting.read(&config, size, decoder.context)?);
     }
     Ok(())
 }

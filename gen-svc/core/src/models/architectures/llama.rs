@@ -11,6 +11,11 @@ use crate::models::decoder::{
 };
 use crate::models::rope::{self, RopeSetting};
 
+/// The flag of biases of the four matrices of attention.
+pub(super) const ATTENTION_BIAS: &str = "attention_bias";
+/// The flag of biases of the three matrices of the feed-forward.
+pub(super) const MLP_BIAS: &str = "mlp_bias";
+
 const MAX_LAYERS: usize = 1024;
 /// The most heads, and the largest head.
 const MAX_HEADS: usize = 1 << 16;
@@ -25,7 +30,7 @@ const GGUF: GgufArchitecture = GgufArchitecture {
     ..GgufArchitecture::named("llama")
 };
 
-/// Defaults of transformers for settings that the config leaves out.
+/// Defaults of an architecture's class in transformers, for settings that the config leaves out.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Defaults {
     /// True if the head is the embedding table.
@@ -33,21 +38,23 @@ pub(super) struct Defaults {
     /// The epsilon of the norms.
     pub(super) epsilon: f32,
     /// E, the hidden size.
-    pub(super) hidden: Option<usize>,
+    pub(super) hidden: usize,
     /// F, the feed-forward size.
-    pub(super) feed_forward: Option<usize>,
+    pub(super) feed_forward: usize,
     /// The number of layers.
-    pub(super) layers: Option<usize>,
+    pub(super) layers: usize,
     /// H, the query heads.
-    pub(super) heads: Option<usize>,
+    pub(super) heads: usize,
     /// K, the key/value heads. `None`: H.
     pub(super) kv_heads: Option<usize>,
     /// D, the head size. `None`: E / H.
     pub(super) head_size: Option<usize>,
     /// V, the size of the vocabulary.
-    pub(super) vocabulary: Option<usize>,
+    pub(super) vocabulary: usize,
     /// The most positions.
-    pub(super) context: Option<usize>,
+    pub(super) context: usize,
+    /// The flags of biases that the class has. Others are ignored.
+    pub(super) biases: &'static [&'static str],
     /// The setting that names the activation, and its default.
     pub(super) activation: (&'static str, &'static str),
     /// The rotary embeddings. Layers use the first, unless the architecture selects another.
@@ -58,14 +65,15 @@ pub(super) struct Defaults {
 pub(super) const DEFAULTS: Defaults = Defaults {
     tied: false,
     epsilon: 1e-6,
-    hidden: None,
-    feed_forward: None,
-    layers: None,
-    heads: None,
+    hidden: 4096,
+    feed_forward: 11_008,
+    layers: 32,
+    heads: 32,
     kv_heads: None,
     head_size: None,
-    vocabulary: None,
-    context: None,
+    vocabulary: 32_000,
+    context: 2048,
+    biases: &[ATTENTION_BIAS, MLP_BIAS],
     activation: ("hidden_act", "silu"),
     ropes: &[rope::ONLY],
 };
@@ -98,15 +106,20 @@ pub(super) fn decoder(config: &Config<'_>, defaults: &Defaults) -> Result<Decode
     if layers > MAX_LAYERS {
         return Err(unsupported("num_hidden_layers", layers));
     }
+    let context = config.size_or("max_position_embeddings", defaults.context)?;
     let tied = config.any_flag_or("tie_word_embeddings", defaults.tied)?;
     Ok(Decoder {
         vocabulary,
         hidden,
-        context: config.size_or("max_position_embeddings", defaults.context)?,
+        context,
         embeddings: Matrix::new("model.embed_tokens".into(), vocabulary, hidden),
         embed_scale: 1.0,
         layer_inputs: None,
-        ropes: defaults.ropes.iter().map(|rope| rope.read(config, shared.head_size)).collect::<Result<_, _>>()?,
+        ropes: defaults
+            .ropes
+            .iter()
+            .map(|rope| rope.read(config, shared.head_size, context))
+            .collect::<Result<_, _>>()?,
         layers: (0..layers).map(|i| shared.layer(&path(i))).collect(),
         final_norm: shared.norm("model.norm".into()),
         head: (!tied).then(|| Matrix::new("lm_head".into(), vocabulary, hidden)),
@@ -136,7 +149,8 @@ impl Shared {
         if heads > MAX_HEADS {
             return Err(unsupported("num_attention_heads", heads));
         }
-        let kv_heads = config.find_size("num_key_value_heads")?.or(defaults.kv_heads).unwrap_or(heads);
+        let kv_heads = config.size_unless_null("num_key_value_heads", defaults.kv_heads.unwrap_or(heads))?;
+        let kv_heads = kv_heads.unwrap_or(heads);
         let head_size = config.find_size("head_dim")?.or(defaults.head_size).unwrap_or(hidden / heads);
         Self {
             hidden,
@@ -146,8 +160,8 @@ impl Shared {
             feed_forward: config.size_or("intermediate_size", defaults.feed_forward)?,
             epsilon: config.float_or("rms_norm_eps", defaults.epsilon)?,
             activation: config.activation(defaults.activation.0, defaults.activation.1)?,
-            attention_bias: config.flag_or("attention_bias", false)?,
-            mlp_bias: config.flag_or("mlp_bias", false)?,
+            attention_bias: defaults.biases.contains(&ATTENTION_BIAS) && config.flag_or(ATTENTION_BIAS, false)?,
+            mlp_bias: defaults.biases.contains(&MLP_BIAS) && config.flag_or(MLP_BIAS, false)?,
         }
         .with_heads(kv_heads, head_size)
     }

@@ -1,12 +1,17 @@
 //! Mistral: Llama with a sliding window in every layer. Reference: transformers,
 //! `models/mistral/modeling_mistral.py`.
 
-use super::llama;
+use super::llama::{self, Defaults};
 use crate::models::architecture::Architecture;
 use crate::models::config::{Config, ConfigError};
 use crate::models::decoder::Decoder;
-use crate::models::windows;
 use crate::weights::gguf::architecture::GgufArchitecture;
+
+/// Defaults of settings that are not in the config.
+const DEFAULTS: Defaults =
+    Defaults { feed_forward: 14_336, kv_heads: Some(8), context: 131_072, biases: &[], ..llama::DEFAULTS };
+
+const DEFAULT_WINDOW_TOKENS: usize = 4096;
 
 /// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "mistral", describe, gguf: Some(GGUF) };
@@ -19,8 +24,8 @@ const GGUF: GgufArchitecture = GgufArchitecture {
 };
 
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
-    let mut decoder = llama::decoder(config, &llama::DEFAULTS)?;
-    let window = config.find_size("sliding_window")?;
-    windows::add(&mut decoder, config, window, |_| true)?;
+    let mut decoder = llama::decoder(config, &DEFAULTS)?;
+    let window = config.size_unless_null("sliding_window", DEFAULT_WINDOW_TOKENS)?;
+    decoder.layers.iter_mut().for_each(|layer| layer.attention.window = window);
     Ok(decoder)
 }

@@ -7,12 +7,19 @@ use crate::models::architecture::Architecture;
 use crate::models::config::{Config, ConfigError};
 use crate::models::decoder::{Decoder, FeedForward, Matrix};
 use crate::models::rope::{self, RopeSetting};
-use crate::models::windows;
 use crate::weights::gguf::architecture::GgufArchitecture;
 
 /// Defaults of settings that are not in the config.
-const DEFAULTS: Defaults =
-    Defaults { epsilon: 1e-5, ropes: &[RopeSetting { partial: true, ..rope::ONLY }], ..llama::DEFAULTS };
+const DEFAULTS: Defaults = Defaults {
+    epsilon: 1e-5,
+    hidden: 3072,
+    feed_forward: 8192,
+    vocabulary: 32_064,
+    context: 4096,
+    biases: &[],
+    ropes: &[RopeSetting { partial: true, original: Some(4096), ..rope::ONLY }],
+    ..llama::DEFAULTS
+};
 
 /// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "phi3", describe, gguf: Some(GGUF) };
@@ -31,7 +38,7 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
         }
     }
     let window = config.find_size("sliding_window")?;
-    windows::add(&mut decoder, config, window, |_| true)?;
+    decoder.layers.iter_mut().for_each(|layer| layer.attention.window = window);
     Ok(decoder)
 }
 

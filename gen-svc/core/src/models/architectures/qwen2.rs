@@ -8,30 +8,50 @@ use crate::models::decoder::Decoder;
 use crate::models::windows;
 use crate::weights::gguf::architecture::GgufArchitecture;
 
+/// Defaults of settings that are not in the config.
+pub(super) const DEFAULTS: Defaults = Defaults {
+    feed_forward: 22_016,
+    kv_heads: Some(32),
+    vocabulary: 151_936,
+    context: 32_768,
+    biases: &[],
+    ..llama::DEFAULTS
+};
+
 /// The default first layer with a window.
-const FIRST_WITH_WINDOW: usize = 28;
+pub(super) const FIRST_WITH_WINDOW: usize = 28;
+const DEFAULT_WINDOW_TOKENS: usize = 4096;
 
 /// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture =
     Architecture { name: "qwen2", describe, gguf: Some(GgufArchitecture::named("qwen2")) };
 
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
-    decoder(config, &llama::DEFAULTS)
+    decoder(config, &DEFAULTS, FIRST_WITH_WINDOW)
 }
 
-/// Describes the model with other defaults.
-pub(super) fn decoder(config: &Config<'_>, defaults: &Defaults) -> Result<Decoder, ConfigError> {
+/// Describes the model with other defaults, also of the first layer with a window.
+pub(super) fn decoder(config: &Config<'_>, defaults: &Defaults, first: usize) -> Result<Decoder, ConfigError> {
     let mut decoder = llama::decoder(config, defaults)?;
     for layer in &mut decoder.layers {
         layer.attention.qkv.iter_mut().for_each(|matrix| matrix.bias = true);
     }
-    add_windows(&mut decoder, config)?;
+    add_windows(&mut decoder, config, first)?;
     Ok(decoder)
 }
 
-/// Adds the windows of the Qwen architectures.
-pub(super) fn add_windows(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), ConfigError> {
-    let window = if config.flag_or("use_sliding_window", false)? { config.find_size("sliding_window")? } else { None };
-    let first = config.find_whole("max_window_layers")?.unwrap_or(FIRST_WITH_WINDOW);
+/// Adds the windows of the Qwen architectures. `first` is the default first layer with one.
+pub(super) fn add_windows(decoder: &mut Decoder, config: &Config<'_>, first: usize) -> Result<(), ConfigError> {
+    let window = window(config)?;
+    let first = config.find_whole("max_window_layers")?.unwrap_or(first);
     windows::add(decoder, config, window, |i| i >= first)
+}
+
+/// Returns the window, if the model has one.
+pub(super) fn window(config: &Config<'_>) -> Result<Option<usize>, ConfigError> {
+    if config.flag_or("use_sliding_window", false)? {
+        config.size_unless_null("sliding_window", DEFAULT_WINDOW_TOKENS)
+    } else {
+        Ok(None)
+    }
 }

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::llama::{self, Defaults};
+use super::llama::Defaults;
 use super::qwen2;
 use crate::error::LoadError;
 use crate::models::architecture::Architecture;
@@ -20,8 +20,20 @@ const ROPE: RopeSetting = RopeSetting {
 };
 
 /// Defaults of settings that are not in the config.
-const DEFAULTS: Defaults =
-    Defaults { epsilon: 1e-5, kv_heads: Some(8), context: Some(32_768), ropes: &[ROPE], ..llama::DEFAULTS };
+const DEFAULTS: Defaults = Defaults {
+    epsilon: 1e-5,
+    hidden: 8192,
+    feed_forward: 29_568,
+    layers: 80,
+    heads: 64,
+    kv_heads: Some(8),
+    vocabulary: 152_064,
+    ropes: &[ROPE],
+    ..qwen2::DEFAULTS
+};
+
+/// The default first layer with a window.
+const FIRST_WITH_WINDOW: usize = 80;
 
 /// The row of the model with images.
 pub(super) const MULTIMODAL: Architecture = Architecture { name: "qwen2_5_vl", describe, gguf: None };
@@ -42,5 +54,5 @@ pub(super) fn add_sections(header: &GgufHeader, config: &mut ConfigMap) -> Resul
 }
 
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
-    qwen2::decoder(config, &DEFAULTS)
+    qwen2::decoder(config, &DEFAULTS, FIRST_WITH_WINDOW)
 }

@@ -3,13 +3,26 @@
 
 use serde_json::json;
 
-use super::llama::{self, path};
-use super::{qwen2, qwen3};
+use super::llama::{self, ATTENTION_BIAS, Defaults, path};
+use super::qwen2;
 use crate::models::architecture::Architecture;
 use crate::models::config::{Config, ConfigError, unsupported};
 use crate::models::decoder::{Decoder, Experts, FeedForward, Matrix};
 use crate::weights::gguf::architecture::GgufArchitecture;
 
+/// Defaults of settings that are not in the config.
+const DEFAULTS: Defaults = Defaults {
+    hidden: 2048,
+    feed_forward: 6144,
+    layers: 24,
+    kv_heads: Some(4),
+    biases: &[ATTENTION_BIAS],
+    ..qwen2::DEFAULTS
+};
+
+const DEFAULT_EXPERTS: usize = 128;
+const DEFAULT_EXPERTS_PER_TOKEN: usize = 8;
+const DEFAULT_EXPERT_SIZE: usize = 768;
 const MAX_EXPERTS: usize = 4096;
 
 /// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
@@ -31,9 +44,10 @@ const GGUF: GgufArchitecture = GgufArchitecture {
 };
 
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
-    let mut decoder = llama::decoder(config, &qwen3::DEFAULTS)?;
+    let mut decoder = llama::decoder(config, &DEFAULTS)?;
     llama::add_qk_norms(&mut decoder);
-    qwen2::add_windows(&mut decoder, config)?;
+    let window = qwen2::window(config)?;
+    decoder.layers.iter_mut().for_each(|layer| layer.attention.window = window);
     add_experts(&mut decoder, config)?;
     Ok(decoder)
 }
@@ -42,9 +56,9 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
 /// and `dense_layers` does not exclude.
 fn add_experts(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), ConfigError> {
     let count = if config.has("num_experts") { "num_experts" } else { "num_local_experts" };
-    let count = config.size_up_to(count, MAX_EXPERTS)?;
-    let per_token = config.size_up_to("num_experts_per_tok", count)?;
-    let size = config.size("moe_intermediate_size")?;
+    let count = config.size_up_to(count, MAX_EXPERTS, DEFAULT_EXPERTS)?;
+    let per_token = config.size_up_to("num_experts_per_tok", count, DEFAULT_EXPERTS_PER_TOKEN)?;
+    let size = config.size_or("moe_intermediate_size", DEFAULT_EXPERT_SIZE)?;
     let normalize = config.flag_or("norm_topk_prob", false)?;
     let activation = config.activation("hidden_act", "silu")?;
     let (step, dense) = (config.find_size("decoder_sparse_step")?.unwrap_or(1), dense_layers(config)?);

@@ -17,7 +17,7 @@ const ROPE: RopeSetting = RopeSetting {
 };
 
 /// Defaults of settings that are not in the config.
-const DEFAULTS: Defaults = Defaults { ropes: &[ROPE], context: Some(128_000), ..qwen3::DEFAULTS };
+const DEFAULTS: Defaults = Defaults { ropes: &[ROPE], context: 128_000, ..qwen3::DEFAULTS };
 
 /// The row of the model with images.
 pub(super) const MULTIMODAL: Architecture = Architecture { name: "qwen3_vl", describe, gguf: None };

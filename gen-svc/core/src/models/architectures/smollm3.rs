@@ -10,8 +10,17 @@ use crate::models::windows;
 use crate::weights::gguf::architecture::GgufArchitecture;
 
 /// Defaults of settings that are not in the config.
-const DEFAULTS: Defaults =
-    Defaults { tied: true, ropes: &[RopeSetting { default_theta: 2_000_000.0, ..rope::ONLY }], ..llama::DEFAULTS };
+const DEFAULTS: Defaults = Defaults {
+    tied: true,
+    hidden: 2048,
+    layers: 36,
+    heads: 16,
+    kv_heads: Some(4),
+    vocabulary: 128_256,
+    context: 32_768,
+    ropes: &[RopeSetting { default_theta: 2_000_000.0, ..rope::ONLY }],
+    ..llama::DEFAULTS
+};
 
 /// The default n: every n-th layer has no rotary embedding.
 const DEFAULT_INTERVAL_LAYERS: usize = 4;
@@ -24,7 +33,8 @@ const GGUF: GgufArchitecture = GgufArchitecture { interleaved: true, ..GgufArchi
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let mut decoder = llama::decoder(config, &DEFAULTS)?;
     let rotated = rotated_layers(config, decoder.layers.len())?;
-    let window = if config.flag_or("use_sliding_window", false)? { config.find_size("sliding_window")? } else { None };
+    let has_windows = config.has("layer_types") || config.flag_or("use_sliding_window", false)?;
+    let window = if has_windows { config.find_size("sliding_window")? } else { None };
     for (layer, rotated) in decoder.layers.iter_mut().zip(&rotated) {
         layer.attention.rope = rotated.then_some(0);
     }

@@ -46,6 +46,9 @@ pub(crate) fn config(
         config.insert("sliding_window".into(), json!(window));
         config.insert("use_sliding_window".into(), json!(true));
     }
+    if let Some(original) = header.find::<u32>("rope.scaling.original_context_length")? {
+        config.insert("original_max_position_embeddings".into(), json!(original));
+    }
     if let Some(scaling) = rope_scaling(header)? {
         config.insert("rope_scaling".into(), scaling);
     }
@@ -86,7 +89,6 @@ fn rope_scaling(header: &GgufHeader) -> Result<Option<Value>, LoadError> {
             "rope_type": "longrope",
             "short_factor": short,
             "long_factor": long,
-            "original_max_position_embeddings": header.find::<u32>("rope.scaling.original_context_length")?,
             "attention_factor": header.find::<f32>("rope.scaling.attn_factor")?.map(f64::from),
         })));
     }

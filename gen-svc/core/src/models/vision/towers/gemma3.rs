@@ -57,7 +57,7 @@ const DEFAULT_TOKENS: usize = 256;
 
 fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let sizes = Sizes::read(configs, DEFAULTS)?;
-    let tokens = configs.model.size_or(TOKENS, Some(DEFAULT_TOKENS))?;
+    let tokens = configs.model.size_or(TOKENS, DEFAULT_TOKENS)?;
     let side = sizes.side() / tokens.isqrt();
     if side * tokens.isqrt() != sizes.side() || tokens.isqrt().pow(2) != tokens {
         return Err(unsupported(TOKENS, tokens));

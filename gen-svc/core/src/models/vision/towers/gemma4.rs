@@ -30,7 +30,7 @@ struct Shared {
 
 fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let vision = &configs.vision;
-    let size = |name, default| vision.size_or(name, Some(default));
+    let size = |name, default| vision.size_or(name, default);
     let heads = size("num_attention_heads", 12)?;
     let kv_heads = size("num_key_value_heads", heads)?;
     if !heads.is_multiple_of(kv_heads) {
@@ -66,7 +66,7 @@ fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
         },
         input_norm: None,
         rotary: Some(rotary(configs, shared.head_size)?),
-        blocks: (0..vision.size_up_to("num_hidden_layers", 1024)?).map(|i| block(i, &shared)).collect(),
+        blocks: (0..vision.size_up_to("num_hidden_layers", 1024, 16)?).map(|i| block(i, &shared)).collect(),
         window: None,
         final_norm: None,
         head: head(configs, &shared)?,
@@ -104,7 +104,7 @@ fn head(configs: &Configs<'_>, shared: &Shared) -> Result<Head, ConfigError> {
     let projection = Linear::new("model.embed_vision.embedding_projection", configs.model.size("hidden_size")?, hidden);
     let standardize = vision.flag_or("standardize", false)?.then_some(standardize);
     let steps = standardize.into_iter().chain([Step::Norm(norm), Step::Linear(projection)]).collect();
-    let side = vision.size_or("pooling_kernel_size", Some(3))?;
+    let side = vision.size_or("pooling_kernel_size", 3)?;
     Ok(Head { pool: Pool::Mean { side, scale: (hidden as f64).sqrt() }, steps })
 }
 

@@ -36,7 +36,7 @@ struct Shared {
 
 fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let vision = &configs.vision;
-    let size = |name, default| vision.size_or(name, Some(default));
+    let size = |name, default| vision.size_or(name, default);
     vision.require("use_mask_token", &json!(false))?;
     configs.model.require("vision_feature_layer", &json!(-1))?;
     configs.model.require("vision_feature_select_strategy", &json!("default"))?;
@@ -95,7 +95,7 @@ fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
 
 /// Returns a side that is given as a number or as a pair of equal numbers.
 fn side(vision: &Config<'_>, name: &'static str, default: usize) -> Result<usize, ConfigError> {
-    let Ok(Some(pair)) = vision.find_list(name) else { return vision.size_or(name, Some(default)) };
+    let Ok(Some(pair)) = vision.find_list(name) else { return vision.size_or(name, default) };
     match pair {
         [height, width] if height == width => {
             let side = height.as_u64().filter(|side| (1..=1 << 16).contains(side));

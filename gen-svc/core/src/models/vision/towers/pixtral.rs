@@ -20,7 +20,7 @@ const DEFAULT_THETA: f32 = 10_000.0;
 
 fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let vision = &configs.vision;
-    let size = |name, default| vision.size_or(name, Some(default));
+    let size = |name, default| vision.size_or(name, default);
     let (hidden, heads) = (size("hidden_size", 1024)?, size("num_attention_heads", 16)?);
     let (feed_forward, side) = (size("intermediate_size", 4096)?, size("patch_size", 16)?);
     if !hidden.is_multiple_of(4 * heads) {
@@ -68,7 +68,7 @@ fn rotary(head_size: usize, theta: f32) -> Rotary {
 
 fn head(configs: &Configs<'_>, hidden: usize) -> Result<Head, ConfigError> {
     let model = &configs.model;
-    let (side, text) = (model.size_or("spatial_merge_size", Some(2))?, model.size("hidden_size")?);
+    let (side, text) = (model.size_or("spatial_merge_size", 2)?, model.size("hidden_size")?);
     let bias = model.flag_or("multimodal_projector_bias", false)?;
     let epsilon = f64::from(model.float_or("rms_norm_eps", 1e-6)?);
     let active = match model.find_text("projector_hidden_act")?.unwrap_or("gelu") {

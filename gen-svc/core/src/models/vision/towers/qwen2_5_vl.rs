@@ -125,7 +125,7 @@ pub(super) struct Sizes {
 
 impl Sizes {
     pub(super) fn read(vision: &Config<'_>, defaults: Self) -> Result<Self, ConfigError> {
-        let size = |name, default| vision.size_or(name, Some(default));
+        let size = |name, default| vision.size_or(name, default);
         let sizes = Self {
             hidden: size("hidden_size", defaults.hidden)?,
             heads: size("num_heads", defaults.heads)?,
@@ -212,7 +212,7 @@ pub(super) const DEFAULTS: Sizes = Sizes {
 fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let vision = &configs.vision;
     let sizes = Sizes::read(vision, DEFAULTS)?;
-    let window = vision.size_or("window_size", Some(112))? / sizes.merge / sizes.patch;
+    let window = vision.size_or("window_size", 112)? / sizes.merge / sizes.patch;
     if window == 0 {
         return Err(unsupported("window_size", 0));
     }

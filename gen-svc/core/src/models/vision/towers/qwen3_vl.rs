@@ -82,7 +82,7 @@ const DEFAULT_POSITIONS: usize = 2304;
 fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let vision = &configs.vision;
     let sizes = Sizes::read(vision, DEFAULTS)?;
-    let positions = vision.size_or(POSITIONS, Some(DEFAULT_POSITIONS))?;
+    let positions = vision.size_or(POSITIONS, DEFAULT_POSITIONS)?;
     let side = positions.isqrt();
     if side * side != positions {
         return Err(unsupported(POSITIONS, positions));

@@ -81,7 +81,7 @@ const MAX_BLOCKS: usize = 1024;
 
 impl Sizes {
     pub(super) fn read(configs: &Configs<'_>, defaults: Self) -> Result<Self, ConfigError> {
-        let size = |name, default| configs.vision.size_or(name, Some(default));
+        let size = |name, default| configs.vision.size_or(name, default);
         let sizes = Self {
             hidden: size("hidden_size", defaults.hidden)?,
             heads: size("num_attention_heads", defaults.heads)?,

@@ -55,7 +55,7 @@ const DEFAULT_SHUFFLE: usize = 2;
 
 fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let sizes = Sizes::read(configs, DEFAULTS)?;
-    let side = configs.model.size_or("scale_factor", Some(DEFAULT_SHUFFLE))?;
+    let side = configs.model.size_or("scale_factor", DEFAULT_SHUFFLE)?;
     let text = configs.model.size("hidden_size")?;
     let projection = Linear::new("model.connector.modality_projection.proj", text, sizes.hidden * side * side);
     let head = Head { pool: Pool::Shuffle { side }, steps: vec![Step::Linear(projection)] };
