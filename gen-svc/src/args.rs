@@ -415,8 +415,10 @@ impl Values for DtypeChoice {
 
     fn name_and_help(self) -> (&'static str, &'static str) {
         let help = match self {
-            Self::Auto => "f32 on the CPU, with quantized blocks as stored; bf16 on a GPU",
-            Self::F32 => "32-bit floats, the reference",
+            Self::Auto => {
+                "on the CPU f32, with quantized blocks as stored and keys and values in 16 bits; bf16 on a GPU"
+            }
+            Self::F32 => "32-bit floats everywhere, the reference",
             Self::Bf16 => "bfloat16: half the memory, coarser rounding",
             Self::F16 => "16-bit floats: finer rounding than bf16, up to 65504; libtorch computes",
         };

@@ -56,8 +56,9 @@ UNUSED = {
 }
 
 LINEAR = {"rope_type": "linear", "factor": 4.0}
-FOUR = ["full_attention", "sliding_attention"] * 2
 LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+# Stands for a list of the types in turns.
+ALTERNATING = "alternating"
 # Changes of every model, by name: settings, of which null removes a key.
 CHANGES = [
     {"attention_bias": True},
@@ -86,8 +87,8 @@ CHANGES = [
     {"use_sliding_window": True, "sliding_window": 12},
     {"use_sliding_window": True, "sliding_window": 12, "max_window_layers": 1},
     {"use_sliding_window": False, "sliding_window": 12},
-    {"use_sliding_window": True, "sliding_window": 12, "num_hidden_layers": 4, "layer_types": FOUR},
-    {"sliding_window": 12, "num_hidden_layers": 4, "layer_types": FOUR},
+    {"use_sliding_window": True, "sliding_window": 12, "layer_types": ALTERNATING},
+    {"sliding_window": 12, "layer_types": ALTERNATING},
     {"attn_logit_softcapping": None},
     {"final_logit_softcapping": None},
     {"partial_rotary_factor": 0.5},
@@ -161,7 +162,10 @@ def variants(config, defaults, changes):
         if key in config:
             yield {}, key
         yield {key: None}, None
+    types = ["full_attention", "sliding_attention"]
     for change in changes:
+        if change.get("layer_types") == ALTERNATING:
+            change = {**change, "layer_types": [types[i % 2] for i in range(config["num_hidden_layers"])]}
         yield change, None
 
 

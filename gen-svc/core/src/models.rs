@@ -23,11 +23,12 @@ pub mod images;
 mod interface;
 mod mmproj;
 mod rope;
+mod unused;
 pub mod vision;
 mod windows;
 
 pub use backend::{Backend, Drawn, KeptRow, Tower, logits};
-use config::Config;
+use config::{Config, Reads};
 pub use cpu::{CpuDecoder, Precision};
 use decoder::Decoder;
 pub use features::Features;
@@ -92,14 +93,16 @@ pub fn open_with(artifacts: &Artifacts, mmproj: Option<&Path>) -> Result<ModelFi
 /// large is allocated, so that invented sizes in a config cause an error only.
 ///
 /// # Errors
-/// The architecture or one of its settings is not supported, or a tensor is missing or misshapen.
+/// The architecture or one of its settings is not supported; a tensor is missing, misshapen or not used.
 pub fn describe(file: &ModelFile) -> Result<Decoder, LoadError> {
     let architecture = architectures::find(file.architecture())?;
-    let mut decoder = (architecture.describe)(&Config::new(file.config()))?;
+    let reads = Reads::default();
+    let mut decoder = (architecture.describe)(&Config::new(file.config()).recorded_by(&reads))?;
     composite::tie(&mut decoder, file);
     head::untie(&mut decoder, file)?;
     for (name, shape) in decoder.tensors() {
         file.tensor(&name, &shape)?;
     }
+    unused::check(file, &decoder, &reads)?;
     Ok(decoder)
 }

@@ -118,6 +118,12 @@ impl ModelFile {
         !matches!(self.source.stored(name), Err(LoadError::TensorMissing { .. }))
     }
 
+    /// Returns the names in the file of the tensors that were never asked for.
+    #[must_use]
+    pub fn unread(&self) -> Vec<String> {
+        self.source.unread()
+    }
+
     /// Returns a tensor of exactly this shape and of a readable type.
     ///
     /// # Errors

@@ -264,9 +264,9 @@ impl fmt::Display for DeviceList {
 /// A configured dtype.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DtypeChoice {
-    /// f32 on the CPU, with quantized blocks as stored; bf16 on a GPU.
+    /// On the CPU f32, with quantized blocks as stored and keys and values in 16 bits; bf16 on a GPU.
     Auto,
-    /// 32-bit floats, the reference.
+    /// 32-bit floats everywhere, the reference.
     F32,
     /// bfloat16: half the memory, coarser rounding.
     Bf16,

@@ -143,6 +143,15 @@ pub enum LoadError {
         /// The name in the file.
         name: String,
     },
+    /// A tensor of the file is not in the model.
+    #[error(
+        "tensor {name} is not part of the model that its settings describe, and answers without it would be \
+         wrong: correct the settings, or remove the tensor"
+    )]
+    TensorUnused {
+        /// The name in the file.
+        name: String,
+    },
     /// The data of a tensor cannot be read, or the file was changed.
     #[error("tensor {name} cannot be read")]
     TensorRead {
@@ -268,7 +277,8 @@ impl LoadError {
             | Self::UnsupportedSetting { .. }
             | Self::Processor(_)
             | Self::ControlTokens
-            | Self::TensorType { .. } => Reason::ModelUnsupported,
+            | Self::TensorType { .. }
+            | Self::TensorUnused { .. } => Reason::ModelUnsupported,
             Self::TensorMissing { .. } | Self::TensorShape { .. } | Self::NoTemplate | Self::ImageToken { .. } => {
                 Reason::ModelIncomplete
             }

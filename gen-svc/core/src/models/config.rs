@@ -1,6 +1,8 @@
 //! A model's config as typed settings with checked ranges, under the names of `config.json`. As in
 //! transformers, a null setting counts as missing.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use serde_json::Value;
@@ -17,25 +19,49 @@ pub(super) struct Config<'a> {
     /// The section of the language model. It takes precedence over the whole config.
     inner: &'a Value,
     outer: &'a Value,
+    /// Records what is read.
+    reads: Option<&'a Reads>,
+}
+
+/// The names of the settings that were read, in any section.
+#[derive(Debug, Default)]
+pub(super) struct Reads(RefCell<BTreeSet<String>>);
+
+impl Reads {
+    /// Returns true if a setting of this name was read.
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.0.borrow().contains(name)
+    }
+
+    fn insert(&self, name: &str) {
+        if !self.contains(name) {
+            self.0.borrow_mut().insert(name.to_owned());
+        }
+    }
 }
 
 impl<'a> Config<'a> {
     /// Wraps a whole config. A model of several modalities has the settings of its language model
     /// in `text_config`; settings that are missing there are read from the whole config.
     pub(super) fn new(config: &'a Value) -> Self {
-        Self { inner: &config["text_config"], outer: config }
+        Self { inner: &config["text_config"], outer: config, reads: None }
     }
 
     /// Wraps the settings of the vision tower alone.
     pub(super) fn vision(config: &'a Value) -> Self {
-        Self { inner: &config["vision_config"], outer: &Value::Null }
+        Self { inner: &config["vision_config"], outer: &Value::Null, reads: None }
+    }
+
+    /// Returns the same config. From now on, `reads` has the names of the settings that are read.
+    pub(super) fn recorded_by(self, reads: &'a Reads) -> Self {
+        Self { reads: Some(reads), ..self }
     }
 
     /// Returns a setting that is an object.
     pub(super) fn section(&self, name: &'static str) -> Result<Option<Self>, ConfigError> {
         match self.find(name) {
             None => Ok(None),
-            Some(section @ Value::Object(_)) => Ok(Some(Self { inner: &Value::Null, outer: section })),
+            Some(section @ Value::Object(_)) => Ok(Some(Self { inner: &Value::Null, outer: section, ..*self })),
             Some(value) => Err(wrong(name, "an object", value)),
         }
     }
@@ -45,7 +71,7 @@ impl<'a> Config<'a> {
         let Some(section) = self.section(name)? else { return Ok(None) };
         match section.find(key) {
             None => Ok(None),
-            Some(entry @ Value::Object(_)) => Ok(Some(Self { inner: &Value::Null, outer: entry })),
+            Some(entry @ Value::Object(_)) => Ok(Some(Self { inner: &Value::Null, outer: entry, ..*self })),
             Some(value) => Err(wrong(name, "an object of objects", value)),
         }
     }
@@ -57,7 +83,7 @@ impl<'a> Config<'a> {
 
     /// Returns the settings of this section, which precede those of `base`.
     pub(super) fn before(&self, base: &Self) -> Self {
-        Self { inner: self.outer, outer: base.outer }
+        Self { inner: self.outer, outer: base.outer, ..*self }
     }
 
     /// Returns true if a section has no settings.
@@ -166,7 +192,7 @@ impl<'a> Config<'a> {
 
     /// Returns true if a flag is set in the section of the language model or in the whole config.
     pub(super) fn any_flag_or(&self, name: &'static str, default: bool) -> Result<bool, ConfigError> {
-        let sections = [self.inner, self.outer].map(|outer| Self { inner: &Value::Null, outer });
+        let sections = [self.inner, self.outer].map(|outer| Self { inner: &Value::Null, outer, ..*self });
         let present = sections.iter().filter(|section| section.has(name));
         let flags: Vec<bool> = present.map(|section| section.flag_or(name, default)).collect::<Result<_, _>>()?;
         Ok(if flags.is_empty() { default } else { flags.contains(&true) })
@@ -217,6 +243,7 @@ impl<'a> Config<'a> {
     }
 
     fn find(&self, name: &str) -> Option<&'a Value> {
+        self.reads.iter().for_each(|reads| reads.insert(name));
         [&self.inner[name], &self.outer[name]].into_iter().find(|value| !value.is_null())
     }
 }

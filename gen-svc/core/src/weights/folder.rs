@@ -1,6 +1,9 @@
 //! A Hugging Face folder: tensors in safetensors files, by their names in the files.
 
+use std::collections::HashSet;
 use std::path::Path;
+
+use parking_lot::Mutex;
 
 use tandem_model_files::artifacts::safetensors::{Checkpoint, TensorView};
 use tandem_model_files::gguf::GgmlType;
@@ -33,30 +36,39 @@ const TOWERS: &[(&str, &str)] = &[
 #[derive(Debug)]
 pub(super) struct FolderModel {
     checkpoint: Checkpoint,
+    /// The names of the tensors that were asked for.
+    read: Mutex<HashSet<String>>,
 }
 
 impl FolderModel {
     pub(super) fn open(folder: &Path) -> Result<Self, LoadError> {
         let checkpoint = Checkpoint::open(folder).map_err(|error| LoadError::Safetensors(Box::new(error)))?;
-        Ok(Self { checkpoint })
+        Ok(Self { checkpoint, read: Mutex::default() })
     }
 
     /// Finds a tensor by its name, or by its name in a model of several modalities.
     fn find(&self, name: &str) -> Option<TensorView<'_>> {
         let inner = || {
             let Some(rest) = name.strip_prefix("model.") else {
-                return self.checkpoint.tensor(&format!("{INNER_HEAD}{name}"));
+                return self.read(&format!("{INNER_HEAD}{name}"));
             };
-            INNER.iter().find_map(|prefix| self.checkpoint.tensor(&format!("{prefix}{rest}")))
+            INNER.iter().find_map(|prefix| self.read(&format!("{prefix}{rest}")))
         };
-        self.checkpoint.tensor(name).or_else(inner).or_else(|| self.find_in_tower(name))
+        self.read(name).or_else(inner).or_else(|| self.find_in_tower(name))
+    }
+
+    /// Returns a tensor by its name in the files.
+    fn read(&self, name: &str) -> Option<TensorView<'_>> {
+        let found = self.checkpoint.tensor(name)?;
+        self.read.lock().insert(name.to_owned());
+        Some(found)
     }
 
     /// Finds a tensor of a tower by another prefix.
     fn find_in_tower(&self, name: &str) -> Option<TensorView<'_>> {
         let renamed =
             TOWERS.iter().filter_map(|(prefix, other)| Some(format!("{other}{}", name.strip_prefix(prefix)?)));
-        renamed.into_iter().find_map(|name| self.checkpoint.tensor(&name))
+        renamed.into_iter().find_map(|name| self.read(&name))
     }
 }
 
@@ -68,6 +80,11 @@ impl TensorSource for FolderModel {
         let unreadable = || LoadError::TensorType { name: name.to_owned(), found: dtype.to_owned() };
         let (_, dtype) = known.ok_or_else(unreadable)?;
         Ok(Stored::new(name.to_owned(), *dtype, shape, data, RowOrder::AsIs))
+    }
+
+    fn unread(&self) -> Vec<String> {
+        let read = self.read.lock();
+        self.checkpoint.names().filter(|name| !read.contains(*name)).map(str::to_owned).collect()
     }
 
     fn bytes(&self) -> u64 {

@@ -16,6 +16,11 @@ pub(super) trait TensorSource: std::fmt::Debug + Send + Sync {
 
     /// Returns the bytes of all tensors.
     fn bytes(&self) -> u64;
+
+    /// Returns the names in the file of the tensors that were never asked for.
+    fn unread(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// A tensor in its file.

@@ -44,9 +44,15 @@ static GOLDENS: LazyLock<Goldens> = LazyLock::new(|| {
     serde_json::from_str(&text).expect("goldens")
 });
 
-/// Settings that are refused by name, although transformers computes something: it ignores the first two in
+/// Settings and tensors that are refused by name, although transformers computes something: it ignores all but
+/// the third in
 /// these architectures.
-const REFUSED: [&str; 3] = ["partial_rotary_factor = 0.5", "type = \"linear\"", "use_bidirectional_attention = true"];
+const REFUSED: [&str; 4] = [
+    "partial_rotary_factor = 0.5",
+    "type = \"linear\"",
+    "use_bidirectional_attention = true",
+    "bias is not part of the model",
+];
 
 impl Row {
     fn config(&self, case: &Case) -> Value {
@@ -113,6 +119,58 @@ fn each_key_of_a_config_has_the_effect_that_it_has_in_transformers() {
         }
     }
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+/// Makes a folder with tensors of these names, under new names.
+fn with_tensors<'a>(case: &Case, names: impl Iterator<Item = &'a String>, rename: impl Fn(&str) -> String) -> TempDir {
+    let folder = case.folder(&case.older_config);
+    write(folder.path(), "model.safetensors", case.file(names, "BF16", rename));
+    folder
+}
+
+fn refusal(folder: &TempDir) -> Option<LoadError> {
+    let artifacts = Artifacts::load(folder.path()).expect("artifacts");
+    models::open(&artifacts).and_then(|file| models::describe(&file)).err()
+}
+
+#[test]
+fn a_missing_tensor_is_named() {
+    for model in &GOLDENS.models {
+        let case = model.case();
+        for missing in case.tensors.keys() {
+            let others = case.tensors.keys().filter(|name| *name != missing);
+            let error = refusal(&with_tensors(case, others, str::to_owned)).expect("a refusal");
+            assert_eq!(error.reason().name(), "MODEL_INCOMPLETE", "{} without {missing}", case.name);
+            assert!(error.chain().contains(missing), "{} without {missing}: {}", case.name, error.chain());
+        }
+    }
+}
+
+/// Takes any tensor's numbers for those of one that the model does not have.
+#[test]
+fn a_tensor_that_the_model_does_not_use_is_named() {
+    let unused = [
+        "model.layers.1.self_attn.q_proj.scale",
+        "model.layers.0.mlp.down_proj.weight_scale",
+        "model.layers.99.input_layernorm.weight",
+        "model.norm.bias",
+        "lm_head.bias",
+        "score.weight",
+    ];
+    for case in GOLDENS.models.iter().map(Model::case) {
+        let some = case.tensors.keys().next().expect("a tensor");
+        let with = |more: &str| {
+            let is_first = std::cell::Cell::new(true);
+            let all = std::iter::once(some).chain(case.tensors.keys());
+            let rename = |name: &str| if is_first.replace(false) { more.to_owned() } else { name.to_owned() };
+            refusal(&with_tensors(case, all, rename))
+        };
+        for name in unused {
+            let error = with(name).expect("a refusal");
+            assert!(error.chain().contains(name), "{} with {name}: {}", case.name, error.chain());
+        }
+        assert!(with("model.layers.0.self_attn.rotary_emb.inv_freq").is_none(), "{}", case.name);
+    }
 }
 
 /// Sizes that are left out make a model of other shapes, so that only their values are compared.

@@ -49,9 +49,7 @@ pub(super) fn add_windows(decoder: &mut Decoder, config: &Config<'_>, first: usi
 
 /// Returns the window, if the model has one.
 pub(super) fn window(config: &Config<'_>) -> Result<Option<usize>, ConfigError> {
-    if config.flag_or("use_sliding_window", false)? {
-        config.size_unless_null("sliding_window", DEFAULT_WINDOW_TOKENS)
-    } else {
-        Ok(None)
-    }
+    let has_windows = config.flag_or("use_sliding_window", false)?;
+    let window = config.size_unless_null("sliding_window", DEFAULT_WINDOW_TOKENS)?;
+    Ok(window.filter(|_| has_windows))
 }

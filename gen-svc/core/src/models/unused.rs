@@ -1,0 +1,96 @@
+//! Parts of a folder that the model does not use.
+
+use serde_json::Value;
+
+use super::config::Reads;
+use super::decoder::{Decoder, Pairs};
+use crate::error::LoadError;
+use crate::weights::ModelFile;
+
+/// The start of the names of a language model beside towers, in older and in newer folders.
+const LANGUAGE_MODEL: &[&str] = &[
+    "model.layers.",
+    "model.embed_tokens",
+    "model.norm.",
+    "model.language_model.",
+    "model.text_model.",
+    "language_model.",
+    "lm_head.",
+];
+
+/// Settings without an effect that published configs have: they are of training or of the library, are read
+/// elsewhere, or only with other settings.
+const HARMLESS: &[&str] = &[
+    "_attn_implementation_autoset",
+    "_name_or_path",
+    "architectures",
+    "attention_dropout",
+    "auto_map",
+    "bos_token_id",
+    "cache_implementation",
+    "dtype",
+    "embd_pdrop",
+    "eos_token_id",
+    "hidden_act",
+    "image_token_id",
+    "initializer_range",
+    "max_window_layers",
+    "model_type",
+    "original_max_position_embeddings",
+    "output_router_logits",
+    "pad_token_id",
+    "pretraining_tp",
+    "quantization_config",
+    "resid_pdrop",
+    "router_aux_loss_coef",
+    "torch_dtype",
+    "transformers_version",
+    "use_cache",
+    "video_token_id",
+    "vision_config",
+    "vision_end_token_id",
+    "vision_start_token_id",
+    "vision_token_id",
+];
+
+/// Checks the language model in `file`, of which `decoder` uses the tensors and `reads` are the settings that
+/// were read. Logs the other settings: as in transformers, they have no effect.
+///
+/// # Errors
+/// The file has a tensor that the decoder does not use.
+pub(super) fn check(file: &ModelFile, decoder: &Decoder, reads: &Reads) -> Result<(), LoadError> {
+    let config = file.config();
+    let has_towers = ["vision_config", "audio_config"].iter().any(|section| config[*section].is_object());
+    let is_checked = |name: &String| !has_towers || LANGUAGE_MODEL.iter().any(|start| name.starts_with(start));
+    let unused = file.unread().into_iter().filter(|name| is_checked(name) && !is_harmless(name, decoder));
+    if let Some(name) = unused.min() {
+        return Err(LoadError::TensorUnused { name });
+    }
+    let settings = if config["text_config"].is_object() { &config["text_config"] } else { config };
+    let ignored = ignored(settings, reads);
+    if !ignored.is_empty() {
+        tracing::info!(settings = ignored.join(", "), "settings of the model have no effect");
+    }
+    Ok(())
+}
+
+/// Returns the settings that are present and were not read.
+fn ignored<'a>(settings: &'a Value, reads: &Reads) -> Vec<&'a str> {
+    let is_ignored = |(name, value): &(&String, &Value)| {
+        !value.is_null() && **value != Value::Bool(false) && !reads.contains(name) && !HARMLESS.contains(&name.as_str())
+    };
+    settings.as_object().into_iter().flatten().filter(is_ignored).map(|(name, _)| name.as_str()).collect()
+}
+
+/// Returns true if transformers does not use the tensor either: stored rotary frequencies, and keys and values
+/// of layers that share those of another.
+fn is_harmless(name: &str, decoder: &Decoder) -> bool {
+    let shared = || {
+        let (_, rest) = name.split_once("layers.")?;
+        let (layer, part) = rest.split_once(".self_attn.")?;
+        let layer = decoder.layers.get(layer.parse::<usize>().ok()?)?;
+        let is_of_pair = ["k_proj.", "v_proj.", "k_norm.", "v_norm."].iter().any(|pair| part.starts_with(pair));
+        Some(is_of_pair && matches!(layer.attention.pairs, Pairs::Shared(_)))
+    };
+    name.ends_with("rotary_emb.inv_freq") || shared().unwrap_or(false)
+}
