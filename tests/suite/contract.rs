@@ -4,6 +4,7 @@ mod chart_flags;
 mod clients;
 mod error_texts;
 mod field_paths;
+mod model_table;
 mod pages;
 mod reasons;
 mod registry;
