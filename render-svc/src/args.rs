@@ -331,9 +331,10 @@ impl From<RenderArgs> for cli::Config {
 
 /// `render-svc tokenize`
 #[derive(Debug, clap::Args)]
+#[command(group(ArgGroup::new("tokenizer").args(["model", "models", "config"]).multiple(true)))]
 pub struct TokenizeArgs {
     /// Text to convert, instead of a request. Control tokens in it are recognized.
-    #[arg(value_name = "TEXT", value_parser = text)]
+    #[arg(value_name = "TEXT", value_parser = text, requires = "tokenizer")]
     pub text: Option<String>,
 
     /// File with the request. `-` is standard input.
@@ -342,8 +343,8 @@ pub struct TokenizeArgs {
 
     /// Model of TEXT, or of a request that names none: an id from --models, or a path. May be left out
     /// if --models has one model.
-    #[arg(long, default_value = "", hide_default_value = true, value_name = "MODEL")]
-    pub model: String,
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
 
     /// The models that --model and requests may name by id.
     #[command(flatten)]
@@ -357,6 +358,7 @@ pub struct TokenizeArgs {
 impl From<TokenizeArgs> for query::Config {
     fn from(args: TokenizeArgs) -> Self {
         let TokenizeArgs { text, input, model, sources, log: _ } = args;
+        let model = model.unwrap_or_default();
         let question = match text {
             Some(text) => Question::Text { text, model },
             None => Question::Tokens { input, model },

@@ -23,8 +23,8 @@ pub use contents::{Artifacts, EosOrigin, SpecialTokens, Templates, TemplatesErro
 use contents::{Source, unique};
 pub use error::ArtifactsError;
 pub use json::read_object;
-use locate::{has_model_file, is_gguf, may_be_repository};
-pub use locate::{is_cached_repository, locate, model_name};
+pub use locate::{absent, is_cached_repository, locate, model_name};
+use locate::{has_model_file, is_gguf};
 pub use mmproj::{is_mmproj, mmproj_beside, open_mmproj};
 use names::TOKENIZER;
 pub use sampling::SamplingDefaults;
@@ -41,12 +41,7 @@ impl Artifacts {
         } else if is_gguf(path) {
             from_gguf(path)
         } else if !path.exists() {
-            let path = path.to_owned();
-            Err(if may_be_repository(&path) {
-                ArtifactsError::Repository { path }
-            } else {
-                ArtifactsError::Absent { path }
-            })
+            Err(absent(path))
         } else if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("safetensors")) {
             Err(ArtifactsError::Weights { path: path.to_owned() })
         } else {

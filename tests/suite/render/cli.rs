@@ -403,7 +403,7 @@ fn tokenize_shows_the_tokens_of_a_text_on_a_terminal_and_answers_json_in_a_pipe(
 }
 
 #[test]
-fn a_file_in_place_of_a_text_is_refused_and_read_by_a_flag() {
+fn a_file_in_place_of_a_text_and_a_model_that_is_not_fetched_are_refused_with_a_remedy() {
     let file = NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), json!({"text": "a"}).to_string()).expect("it is writable");
     let (path, model) = (file.path().to_str().expect("UTF-8"), default_model());
@@ -411,6 +411,15 @@ fn a_file_in_place_of_a_text_is_refused_and_read_by_a_flag() {
     let (success, _, error) = run("tokenize", &["--model", model, path], "");
     assert!(!success, "{error}");
     error_texts::check("cli/tokenize-file", error.replace(path, "FILE"));
+    let (success, _, error) = run("tokenize", &["a"], "");
+    assert!(!success, "{error}");
+    error_texts::check("cli/tokenize-without-model", error);
+    let unfetched = [
+        run("tokenize", &["--model", "Qwen/Qwen3-0.6B", "a"], ""),
+        run("tokenize", &["--models", "Qwen/Qwen3-0.6B", "a"], ""),
+        run("render", &[], r#"{"model": "Qwen/Qwen3-0.6B", "messages": [{"role": "user", "content": "a"}]}"#),
+    ];
+    error_texts::check_rows("cli/repository", unfetched.map(|(_, _, error)| error));
     let (success, output, error) = run("tokenize", &["--model", model, "--input", path], "");
     assert_eq!(
         (success, output),

@@ -94,9 +94,16 @@ pub fn is_cached_repository(folder: &Path) -> bool {
     name.starts_with(CACHED) && folder.join(SNAPSHOTS).is_dir()
 }
 
+/// Returns the error of a path that does not exist.
+#[must_use]
+pub fn absent(path: &Path) -> ArtifactsError {
+    let (may_be, path) = (may_be_repository(path), path.to_owned());
+    if may_be { ArtifactsError::Repository { path } } else { ArtifactsError::Absent { path } }
+}
+
 /// Returns true if an absent path may be the name of a repository, such as `Qwen/Qwen3-0.6B`: two words, and no folder
 /// of the first one.
-pub(super) fn may_be_repository(path: &Path) -> bool {
+fn may_be_repository(path: &Path) -> bool {
     let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let is_word = |part: &str| part.contains(|c: char| c.is_ascii_alphanumeric()) && part.chars().all(is_letter);
     let parts = path.to_str().and_then(|path| path.split_once('/'));
