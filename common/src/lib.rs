@@ -17,6 +17,7 @@ pub mod permits;
 pub mod program;
 pub mod random;
 mod reload;
+pub mod screen;
 pub mod serve;
 pub mod status;
 pub mod suggestion;

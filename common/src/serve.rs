@@ -13,6 +13,7 @@ mod deadline;
 mod element_count;
 mod error;
 mod handshakes;
+mod header_limit;
 mod health;
 mod health_capacity;
 mod listener;
@@ -55,6 +56,7 @@ use answer_bytes::AnswerBytes;
 use capacity::Capacity;
 use content_type::ContentType;
 use deadline::CallTimeout;
+use header_limit::HeaderBytes;
 use message_bytes::MessageBytes;
 use not_ready::NotReadyLayer;
 use origin::Origins;
@@ -76,8 +78,6 @@ pub use not_ready::DeferredRoutes;
 pub use security::Security;
 pub use shutdown::Shutdown;
 
-/// The maximum size of a call's headers in bytes.
-const MAX_HEADER_BYTES: u32 = 16 << 10;
 /// The time between two HTTP/2 pings on a connection.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// The time for the client's response to a ping.
@@ -204,6 +204,7 @@ fn server(
         }))
         .layer(MapResponseLayer::new(typed_errors::typed))
         .layer(CallLayer::new(|request: &mut Request<Body>| Admission::of(request)))
+        .layer(CallLayer::new(|request: &mut Request<Body>| HeaderBytes::of(request)))
         .layer(CallLayer::new(move |request: &mut Request<Body>| capacity.acquire(request)))
         .layer(CallLayer::new(move |request: &mut Request<Body>| {
             AnswerBytes::new(message_bytes.start(request), Unsent::of(request))
@@ -214,7 +215,7 @@ fn server(
         .layer(CallLayer::new(|request: &mut Request<Body>| ReflectionErrors::of(request)))
         .layer(NotReadyLayer::new(routes))
         .max_concurrent_streams(args.max_connection_calls)
-        .http2_max_header_list_size(MAX_HEADER_BYTES)
+        .http2_max_header_list_size(header_limit::MAX_READ_BYTES)
         .http2_keepalive_interval(Some(PING_INTERVAL))
         .http2_keepalive_timeout(Some(PING_TIMEOUT))
         .add_service(health.server())

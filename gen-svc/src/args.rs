@@ -321,8 +321,8 @@ pub struct EngineArgs {
     /// Let --image-hosts have private addresses too, such as those of a cluster's object store.
     #[arg(long, env = "TANDEM_ALLOW_PRIVATE_IMAGE_HOSTS", requires = "image_hosts")]
     pub allow_private_image_hosts: bool,
-    /// The highest priority that a request may have; a higher one counts as this. A line of
-    /// --token-file may limit its holder further, with max-priority=NUMBER.
+    /// The highest priority that a request may have; a higher one counts as this. The limit of the
+    /// holder of a token is max-priority=NUMBER of its line, and 0 without it.
     #[arg(
         long,
         env = "TANDEM_MAX_PRIORITY",

@@ -1,7 +1,9 @@
 //! The command line and the environment. No other module reads them or derives clap.
 
+use std::env;
+use std::io::{self, IsTerminal as _};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgGroup, Parser, Subcommand};
@@ -17,6 +19,7 @@ use crate::capabilities::Capabilities;
 use crate::catalog::Sources;
 use crate::cli;
 use crate::cli::query::{self, Question};
+use crate::cli::screen::Reader;
 use crate::generation;
 use crate::limits::Limits;
 
@@ -48,25 +51,29 @@ pub enum Command {
     /// (["SUPPORTS_SYSTEM_ROLE", …]); control_tokens ("tokens" or "literal"); render_time
     /// ("2025-07-04T09:05:03"); return (["token_ids", "offsets"]); omit_media (true leaves base64 data
     /// out of the answer). An object with a `conversation` is a RenderRequest of the contract in
-    /// protobuf's JSON form, as grpcurl takes it. Example: echo '{"model":
+    /// protobuf's JSON form, as grpcurl takes it. A terminal shows control tokens in colour, unless NO_COLOR is set,
+    /// and control characters as escapes. Example: echo '{"model":
     /// "MODEL.gguf", "messages": [{"role": "user", "content": "Hi"}]}' | render-svc render
     #[command(mut_arg("log", |log| log.default_value("warn")))]
     Render(RenderArgs),
     /// Convert a text to token ids, or token ids to text, without a server.
     ///
-    /// A request is a JSON object: model (an id from --models, or a path); text, add_special_tokens,
+    /// On a terminal, the tokens of TEXT are in alternating colours, and control tokens have another one. In a
+    /// pipe, the answer is {token_ids}. Example: render-svc tokenize --model MODEL.gguf "Hello world"
+    ///
+    /// Without TEXT, a request is a JSON object: model (an id from --models, or a path); text, add_special_tokens,
     /// return_offsets, control_tokens ("tokens" or "literal"); or token_ids, skip_special_tokens. The
     /// answer is {token_ids, offsets?} or {text}. Example: echo '{"model": "MODEL.gguf", "text":
     /// "Hi"}' | render-svc tokenize
     #[command(mut_arg("log", |log| log.default_value("warn")))]
-    Tokenize(QueryArgs),
+    Tokenize(TokenizeArgs),
     /// Explain which adapter renders a request and why, without a server.
     ///
     /// A request is one of `render`. The answer is {adapter, reason, rejected}; adapter is empty if the
     /// answer to the request has HF messages. Example: echo '{"model": "MODEL.gguf"}' | render-svc
     /// explain
     #[command(mut_arg("log", |log| log.default_value("warn")))]
-    Explain(QueryArgs),
+    Explain(ExplainArgs),
     /// Ask a running service for its health; exit with 0 if it is SERVING.
     ///
     /// Otherwise the reason is on standard error, and the exit code is 1. It needs no shell, so
@@ -322,9 +329,55 @@ impl From<RenderArgs> for cli::Config {
     }
 }
 
-/// `render-svc tokenize` and `render-svc explain`
+/// `render-svc tokenize`
 #[derive(Debug, clap::Args)]
-pub struct QueryArgs {
+#[command(group(ArgGroup::new("tokenizer").args(["model", "models", "config"]).multiple(true)))]
+pub struct TokenizeArgs {
+    /// Text to convert, instead of a request. Control tokens in it are recognized.
+    #[arg(value_name = "TEXT", value_parser = text, requires = "tokenizer")]
+    pub text: Option<String>,
+
+    /// File with the request. `-` is standard input.
+    #[arg(long, default_value = "-", value_name = "FILE", conflicts_with = "text")]
+    pub input: PathBuf,
+
+    /// Model of TEXT, or of a request that names none: an id from --models, or a path. May be left out
+    /// if --models has one model.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+
+    /// The models that --model and requests may name by id.
+    #[command(flatten)]
+    pub sources: SourceArgs,
+
+    /// Logs.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+impl From<TokenizeArgs> for query::Config {
+    fn from(args: TokenizeArgs) -> Self {
+        let TokenizeArgs { text, input, model, sources, log: _ } = args;
+        let model = model.unwrap_or_default();
+        let question = match text {
+            Some(text) => Question::Text { text, model },
+            None => Question::Tokens { input, model },
+        };
+        Self { question, sources: sources.into() }
+    }
+}
+
+/// Returns a text, unless it is the path of a file, which the operator may have meant.
+fn text(value: &str) -> Result<String, String> {
+    if value == "-" || Path::new(value).is_file() {
+        return Err(format!("is a file; `--input {value}` reads a request from it"));
+    }
+    Ok(value.to_owned())
+}
+
+/// `render-svc explain`
+#[derive(Debug, clap::Args)]
+pub struct ExplainArgs {
     /// File with the request. `-` is standard input.
     #[arg(default_value = "-", value_name = "FILE")]
     pub input: PathBuf,
@@ -338,13 +391,21 @@ pub struct QueryArgs {
     pub log: LogArgs,
 }
 
-impl QueryArgs {
-    /// Returns the configuration of the command.
-    #[must_use]
-    pub fn config(self, question: Question) -> query::Config {
-        let Self { input, sources, log: _ } = self;
-        query::Config { question, input, sources: sources.into() }
+impl From<ExplainArgs> for query::Config {
+    fn from(ExplainArgs { input, sources, log: _ }: ExplainArgs) -> Self {
+        Self { question: Question::Resolution { input }, sources: sources.into() }
     }
+}
+
+/// Returns the reader of standard output. Colours are left out if NO_COLOR is set and not empty, or if the terminal
+/// has none.
+#[must_use]
+pub fn reader() -> Reader {
+    if !io::stdout().is_terminal() {
+        return Reader::Program;
+    }
+    let has_none = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    Reader::Person { is_coloured: !has_none && env::var_os("TERM").is_none_or(|terminal| terminal != "dumb") }
 }
 
 /// Reads names of capabilities between commas.

@@ -3,8 +3,8 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use render_svc::args::{Args, Command, QueryArgs, RenderArgs, Serve};
-use render_svc::cli::query::{self, Question};
+use render_svc::args::{self, Args, Command, ExplainArgs, RenderArgs, Serve, TokenizeArgs};
+use render_svc::cli::query;
 use render_svc::{catalog, cli, serve};
 use tandem_common::check::Check;
 use tandem_common::program::{Build, Invocation};
@@ -22,8 +22,8 @@ fn main() -> ExitCode {
         Command::Serve(args) if args.dry_run.check => check_serve(*args, &build, &invocation),
         Command::Serve(args) => run_server(*args, &build, &invocation),
         Command::Render(args) => render(args),
-        Command::Tokenize(args) => answer(args, Question::Tokens),
-        Command::Explain(args) => answer(args, Question::Resolution),
+        Command::Tokenize(args) => tokenize(args),
+        Command::Explain(args) => explain(args),
         Command::Check(args) => check(args.into()),
         Command::Completions(args) => invocation.print_completions(args).map_err(Into::into),
         Command::Man(args) => invocation.write_man(&args).map_err(Into::into),
@@ -70,12 +70,17 @@ fn check(check: Check) -> anyhow::Result<()> {
 
 fn render(args: RenderArgs) -> anyhow::Result<()> {
     telemetry::init(&args.log)?;
-    Ok(cli::run(args.into(), io::stdout().lock())?)
+    Ok(cli::run(args.into(), args::reader(), io::stdout().lock())?)
 }
 
-fn answer(args: QueryArgs, question: Question) -> anyhow::Result<()> {
+fn tokenize(args: TokenizeArgs) -> anyhow::Result<()> {
     telemetry::init(&args.log)?;
-    Ok(query::run(args.config(question), io::stdout().lock())?)
+    Ok(query::run(args.into(), args::reader(), io::stdout().lock())?)
+}
+
+fn explain(args: ExplainArgs) -> anyhow::Result<()> {
+    telemetry::init(&args.log)?;
+    Ok(query::run(args.into(), args::reader(), io::stdout().lock())?)
 }
 
 fn run_server(args: Serve, build: &Build, invocation: &Invocation) -> anyhow::Result<()> {

@@ -5,7 +5,6 @@ mod encoder;
 mod error;
 mod templates;
 
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -246,7 +245,7 @@ fn last_two(path: &Path) -> Option<String> {
 
 /// Returns true if there is no tokenizer, rather than a broken one.
 fn is_missing(error: &TokenizerError) -> bool {
-    matches!(error, TokenizerError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    matches!(error, TokenizerError::Absent { .. })
 }
 
 /// Returns the name of the model at a path, which the generation service uses too.

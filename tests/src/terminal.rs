@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
@@ -22,6 +22,8 @@ pub struct Terminal {
     master: File,
     child: Child,
     output: Arc<Mutex<Vec<u8>>>,
+    /// Ends once the terminal is closed.
+    collector: Option<JoinHandle<()>>,
     /// The part of the output that was waited for.
     seen: usize,
 }
@@ -45,8 +47,8 @@ impl Terminal {
         resize(&master, columns);
         let child = command.stdin(end()).stdout(end()).stderr(end()).spawn().expect("setsid runs");
         let output = Arc::default();
-        collect(File::from(master.try_clone().expect("a handle")), Arc::clone(&output));
-        Self { master: File::from(master), child, output, seen: 0 }
+        let collector = collect(File::from(master.try_clone().expect("a handle")), Arc::clone(&output));
+        Self { master: File::from(master), child, output, collector: Some(collector), seen: 0 }
     }
 
     /// Types text, or sends the bytes of keys.
@@ -109,6 +111,21 @@ impl Terminal {
         }
     }
 
+    /// Waits until the program has ended, and returns the output since the last wait, with plain newlines.
+    ///
+    /// # Panics
+    /// If it does not end in time, or fails.
+    #[track_caller]
+    pub fn rest(&mut self) -> String {
+        let status = self.wait();
+        if let Some(collector) = self.collector.take() {
+            collector.join().expect("no panic");
+        }
+        let output = String::from_utf8_lossy(&self.output.lock().expect("no panic")[self.seen..]).into_owned();
+        assert!(status.success(), "{output}");
+        output.replace("\r\n", "\n")
+    }
+
     /// Returns true if the terminal echoes typed text and edits lines itself, as for a shell.
     ///
     /// # Panics
@@ -139,11 +156,11 @@ fn resize(terminal: &(impl std::os::fd::AsFd + ?Sized), columns: u16) {
 }
 
 /// Collects the output in a thread, until the terminal is closed.
-fn collect(mut terminal: File, output: Arc<Mutex<Vec<u8>>>) {
+fn collect(mut terminal: File, output: Arc<Mutex<Vec<u8>>>) -> JoinHandle<()> {
     thread::spawn(move || {
         let mut buffer = [0; 4096];
         while let Ok(size @ 1..) = terminal.read(&mut buffer) {
             output.lock().expect("no panic").extend(&buffer[..size]);
         }
-    });
+    })
 }

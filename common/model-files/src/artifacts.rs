@@ -13,6 +13,7 @@ pub mod safetensors;
 mod sampling;
 mod tokens;
 
+use std::io;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -22,8 +23,8 @@ pub use contents::{Artifacts, EosOrigin, SpecialTokens, Templates, TemplatesErro
 use contents::{Source, unique};
 pub use error::ArtifactsError;
 pub use json::read_object;
+pub use locate::{absent, is_cached_repository, locate, model_name};
 use locate::{has_model_file, is_gguf};
-pub use locate::{is_cached_repository, locate, model_name};
 pub use mmproj::{is_mmproj, mmproj_beside, open_mmproj};
 use names::TOKENIZER;
 pub use sampling::SamplingDefaults;
@@ -40,7 +41,7 @@ impl Artifacts {
         } else if is_gguf(path) {
             from_gguf(path)
         } else if !path.exists() {
-            Err(ArtifactsError::Absent { path: path.to_owned() })
+            Err(absent(path))
         } else if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("safetensors")) {
             Err(ArtifactsError::Weights { path: path.to_owned() })
         } else {
@@ -70,7 +71,10 @@ impl Artifacts {
 
     fn folder_tokenizer(&self, tokens: &FolderTokens) -> Result<Tokenizer, TokenizerError> {
         let path = self.path.join(TOKENIZER);
-        let json = json::read_tokenizer(&path).map_err(|source| TokenizerError::Read { path, source })?;
+        let json = json::read_tokenizer(&path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => TokenizerError::Absent { path },
+            _ => TokenizerError::Read { path, source },
+        })?;
         Tokenizer::from_folder(&json, tokens)
     }
 

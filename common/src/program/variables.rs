@@ -26,11 +26,18 @@ impl Invocation {
         let is_service = |name: &str| OF_SERVICES.iter().any(|end| name.ends_with(end)) || name.contains(OF_PORTS);
         let unknown = given.filter(|name| name.starts_with(PREFIX) && !is_service(name) && !known.contains(name));
         let sentence = |name: String| {
-            let nearest = nearest(&name, &lower).map(|near| format!("; did you mean {}?", near.to_ascii_uppercase()));
-            format!("the variable {name} is no setting{}", nearest.unwrap_or_default())
+            let near = longer(&name, &lower).or_else(|| nearest(&name, &lower));
+            let suggestion = near.map(|near| format!("; did you mean {}?", near.to_ascii_uppercase()));
+            format!("the variable {name} is no setting{}", suggestion.unwrap_or_default())
         };
         unknown.map(sentence).collect()
     }
+}
+
+/// Returns the first known name with further words before those of a name, as TANDEM_RENDER_LISTEN for TANDEM_LISTEN.
+fn longer<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
+    let end = format!("_{}", name.strip_prefix(PREFIX)?.to_ascii_lowercase());
+    known.iter().copied().find(|known| known.ends_with(&end))
 }
 
 fn add_variables(command: &Command, known: &mut Vec<String>) {

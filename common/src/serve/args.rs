@@ -246,7 +246,7 @@ pub struct SecurityArgs {
     /// A line is a token, optionally followed by its expiry time and words, such as
     /// `s3cret 2027-01-31T00:00:00Z name=search max-priority=5`. The name identifies the holder in
     /// logs, metrics and limits; all tokens of one name share its limits. `max-priority` limits the
-    /// priority of the holder's requests. `delegate` is for a render-svc in front of gen-svc: limits
+    /// priority of the holder's requests; without it, this is 0, and for a delegate the server's. `delegate` is for a render-svc in front of gen-svc: limits
     /// then apply to the callers that it names. Lines that start with # are skipped. To change the
     /// tokens, replace the file; do not write into it.
     #[arg(long, env = "TANDEM_TOKEN_FILE", value_name = "FILE")]

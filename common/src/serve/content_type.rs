@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use http::header::{ALLOW, CONTENT_TYPE};
+use http::header::{ALLOW, CONNECTION, CONTENT_TYPE, HOST, TRANSFER_ENCODING};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Version};
 use tonic::body::Body;
 
@@ -25,6 +25,9 @@ const GRPC_WEB: &str = "application/grpc-web";
 const HINT: &str = "this port serves gRPC and gRPC-Web with protobuf messages\n";
 /// The text for callers whose library or proxy does not use HTTP/2.
 const NEEDS_HTTP2: &str = "gRPC needs HTTP/2; over HTTP/1.1 use gRPC-Web\n";
+
+/// The text for a request that two servers may read differently. The library takes it.
+const UNCLEAR: &str = "HTTP/1.1 needs one `host`, and at most one `transfer-encoding`, which is `chunked`\n";
 
 static LOG_LIMIT: LogLimit = LogLimit::new(PEER_INTERVAL);
 
@@ -55,6 +58,9 @@ impl ContentType {
             let identity = Identity::new(request.headers(), Arc::default());
             Self::Foreign(Refusal { status, text, identity })
         };
+        if request.version() < Version::HTTP_2 && !is_framed(request) {
+            return refused(StatusCode::BAD_REQUEST, UNCLEAR);
+        }
         if request.method() != Method::POST {
             return refused(StatusCode::METHOD_NOT_ALLOWED, HINT);
         }
@@ -65,6 +71,15 @@ impl ContentType {
         request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(accepted));
         Self::Grpc
     }
+}
+
+/// Returns true if the headers of HTTP/1.1 state a host and the end of the body once: RFC 9112, sections 3.2 and 6.1.
+fn is_framed(request: &Request<Body>) -> bool {
+    let count = |name| request.headers().get_all(name).iter().count();
+    let hosts = if request.version() == Version::HTTP_10 { count(HOST).max(1) } else { count(HOST) };
+    let is_chunked = |value: &HeaderValue| value.as_bytes().trim_ascii().eq_ignore_ascii_case(b"chunked");
+    let encodings = request.headers().get_all(TRANSFER_ENCODING);
+    hosts == 1 && count(TRANSFER_ENCODING) <= 1 && encodings.iter().all(is_chunked)
 }
 
 impl CallWork for ContentType {
@@ -92,8 +107,11 @@ pub(super) fn refused(status: StatusCode, text: &str) -> Response<Body> {
     let mut response = Response::new(Body::new(text.to_owned()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    if status == StatusCode::METHOD_NOT_ALLOWED {
-        response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+    match status {
+        StatusCode::METHOD_NOT_ALLOWED => drop(response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"))),
+        // The next request may begin elsewhere.
+        StatusCode::BAD_REQUEST => drop(response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"))),
+        _ => {}
     }
     response
 }

@@ -16,6 +16,10 @@ use crate::call_layer::CallWork;
 use crate::reload::{Cause, Reloaded, SourceFile, named};
 use crate::status::{Failure, Reason};
 
+/// The highest priority of a holder whose line states none, which is that of requests without a priority: no holder
+/// delays others unless the operator lets it.
+const DEFAULT_MAX_PRIORITY: i32 = 0;
+
 /// The accepted tokens.
 #[derive(Clone)]
 pub(super) struct Tokens(Arc<Reloaded<Vec<Token>>>);
@@ -33,7 +37,7 @@ struct Token {
 pub(super) struct Holder {
     /// The name in logs, metrics and limits.
     pub(super) name: Option<Arc<str>>,
-    /// The highest priority of the holder's requests.
+    /// The highest priority of the holder's requests. None: as the server.
     pub(super) max_priority: Option<i32>,
     /// True if the holder may call on behalf of others.
     pub(super) is_delegate: bool,
@@ -72,10 +76,11 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 }
 
 fn parse(file: &SourceFile) -> Result<Vec<Token>, Cause> {
-    let token = |Line { token, until, name, max_priority, is_delegate }: Line<'_>| Token {
-        sha256: Sha256::digest(token).into(),
-        until,
-        holder: Arc::new(Holder { name: name.map(Arc::from), max_priority, is_delegate }),
+    let token = |Line { token, until, name, max_priority, is_delegate }: Line<'_>| {
+        // A delegate has limited the priorities of its callers.
+        let max_priority = max_priority.or((!is_delegate).then_some(DEFAULT_MAX_PRIORITY));
+        let holder = Arc::new(Holder { name: name.map(Arc::from), max_priority, is_delegate });
+        Token { sha256: Sha256::digest(token).into(), until, holder }
     };
     Ok(lines(file)?.into_iter().map(token).collect())
 }

@@ -228,8 +228,8 @@ reasons! {
     /// RetryInfo.retry_delay.
     GrammarQueueFull = "GRAMMAR_QUEUE_FULL", ResourceExhausted, Later(500 ms);
     /// The request message has more bytes than `--max-message-bytes`, more than 65,536 nested
-    /// messages and repeated strings, or more than 131,072 JSON values in one conversation. Clients
-    /// limit responses too, mostly to 4 MB.
+    /// messages and repeated strings, or more than 131,072 JSON values in one conversation; or the
+    /// headers of the call have more than 16 KiB. Clients limit responses too, mostly to 4 MB.
     MessageTooLarge = "MESSAGE_TOO_LARGE", ResourceExhausted, Never, AnyMethod;
     /// The batch exceeded its result limit; earlier results are included.
     BatchResultsTooLarge = "BATCH_RESULTS_TOO_LARGE", ResourceExhausted, Never;

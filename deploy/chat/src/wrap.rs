@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use tandem_common::screen::is_unsafe;
 use unicode_width::UnicodeWidthChar as _;
 
 /// Columns between tab stops.
@@ -182,9 +183,4 @@ impl Line {
         let fence: String = text.chars().take_while(|c| *c == marker).collect();
         (fence.len() >= 3).then_some(fence)
     }
-}
-
-/// Returns true for a character that a terminal may take as a command, or that reorders text.
-fn is_unsafe(c: char) -> bool {
-    (c.is_control() && c != '\t') || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

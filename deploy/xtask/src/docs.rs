@@ -1,4 +1,4 @@
-//! `cargo xtask docs`: generates the pages of the contract.
+//! `cargo xtask docs`: generates the pages of the contract, and the names of flags in the chart's schema.
 
 use std::process::ExitCode;
 
@@ -7,17 +7,23 @@ use anyhow::{Context, Result, bail};
 use crate::cargo;
 use crate::layout::Layout;
 
-/// The test that compares the pages, and writes them if TANDEM_UPDATE_DOCS is set.
-const TEST: &str = "contract::pages::the_pages_are_up_to_date_with_the_contract_and_the_examples";
+/// The tests that compare the files, and write them if TANDEM_UPDATE_DOCS is set.
+const TESTS: [&str; 2] = [
+    "contract::pages::the_pages_are_up_to_date_with_the_contract_and_the_examples",
+    "contract::chart_flags::the_chart_accepts_the_flags_of_the_programs_and_no_others",
+];
 
-/// Generate proto/docs from the comments of the .proto files and the examples of each language.
+/// Generate proto/docs, and the names of flags in the chart's schema.
+///
+/// The pages come from the comments of the .proto files and the examples of each language. The names are those of
+/// `serve` of both programs, in `deploy/chart/values.schema.json`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
 pub(crate) fn run(layout: &Layout) -> Result<ExitCode> {
-    let arguments = ["test", "--quiet", "--workspace", "--test", "light", "--", "--exact", TEST];
+    let arguments = [&["test", "--quiet", "--workspace", "--test", "light", "--", "--exact"][..], &TESTS].concat();
     let mut command = cargo::command(layout);
-    let output = command.args(arguments).env("TANDEM_UPDATE_DOCS", "1").output().context("cannot run cargo")?;
+    let output = command.args(&arguments).env("TANDEM_UPDATE_DOCS", "1").output().context("cannot run cargo")?;
     if !output.status.success() {
         let texts = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
         bail!("cargo {} failed: {}", arguments.join(" "), texts.join("\n"));

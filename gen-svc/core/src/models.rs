@@ -22,6 +22,7 @@ mod host;
 pub mod images;
 mod interface;
 mod mmproj;
+mod quantized;
 mod rope;
 mod unused;
 pub mod vision;
@@ -69,10 +70,11 @@ pub fn open(artifacts: &Artifacts) -> Result<ModelFile, LoadError> {
 /// As [`open`], with a given `mmproj` file for a GGUF file.
 ///
 /// # Errors
-/// There are no weights, or a header is malformed; the `mmproj` file is not supported, or is of
-/// another model.
+/// The architecture is not supported; there are no weights, or a header is malformed; the `mmproj` file is
+/// not supported, or is of another model.
 pub fn open_with(artifacts: &Artifacts, mmproj: Option<&Path>) -> Result<ModelFile, LoadError> {
     let Some(gguf) = artifacts.gguf() else {
+        architectures::find(artifacts.architecture.as_deref().unwrap_or_default())?;
         return match mmproj {
             None => ModelFile::from_folder(artifacts),
             Some(_) => Err(LoadError::MmprojOfFolder { model: artifacts.path.clone() }),
@@ -80,6 +82,7 @@ pub fn open_with(artifacts: &Artifacts, mmproj: Option<&Path>) -> Result<ModelFi
     };
     let header = GgufHeader::new(Arc::clone(gguf))?;
     let (model_type, architecture) = architectures::of_gguf(&header)?;
+    architectures::find(model_type)?;
     let model_type = model_type.to_owned();
     let hidden = header.find("embedding_length")?.unwrap_or(0);
     let text = LanguageModel { model_type: &model_type, hidden };
@@ -99,10 +102,16 @@ pub fn describe(file: &ModelFile) -> Result<Decoder, LoadError> {
     let reads = Reads::default();
     let mut decoder = (architecture.describe)(&Config::new(file.config()).recorded_by(&reads))?;
     composite::tie(&mut decoder, file);
-    head::untie(&mut decoder, file)?;
+    match check_tensors(&mut decoder, file, &reads) {
+        Ok(()) => Ok(decoder),
+        Err(error) => Err(quantized::explained(error, file.config())),
+    }
+}
+
+fn check_tensors(decoder: &mut Decoder, file: &ModelFile, reads: &Reads) -> Result<(), LoadError> {
+    head::untie(decoder, file)?;
     for (name, shape) in decoder.tensors() {
         file.tensor(&name, &shape)?;
     }
-    unused::check(file, &decoder, &reads)?;
-    Ok(decoder)
+    unused::check(file, decoder, reads)
 }

@@ -63,9 +63,9 @@ pub(super) fn load(
     let threads = choice::threads(config.threads);
     library.set_threads(threads);
     let artifacts = Artifacts::load(&config.model)?;
+    let file = models::open_with(&artifacts, config.mmproj.as_deref())?.cancelled_by(cancelled);
     let defaults = artifacts.sampling_defaults(config.generation_config.as_deref())?;
     let sampling = SamplingOptions::recommended(&defaults)?;
-    let file = models::open_with(&artifacts, config.mmproj.as_deref())?.cancelled_by(cancelled);
     let decoder = models::describe(&file)?;
     if config.mmproj.is_some() && !library.has_towers() {
         return Err(LoadError::WithoutTorch { needed_by: "--mmproj".to_owned() });

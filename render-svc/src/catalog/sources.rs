@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tandem_model_files::artifacts::{is_cached_repository, is_mmproj, is_model, locate};
+use tandem_model_files::artifacts::{absent, is_cached_repository, is_mmproj, is_model, locate};
 
 use super::config::Config;
 use super::error::CatalogError;
@@ -62,6 +62,9 @@ fn models_at(path: &Path) -> Result<Vec<PathBuf>, CatalogError> {
     }
     if is_cached_repository(path) {
         return Ok(vec![locate(path).map_err(LoadError::from)?]);
+    }
+    if !path.exists() {
+        return Err(LoadError::from(absent(path)).into());
     }
     let failed = |source| CatalogError::Read { path: path.to_owned(), source };
     let mut found = Vec::new();

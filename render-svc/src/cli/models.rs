@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tandem_model_files::artifacts::{is_model, locate};
+use tandem_model_files::artifacts::{ArtifactsError, absent, is_model, locate};
 
 use crate::adapters::Registry;
 use crate::catalog::{CatalogError, ModelCatalog, ModelTable, ServedModel, Settings, Sources};
@@ -33,7 +33,13 @@ impl RequestModels {
         let not_loaded = |cause| Error::ModelNotLoaded { path: path.clone(), cause: Arc::new(cause) };
         let located = locate(&path).map_err(|error| not_loaded(LoadError::from(error).into()))?;
         if !is_model(&located) {
-            return Ok(models);
+            let is_only_name = models.entries().next().is_none() && !path.exists();
+            return match absent(&path) {
+                error @ ArtifactsError::Repository { .. } if is_only_name => {
+                    Err(not_loaded(LoadError::from(error).into()))
+                }
+                _ => Ok(models),
+            };
         }
         model.clear();
         if let Some(models) = self.by_path.get(&path) {

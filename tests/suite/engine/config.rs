@@ -3,6 +3,7 @@
 use std::fs;
 
 use serde_json::{Value, json};
+use tandem_common::status::Reason;
 use tandem_core::engine::left_in_control_groups;
 use tandem_core::error::LoadError;
 use tandem_core::models;
@@ -13,10 +14,17 @@ use tempfile::TempDir;
 
 /// Loads a folder with this config and no tensors.
 fn describe(config: &Value) -> LoadError {
-    let config = config.to_string().into_bytes();
-    let folder = folder(&[("config.json", config), ("model.safetensors", file("{}", &[]))]);
+    describe_text(config.to_string())
+}
+
+fn describe_text(config: String) -> LoadError {
+    describe_files(config, file("{}", &[]))
+}
+
+fn describe_files(config: String, weights: Vec<u8>) -> LoadError {
+    let folder = folder(&[("config.json", config.into_bytes()), ("model.safetensors", weights)]);
     let artifacts = Artifacts::load(folder.path()).expect("the folder has a config");
-    models::describe(&models::open(&artifacts).expect("the files are valid")).expect_err("the folder has no tensors")
+    models::describe(&models::open(&artifacts).expect("the files are valid")).expect_err("tensors are missing")
 }
 
 /// Returns settings with an invalid value of each.
@@ -47,12 +55,47 @@ fn invalid_settings() -> Vec<(&'static str, Value)> {
     ]
 }
 
-#[test]
-fn config_with_invalid_settings_is_rejected() {
-    let sound = json!({
+fn sound() -> Value {
+    json!({
         "model_type": "llama", "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
         "vocab_size": 8, "max_position_embeddings": 64, "rope_theta": 1e4,
+    })
+}
+
+/// Python's `json` writes and reads such numbers.
+#[test]
+fn a_setting_that_is_not_finite_is_refused_by_name_only_if_it_is_read() {
+    let config = sound().to_string();
+    let unread = config.replace('{', r#"{"time_step_limit": [0.0, Infinity], "a": NaN, "b": -Infinity, "#);
+    assert!(matches!(describe_text(unread), LoadError::TensorMissing { .. }));
+    let infinite = json!({"__float__": "Infinity"}).to_string(); // as transformers 5 writes it
+    let errors = ["Infinity", "-Infinity", "NaN", "1e999", &infinite].map(|number| {
+        let error = describe_text(config.replace("10000.0", number));
+        assert_eq!(error.reason(), Reason::ModelUnreadable, "{number}");
+        error.chain()
     });
+    error_texts::check_rows("config/infinite", errors);
+}
+
+#[test]
+fn missing_tensors_of_quantized_weights_are_explained_by_the_config() {
+    let settings = json!({"quant_method": "awq", "bits": 4, "group_size": 128, "version": "gemm", "zero_point": true});
+    let mut config = sound();
+    config["quantization_config"] = settings;
+    let missing = describe(&config);
+    config["quantization_config"] = json!({"quant_method": "fp8", "weight_block_size": [128, 128]});
+    let header = r#"{"model.embed_tokens.weight": {"dtype": "F8_E4M3", "shape": [8, 8], "data_offsets": [0, 64]}}"#;
+    let other_type = describe_files(config.to_string(), file(header, &[0; 64]));
+    let errors = [missing, other_type].map(|error| {
+        assert_eq!(error.reason(), Reason::ModelUnsupported, "{error}");
+        error.chain()
+    });
+    error_texts::check_rows("config/quantized", errors);
+}
+
+#[test]
+fn config_with_invalid_settings_is_rejected() {
+    let sound = sound();
     let error = describe(&sound);
     assert!(matches!(error, LoadError::TensorMissing { .. }), "{error:?}");
     error_texts::check("config/sound-without-tensors", error.chain());

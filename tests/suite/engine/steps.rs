@@ -119,13 +119,48 @@ fn unsupported_model_settings_are_rejected_by_name_at_load() {
 #[test]
 fn unsupported_architecture_error_lists_supported_architectures() {
     let error = refused_tiny(&TinyLlama::new().string("general.architecture", "mamba")).expect("not supported");
-    let names: Vec<_> = architectures::names().collect();
-    let is_complete = |supported: &String| *supported == names.join(", ");
+    let LoadError::UnsupportedArchitecture { supported, .. } = &error else { panic!("{error}") };
+    let listed: Vec<_> = supported.split(", ").collect();
+    assert!(listed.is_sorted() && listed.iter().all(|name| architectures::names().any(|known| known == *name)));
+    let left_out: Vec<_> = architectures::names().filter(|name| !listed.contains(name)).collect();
+    assert_eq!(left_out, ["gemma3_text", "gemma4_text", "qwen2_5_vl_text", "qwen3_vl_text"]);
+    error_texts::check("load/architecture", error.chain().replace(supported, "NAMES"));
+}
+
+/// Returns the error of a folder with these files.
+fn refused_folder(files: &[(&str, &str)]) -> String {
+    let folder = TempDir::new().expect("a temporary folder");
+    files.iter().for_each(|(name, text)| std::fs::write(folder.path().join(name), text).expect("a file"));
+    let error = refused(folder.path()).expect("it is refused");
+    format!("{}: {}", error.reason().name(), error.chain()).replace(&folder.path().display().to_string(), "FOLDER")
+}
+
+#[test]
+fn an_unsupported_architecture_is_named_before_other_faults() {
+    let config = r#"{"model_type": "mamba2", "hidden_size": Infinity, "quantization_config": {"quant_method": "awq"}}"#;
+    let error = refused_folder(&[("config.json", config), ("generation_config.json", r#"{"temperature": -1}"#)]);
     assert!(
-        matches!(&error, LoadError::UnsupportedArchitecture { supported, .. } if is_complete(supported)),
+        error.starts_with("MODEL_UNSUPPORTED: architecture \"mamba2\" is not supported; these are: gemma2, "),
         "{error}"
     );
-    error_texts::check("load/architecture", error.chain().replace(&names.join(", "), "NAMES"));
+}
+
+#[test]
+fn weights_that_cannot_be_read_are_named_with_a_remedy() {
+    let config = r#"{"model_type": "llama"}"#;
+    let index = r#"{"weight_map": {"a": "absent.safetensors"}}"#;
+    let errors = [
+        refused_folder(&[("config.json", config), ("pytorch_model.bin", "")]),
+        refused_folder(&[
+            ("config.json", config),
+            ("pytorch_model-00002-of-00002.bin", ""),
+            ("pytorch_model-00001-of-00002.bin", ""),
+            ("pytorch_model.bin.index.json", index),
+        ]),
+    ];
+    error_texts::check_rows("load/pickled", errors);
+    let error = refused(Path::new("Qwen/Qwen3-0.6B")).expect("it is no path");
+    error_texts::check("load/repository", error.chain());
 }
 
 #[test]

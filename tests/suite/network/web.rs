@@ -349,6 +349,54 @@ async fn foreign_requests_get_an_http_error() {
     assert_eq!(response.header("allow"), Some("post"));
 }
 
+/// RFC 9112 asks for 400 and the end of the connection: a proxy may see another end of the body.
+#[tokio::test(flavor = "multi_thread")]
+async fn request_with_an_unclear_end_or_host_is_refused() {
+    let service = serve().await;
+    let message = frame("a");
+    let chunk = [format!("{:x}\r\n", message.len()).as_bytes(), &message, b"\r\n0\r\n\r\n"].concat();
+    let once = "transfer-encoding: chunked\r\n";
+    let cases = [
+        ("host: x\r\n", once, "200 ok"),
+        ("host: x\r\n", "Transfer-Encoding: Chunked\r\n", "200 ok"),
+        ("host: x\r\n", "transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n", "400 bad request"),
+        ("host: x\r\n", "transfer-encoding: chunked, chunked\r\n", "400 bad request"),
+        ("host: x\r\n", "transfer-encoding: gzip, chunked\r\n", "400 bad request"),
+        ("host: x\r\nhost: y\r\n", once, "400 bad request"),
+        ("", once, "400 bad request"),
+    ];
+    for (hosts, encoding, status) in cases {
+        let mut stream = TcpStream::connect(service.address).await.expect("it connects");
+        let head = format!("POST {TOKENIZE} HTTP/1.1\r\n{hosts}{GRPC_WEB}{encoding}\r\n");
+        stream.write_all(&[head.as_bytes(), &chunk].concat()).await.expect("sent");
+        if status == "200 ok" {
+            assert_eq!(next_status(&mut stream).await, format!("http/1.1 {status}"), "{hosts}{encoding}");
+            continue;
+        }
+        let response = response(stream).await; // The connection ends.
+        assert!(response.head.starts_with(&format!("http/1.1 {status}")), "{hosts}{encoding}: {}", response.head);
+        assert_eq!(response.header("connection"), Some("close"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_above_the_limit_are_a_typed_error() {
+    let service = serve().await;
+    let mut client = RenderServiceClient::new(service.channel().await);
+    for (bytes, is_accepted) in [(15_000, true), (17_000, false), (60_000, false)] {
+        let mut request = tonic::Request::new(TokenizeRequest { text: "a".to_owned(), ..TokenizeRequest::default() });
+        request.metadata_mut().insert("x-long", "a".repeat(bytes).parse().expect("a value"));
+        let answer = client.tokenize(request).await;
+        assert_eq!(answer.is_ok(), is_accepted, "{bytes}: {answer:?}");
+        let Err(status) = answer else { continue };
+        assert_eq!(failed(&status).reason, "MESSAGE_TOO_LARGE", "{bytes}");
+    }
+    let long = format!("{GRPC_WEB}x-long: {}\r\n", "a".repeat(17_000));
+    let response = send(&service, "POST", TOKENIZE, &long, &frame("a")).await;
+    assert!(response.head.starts_with("http/1.1 200"), "{}", response.head);
+    assert_eq!(response.header("grpc-status"), Some("8"), "{}", response.head);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn broken_frames_are_malformed_messages() {
     let service = serve().await;

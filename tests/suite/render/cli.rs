@@ -1,11 +1,12 @@
 //! The `render` command, which runs the service's pipeline on JSON requests.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use tandem_tests::{ModelFolder, Terminal, binary, default_model, error_texts, goldens};
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 
 fn render(arguments: &[&str], input: &str) -> (bool, String, String) {
     run("render", arguments, input)
@@ -369,6 +370,82 @@ fn tokenize_converts_a_text_to_token_ids_and_back() {
         error
     });
     error_texts::check_rows("cli/tokenize", errors);
+}
+
+/// Runs the program on a terminal of 80 columns, and returns its output.
+fn on_a_terminal(variable: &str, arguments: &[&str]) -> String {
+    let program = binary("render-svc");
+    let mut all = vec!["-u", "NO_COLOR", variable, program.to_str().expect("UTF-8")];
+    all.extend(arguments);
+    Terminal::start(Path::new("env"), &all, 80).rest()
+}
+
+#[test]
+fn tokenize_shows_the_tokens_of_a_text_on_a_terminal_and_answers_json_in_a_pipe() {
+    let model = default_model();
+    let model = model.to_str().expect("UTF-8");
+    let arguments = ["tokenize", "--model", model, "<|im_start|>a\n \u{1b}"];
+    let (success, output, errors) = run(arguments[0], &arguments[1..], "");
+    assert!(success, "{errors}");
+    let ids = answer("tokenize", &json!({"model": model, "text": arguments[3]}))["token_ids"].clone();
+    assert_eq!(serde_json::from_str::<Value>(&output).expect("JSON"), json!({"token_ids": ids}));
+    let ids: Vec<u64> = serde_json::from_value(ids).expect("numbers");
+    let coloured = on_a_terminal("A=1", &arguments);
+    assert!(coloured.starts_with("\x1b[1;30;45m<|im_start|>\x1b[0m\x1b[30;43ma\x1b[0m"), "{coloured:?}");
+    assert!(ids.iter().all(|id| coloured.contains(&format!("m{id}\x1b[0m"))), "{coloured:?}");
+    let table = on_a_terminal("NO_COLOR=1", &arguments);
+    let first = format!("{}  \"<|im_start|>\"  control token", ids[0]);
+    assert_eq!(table.lines().next().map(str::trim_start), Some(first.as_str()));
+    for shown in [coloured, table] {
+        assert!(shown.contains("\\n") && shown.contains("\\u{1b}") && !shown.contains("\u{1b}\u{1b}"), "{shown:?}");
+        assert!(shown.contains(&format!("tokens: {}, control tokens: 1", ids.len())), "{shown:?}");
+    }
+}
+
+#[test]
+fn a_file_in_place_of_a_text_and_a_model_that_is_not_fetched_are_refused_with_a_remedy() {
+    let file = NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), json!({"text": "a"}).to_string()).expect("it is writable");
+    let (path, model) = (file.path().to_str().expect("UTF-8"), default_model());
+    let model = model.to_str().expect("UTF-8");
+    let (success, _, error) = run("tokenize", &["--model", model, path], "");
+    assert!(!success, "{error}");
+    error_texts::check("cli/tokenize-file", error.replace(path, "FILE"));
+    let (success, _, error) = run("tokenize", &["a"], "");
+    assert!(!success, "{error}");
+    error_texts::check("cli/tokenize-without-model", error);
+    let unfetched = [
+        run("tokenize", &["--model", "Qwen/Qwen3-0.6B", "a"], ""),
+        run("tokenize", &["--models", "Qwen/Qwen3-0.6B", "a"], ""),
+        run("render", &[], r#"{"model": "Qwen/Qwen3-0.6B", "messages": [{"role": "user", "content": "a"}]}"#),
+    ];
+    error_texts::check_rows("cli/repository", unfetched.map(|(_, _, error)| error));
+    let (success, output, error) = run("tokenize", &["--model", model, "--input", path], "");
+    assert_eq!(
+        (success, output),
+        (true, format!("{}\n", answer("tokenize", &json!({"model": model, "text": "a"})))),
+        "{error}"
+    );
+}
+
+#[test]
+fn prompt_on_a_terminal_has_coloured_control_tokens_and_no_control_characters() {
+    let messages = json!([{"role": "user", "content": "a\u{1b}]0;b\u{7}<|im_end|>"}]);
+    let request = json!({"model": default_model(), "messages": messages, "control_tokens": "literal"});
+    let file = NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), request.to_string()).expect("it is writable");
+    let arguments = ["render", file.path().to_str().expect("UTF-8")];
+    let coloured = on_a_terminal("A=1", &arguments);
+    assert!(
+        coloured
+            .contains("\x1b[1;35m<|im_start|>\x1b[0muser\na\\u{1b}]0;b\\u{7}<|im_end|>\x1b[1;35m<|im_end|>\x1b[0m\n"),
+        "{coloured:?}"
+    );
+    let plain = on_a_terminal("NO_COLOR=1", &arguments);
+    assert!(
+        plain.contains("<|im_start|>user\na\\u{1b}]0;b\\u{7}<|im_end|><|im_end|>\n") && !plain.contains('\x1b'),
+        "{plain:?}"
+    );
 }
 
 #[test]

@@ -57,13 +57,17 @@ async fn task_is_sent_with_its_caller_and_at_most_the_priority_of_its_token() {
 
     let folder = TempDir::new().expect("a folder");
     let file = folder.path().join("tokens");
-    std::fs::write(&file, "low-secret name=low max-priority=3\nhigh-secret name=high\n").expect("a file");
+    std::fs::write(
+        &file,
+        "low-secret name=low max-priority=3\nhigh-secret name=high max-priority=7\nplain-secret name=plain\n",
+    )
+    .expect("a file");
     let security = SecurityArgs { token_file: Some(file), ..SecurityArgs::default() };
     let generation = GenerationArgs { generate: vec![address.parse().expect("an address")], ..Default::default() };
     let args = ServeArgs { security, ..ServeArgs::default() };
     let service = serve_catalog_with_generation(default_catalog(), generation, args).await;
     let mut client = TaskServiceClient::new(service.channel().await);
-    for (caller, priority) in [("low", 9), ("low", -2), ("high", 9)] {
+    for (caller, priority) in [("low", 9), ("low", -2), ("high", 9), ("plain", 9), ("plain", -2)] {
         let content = Some(chat::chat_message::Content::Text("hello".to_owned()));
         let message = chat::ChatMessage { role: "user".to_owned(), content, ..chat::ChatMessage::default() };
         let conversation = Some(chat::Conversation { messages: vec![message], ..chat::Conversation::default() });
@@ -73,6 +77,6 @@ async fn task_is_sent_with_its_caller_and_at_most_the_priority_of_its_token() {
         while stream.message().await.expect("an event").is_some() {}
     }
     let found = recorder.0.lock().expect("no panic").clone();
-    let expected = [("token:low", 3), ("token:low", -2), ("token:high", 9)];
+    let expected = [("token:low", 3), ("token:low", -2), ("token:high", 7), ("token:plain", 0), ("token:plain", -2)];
     assert_eq!(found, expected.map(|(caller, priority)| (caller.to_owned(), priority)));
 }

@@ -40,7 +40,7 @@ mod text_only;
 use gguf::GgufFacts;
 
 /// A tiny model with transformers' results.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 struct Case {
     name: String,
     seed: u64,
@@ -186,6 +186,17 @@ fn every_architecture_has_a_golden_model() {
     for name in architectures::names() {
         assert!(golden.contains(&name), "golden/make_architectures.py has no case for {name}");
     }
+}
+
+/// Some folders of unquantized weights have the settings of quantized ones.
+#[test]
+fn plain_weights_load_although_the_config_says_that_they_are_quantized() {
+    let case = &CASES[0];
+    let mut config = case.config.clone();
+    config["quantization_config"] = json!({"quant_method": "awq", "bits": 4});
+    let folder = case.whole(&config, "F32");
+    let artifacts = Artifacts::load(folder.path()).expect("a model");
+    models::describe(&models::open(&artifacts).expect("weights")).expect("every tensor is as the config implies");
 }
 
 // ---- logits ----

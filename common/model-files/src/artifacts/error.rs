@@ -15,6 +15,12 @@ pub enum ArtifactsError {
     /// Nothing has this path.
     #[error("{} does not exist", path.display())]
     Absent { path: PathBuf },
+    /// Nothing has this path, which may be the name of a repository.
+    #[error(
+        "{} does not exist; if it is a repository of Hugging Face, `hf download {}` fetches it and prints the folder to \
+         name here", path.display(), path.display()
+    )]
+    Repository { path: PathBuf },
     /// The path is a file of weights, which is a part of a model.
     #[error("{} is a part of a model; name its folder", path.display())]
     Weights { path: PathBuf },

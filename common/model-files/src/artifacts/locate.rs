@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::ArtifactsError;
 use super::mmproj::is_mmproj;
-use super::names::{CONFIG, FILES};
+use super::names::{CONFIG, FILES, is_pickled};
 
 /// The prefix of a repository's folder in Hugging Face's cache. The rest is `org--repo`.
 const CACHED: &str = "models--";
@@ -58,7 +58,7 @@ fn only_weights(folder: &Path) -> Option<PathBuf> {
 /// Returns true if a path has a name of the weights that transformers reads.
 fn is_checkpoint(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    name.ends_with(".safetensors") || (name.starts_with("pytorch_model") && name.ends_with(".bin"))
+    name.ends_with(".safetensors") || is_pickled(&name)
 }
 
 /// Returns a model's name: the name of a `.gguf` file without the extension, `org/repo` for a
@@ -92,6 +92,22 @@ pub(super) fn has_model_file(folder: &Path) -> bool {
 pub fn is_cached_repository(folder: &Path) -> bool {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     name.starts_with(CACHED) && folder.join(SNAPSHOTS).is_dir()
+}
+
+/// Returns the error of a path that does not exist.
+#[must_use]
+pub fn absent(path: &Path) -> ArtifactsError {
+    let (may_be, path) = (may_be_repository(path), path.to_owned());
+    if may_be { ArtifactsError::Repository { path } } else { ArtifactsError::Absent { path } }
+}
+
+/// Returns true if an absent path may be the name of a repository, such as `Qwen/Qwen3-0.6B`: two words, and no folder
+/// of the first one.
+fn may_be_repository(path: &Path) -> bool {
+    let is_letter = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_word = |part: &str| part.contains(|c: char| c.is_ascii_alphanumeric()) && part.chars().all(is_letter);
+    let parts = path.to_str().and_then(|path| path.split_once('/'));
+    parts.is_some_and(|(owner, name)| is_word(owner) && is_word(name) && !Path::new(owner).exists())
 }
 
 /// Returns the snapshot of the branch `main`, or the only snapshot.
@@ -129,7 +145,15 @@ fn several(path: &Path, kind: &'static str, names: impl IntoIterator<Item = Stri
 mod tests {
     use std::path::Path;
 
-    use super::model_name;
+    use super::{may_be_repository, model_name};
+
+    #[test]
+    fn two_words_without_such_a_folder_may_be_a_repository() {
+        let may_be = |path: &str| may_be_repository(Path::new(path));
+        assert!(may_be("Qwen/Qwen3-0.6B") && may_be("org_1/a.b"));
+        let others = ["Qwen", "/Qwen/Qwen3", "./Qwen", "../Qwen", "a/b/c", "a/", "a b/c", "src/absent", "a/..", ""];
+        assert_eq!(others.map(may_be), [false; 10]);
+    }
 
     #[test]
     fn a_model_is_named_after_its_file_its_folder_or_its_repository_in_a_hugging_face_cache() {

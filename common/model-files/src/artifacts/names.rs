@@ -15,3 +15,8 @@ pub(super) const MORE_TEMPLATES: &str = "additional_chat_templates";
 /// The known model files.
 pub(super) const FILES: &[&str] =
     &[TOKENIZER_CONFIG, TOKENIZER, CONFIG, GENERATION_CONFIG, TEMPLATE, PROCESSOR_TEMPLATE, MORE_TEMPLATES];
+
+/// Returns true for a name of the weights that transformers reads and that are no safetensors.
+pub(super) fn is_pickled(name: &str) -> bool {
+    name.starts_with("pytorch_model") && name.ends_with(".bin")
+}

@@ -14,6 +14,12 @@ pub enum TokenizerError {
         #[source]
         source: std::io::Error,
     },
+    /// The folder has no `tokenizer.json`.
+    #[error(
+        "{} does not exist; AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers makes it",
+        path.display()
+    )]
+    Absent { path: PathBuf },
     /// `tokenizer.json` is invalid.
     #[error("invalid tokenizer.json: {reason}")]
     Json { reason: String },

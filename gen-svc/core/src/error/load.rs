@@ -109,7 +109,10 @@ pub enum LoadError {
         model: PathBuf,
     },
     /// The architecture is not supported.
-    #[error("architecture {found:?} is not supported; these are: {supported}")]
+    #[error(
+        "architecture {found:?} is not supported; these are: {supported}; render-svc renders the prompts of every \
+         architecture: serve the weights of this one with another engine"
+    )]
     UnsupportedArchitecture {
         /// The architecture in the model's config.
         found: String,
@@ -136,6 +139,17 @@ pub enum LoadError {
         parameter: String,
         /// The range and the value.
         problem: String,
+    },
+    /// The weights are quantized in a format of another engine.
+    #[error(
+        "the weights are quantized with {format}, which is not supported: take the unquantized folder with \
+         --quantize {remedy}, or a GGUF file"
+    )]
+    Quantized {
+        /// The method, and the bits of a weight.
+        format: String,
+        /// The value of `--quantize` with about the same size.
+        remedy: &'static str,
     },
     /// A tensor of the architecture is missing in the file.
     #[error("tensor {name} is missing")]
@@ -277,6 +291,7 @@ impl LoadError {
             | Self::UnsupportedSetting { .. }
             | Self::Processor(_)
             | Self::ControlTokens
+            | Self::Quantized { .. }
             | Self::TensorType { .. }
             | Self::TensorUnused { .. } => Reason::ModelUnsupported,
             Self::TensorMissing { .. } | Self::TensorShape { .. } | Self::NoTemplate | Self::ImageToken { .. } => {

@@ -51,13 +51,20 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     ARCHITECTURES.iter().map(|architecture| architecture.name)
 }
 
+/// The end of the name of a language model that is a part of another architecture.
+const PART: &str = "_text";
+
+/// Returns the names of the supported architectures, without those of parts, in the order of the alphabet.
+pub fn listed() -> String {
+    let mut names: Vec<_> = names().filter(|name| !name.ends_with(PART)).collect();
+    names.sort_unstable();
+    names.join(", ")
+}
+
 /// Finds an architecture by its name in transformers.
 pub(super) fn find(name: &str) -> Result<&'static Architecture, LoadError> {
     let found = ARCHITECTURES.iter().find(|architecture| architecture.name == name);
-    found.ok_or_else(|| LoadError::UnsupportedArchitecture {
-        found: name.to_owned(),
-        supported: names().collect::<Vec<_>>().join(", "),
-    })
+    found.ok_or_else(|| LoadError::UnsupportedArchitecture { found: name.to_owned(), supported: listed() })
 }
 
 /// Returns the architecture of a GGUF file: its name in transformers, and its description for GGUF.

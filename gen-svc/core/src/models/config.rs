@@ -145,7 +145,7 @@ impl<'a> Config<'a> {
     /// Returns an optional number.
     pub(super) fn find_float(&self, name: &'static str) -> Result<Option<f32>, ConfigError> {
         let Some(value) = self.find(name) else { return Ok(None) };
-        let float = value.as_f64().ok_or_else(|| wrong(name, "a number", value))?;
+        let float = value.as_f64().ok_or_else(|| wrong(name, "a finite number", number(value)))?;
         match float as f32 {
             float if float.is_finite() => Ok(Some(float)),
             _ => Err(unsupported(name, value)),
@@ -253,6 +253,11 @@ fn whole(value: &Value) -> Option<i64> {
     value
         .as_i64()
         .or_else(|| value.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 1e15).map(|float| float as i64))
+}
+
+/// Returns a value for an error. A number of the file without a value is infinite or NaN.
+fn number(value: &Value) -> String {
+    if value.is_number() { "infinite or NaN".to_owned() } else { value.to_string() }
 }
 
 fn wrong(name: &'static str, expected: impl Display, found: impl Display) -> ConfigError {

@@ -11,7 +11,7 @@ use tandem_tests::gguf_file::{self, F32, STRING, U32, string};
 use super::{Case, write};
 
 /// The facts about a golden model's GGUF file in which it differs from other architectures.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct GgufFacts {
     /// The value of `general.architecture`.

@@ -6,9 +6,13 @@ use std::process::{Command, Output};
 use serde_json::json;
 use tandem_tests::generate_command::{answers, generate_by};
 use tandem_tests::{binary, default_model, error_texts, text_only_program};
+use tandem_tests_full::gguf_pair::{MMPROJ, MODEL, Pair};
 use tandem_tests_full::image_checkpoint::Goldens;
 
 use super::CASES;
+
+/// A request for a token.
+const PROMPT: &str = r#"{"token_ids": [1, 2, 3], "max_new_tokens": 1}"#;
 
 /// Returns the greedy tokens after each prompt.
 fn generate(model: &Path, prompts: &[Vec<u32>]) -> Output {
@@ -65,6 +69,45 @@ fn program_without_libtorch_refuses_devices_and_names_the_remedy() {
         refusal(&command.args(options).output().expect("gen-svc runs"))
     });
     error_texts::check_rows("serve/without-libtorch", refused);
+}
+
+/// Returns the message with which the program refuses to serve a model.
+fn refuses(model: &Path, options: &[&str]) -> String {
+    let mut command = Command::new(text_only_program());
+    command.args(["serve", "--check", "--listen", "127.0.0.1:0", "--model"]).arg(model).args(options);
+    refusal(&command.output().expect("gen-svc runs"))
+}
+
+#[test]
+fn program_without_libtorch_refuses_a_tower_in_an_existing_file() {
+    let goldens = Goldens::read();
+    let case = goldens.cases.iter().find(|case| case.name == "qwen3_vl").expect("a case");
+    let files = Pair::of(goldens.folder(case).path()).folder();
+    let (model, tower) = (files.path().join(MODEL), files.path().join(MMPROJ));
+    let refused = refuses(&model, &["--mmproj", tower.to_str().expect("UTF-8")]);
+    assert!(refused.starts_with("gen-svc: DEVICE_UNSUPPORTED: "), "{refused}");
+    error_texts::check("mmproj/without-libtorch", refused);
+}
+
+/// The kernels compute heads of whole groups of numbers.
+#[test]
+fn program_without_libtorch_refuses_a_head_size_that_the_kernels_do_not_compute() {
+    const SIZE: usize = 6;
+    let mut case = CASES.iter().find(|case| case.name == "llama").expect("a case").clone();
+    let size = case.config["head_dim"].as_u64().expect("a size") as usize;
+    case.config["head_dim"] = json!(SIZE);
+    for (name, shape) in &mut case.tensors {
+        let dimension = if name.contains("o_proj") { 1 } else { 0 };
+        if name.contains("self_attn") {
+            shape[dimension] = shape[dimension] / size * SIZE;
+        }
+    }
+    let folder = case.whole(&case.config, "F32");
+    let refused = refuses(folder.path(), &[]);
+    assert!(refused.starts_with("gen-svc: DEVICE_UNSUPPORTED: "), "{refused}");
+    error_texts::check("load/head-size-without-libtorch", refused);
+    let whole = answers(&generate_by(&binary("gen-svc"), folder.path(), &["--jsonl"], PROMPT.as_bytes()));
+    assert!(whole[0]["error"].is_null(), "libtorch computes it: {}", whole[0]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The tensors of a model folder: one file, or several with an index from tensor to file.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fs;
 use std::path::{Component, Path};
 
 use serde::Deserialize;
@@ -10,6 +11,7 @@ use super::file::Safetensors;
 use super::names::{FILE, INDEX};
 use super::view::TensorView;
 use crate::artifacts::json::read_file;
+use crate::artifacts::names::is_pickled;
 use crate::python_json::parse;
 
 /// The maximum number of files; the largest known models have some hundreds.
@@ -43,7 +45,7 @@ impl Checkpoint {
             return Ok(Self { files: vec![file], by_name });
         }
         if !index.exists() {
-            return Err(SafetensorsError::None { path: folder.to_owned() });
+            return Err(absent(folder));
         }
         Self::from_index(folder, &index)
     }
@@ -77,6 +79,17 @@ impl Checkpoint {
     /// Returns the names of all tensors, unordered.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
+    }
+}
+
+/// Returns the error of a folder without safetensors files.
+fn absent(folder: &Path) -> SafetensorsError {
+    let path = folder.to_owned();
+    let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let pickled = names.filter_map(|name| name.into_string().ok()).filter(|name| is_pickled(name));
+    match pickled.min() {
+        Some(file) => SafetensorsError::Pickled { path, file },
+        None => SafetensorsError::None { path },
     }
 }
 

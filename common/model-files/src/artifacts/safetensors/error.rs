@@ -11,6 +11,13 @@ pub enum SafetensorsError {
     /// The folder contains neither a single file nor an index.
     #[error("{} contains neither {} nor {}", path.display(), FILE, INDEX)]
     None { path: PathBuf },
+    /// The folder has its weights in a file of pickled tensors only, which may run code.
+    #[error(
+        "{} contains {file}, and neither {} nor {}; \
+         AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers converts it",
+        path.display(), FILE, INDEX
+    )]
+    Pickled { path: PathBuf, file: String },
     /// A file could not be opened, or it changed while its header was read.
     #[error("cannot open {}", path.display())]
     Open {
