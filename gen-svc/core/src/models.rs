@@ -12,6 +12,7 @@ use crate::weights::gguf::header::GgufHeader;
 mod architecture;
 pub mod architectures;
 mod backend;
+mod biases;
 mod composite;
 pub mod config;
 mod cpu;
@@ -88,18 +89,24 @@ pub fn open_with(artifacts: &Artifacts, mmproj: Option<&Path>) -> Result<ModelFi
     }
 }
 
-/// Describes the model in `file`, and checks that the file has every tensor in its shape. Nothing
+/// Describes the model in `file`, and checks that the file has every tensor in its shape. A GGUF file
+/// must have no other tensors. Nothing
 /// large is allocated, so that invented sizes in a config cause an error only.
 ///
 /// # Errors
-/// The architecture or one of its settings is not supported, or a tensor is missing or misshapen.
+/// The architecture or one of its settings is not supported, or a tensor is missing, misshapen or
+/// without use.
 pub fn describe(file: &ModelFile) -> Result<Decoder, LoadError> {
     let architecture = architectures::find(file.architecture())?;
     let mut decoder = (architecture.describe)(&Config::new(file.config()))?;
     composite::tie(&mut decoder, file);
     head::untie(&mut decoder, file)?;
+    biases::add(&mut decoder, file);
+    let mut used = Vec::new();
     for (name, shape) in decoder.tensors() {
         file.tensor(&name, &shape)?;
+        used.push(name);
     }
+    file.check_tensors(&used)?;
     Ok(decoder)
 }

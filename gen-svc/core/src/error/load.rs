@@ -127,6 +127,22 @@ pub enum LoadError {
         /// Its value.
         value: String,
     },
+    /// A key of the GGUF header, or its value, is not supported.
+    #[error("the model's header has {key} = {value}, which is not supported: use a file without it")]
+    HeaderSetting {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+    },
+    /// A GGUF file has a tensor that the architecture lacks.
+    #[error("tensor {name} has no use in architecture {architecture}: convert the model again, or use another file")]
+    TensorUnused {
+        /// The name in the file.
+        name: String,
+        /// The architecture's name in transformers.
+        architecture: String,
+    },
     /// A sampling default of the model is out of range.
     #[error("{}: {parameter} {problem}; correct it, or name another file with --generation-config", file.display())]
     SamplingDefault {
@@ -266,6 +282,8 @@ impl LoadError {
             | Self::UnsupportedProjector { .. }
             | Self::MmprojSetting { .. }
             | Self::UnsupportedSetting { .. }
+            | Self::HeaderSetting { .. }
+            | Self::TensorUnused { .. }
             | Self::Processor(_)
             | Self::ControlTokens
             | Self::TensorType { .. } => Reason::ModelUnsupported,

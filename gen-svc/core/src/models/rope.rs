@@ -145,7 +145,7 @@ fn scale(rope: Rope, kind: &str, config: &Config<'_>, parameters: &Config<'_>) -
         "longrope" | "su" => longrope(rope, config, parameters),
         "divided" => {
             let divisors = parameters.floats("divisors", rope.frequencies.len())?;
-            Ok(rope.divided(&divisors))
+            Ok(Rope { scale: parameters.float_or("attention_factor", 1.0)?, ..rope.divided(&divisors) })
         }
         other => Err(unsupported("rope_type", serde_json::Value::from(other))),
     }

@@ -6,7 +6,7 @@ use crate::models::architecture::Architecture;
 use crate::models::config::{Config, ConfigError};
 use crate::models::decoder::Decoder;
 use crate::models::windows;
-use crate::weights::gguf::architecture::GgufArchitecture;
+use crate::weights::gguf::architecture::{Divisors, GgufArchitecture};
 
 /// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "mistral", describe, gguf: Some(GGUF) };
@@ -15,6 +15,9 @@ pub(super) const ARCHITECTURE: Architecture = Architecture { name: "mistral", de
 const GGUF: GgufArchitecture = GgufArchitecture {
     condition: Some(|header| Ok(header.window()?.is_some())),
     interleaved: true,
+    has_window: true,
+    biases: llama::GGUF_BIASES,
+    divisors: Divisors::OfScaling,
     ..GgufArchitecture::named("llama")
 };
 
