@@ -26,7 +26,7 @@ pub(crate) struct PartName {
     pub(crate) count: u32,
 }
 
-/// What a file states about the parts of its model.
+/// The statement of a file about the parts of its model.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Declared {
     /// From 0.

@@ -39,6 +39,9 @@ pub(crate) fn config(
 ) -> Result<Value, LoadError> {
     let mut config = Map::new();
     config.insert("model_type".into(), json!(model_type));
+    if architecture.name.is_empty() {
+        return Ok(Value::Object(config)); // not supported, which is an error of its description
+    }
     for (setting, key) in INTEGERS_OF_LAYERS {
         if let Some(value) = header.find_of_layers(key)? {
             config.insert((*setting).into(), json!(value));
