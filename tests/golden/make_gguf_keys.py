@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy
 
 HERE = Path(__file__).parent
-VOCABULARY, HIDDEN, HEADS, PAIRS, INNER, EXPERTS, EXPERT = 64, 48, 4, 2, 64, 4, 32
+VOCABULARY, HIDDEN, HEADS, PAIRS, INNER, EXPERTS, EXPERT = 64, 64, 4, 2, 96, 4, 32
 PROMPTS = [[5, 9, 33, 12, 50, 7, 1], [(7 * i * i + 3 * i + 11) % VOCABULARY for i in range(40)]]
 SHOWN = list(range(1, VOCABULARY, 11))  # the tokens whose log-probabilities are in the golden
 
@@ -148,9 +148,9 @@ MODELS = {
         }
     ),
     "qwen2": model(biased=True),
-    "qwen3": model(head=16, normed=True),
+    "qwen3": model(head=24, normed=True),
     "qwen3moe": model(
-        head=16,
+        head=24,
         normed=True,
         experts=True,
         keys={
@@ -160,16 +160,16 @@ MODELS = {
         },
     ),
     "gemma2": model(
-        head=16,
+        head=24,
         layers=4,
         tied=True,
         post=True,
         keys=WINDOW | {"attn_logit_softcapping": ("f32", 5.0), "final_logit_softcapping": ("f32", 3.0)},
     ),
-    "gemma3": model(head=16, layers=7, tied=True, post=True, normed=True, keys=WINDOW | {"rope.freq_base_swa": ("f32", 100.0)}),
+    "gemma3": model(head=24, layers=7, tied=True, post=True, normed=True, keys=WINDOW | {"rope.freq_base_swa": ("f32", 100.0)}),
     "phi3": model(fused=True),
     "smollm3": model(layers=5),
-    "qwen3vl": model(head=16, normed=True, keys={"rope.dimension_sections": ("[i32]", [4, 2, 2, 0])}),
+    "qwen3vl": model(head=24, normed=True, keys={"rope.dimension_sections": ("[i32]", [4, 4, 4, 0])}),
 }
 
 # ---- cases ----

@@ -47,6 +47,7 @@ struct Case {
 const REFUSED: &[&str] = &[
     "attention.causal",
     "attention.clamp_kqv",
+    "attention.head_count",
     "attention.key_length_swa",
     "attention.max_alibi_bias",
     "attention.output_scale",
@@ -62,11 +63,13 @@ const REFUSED: &[&str] = &[
     "expert_shared_count",
     "expert_weights_norm",
     "expert_weights_scale",
+    "feed_forward_length",
     "final_logit_softcapping",
     "leading_dense_block_count",
     "logit_scale",
     "n_deepstack_layers",
     "residual_scale",
+    "rope.dimension_count",
     "rope.dimension_count_swa",
     "rope.dimension_sections",
     "rope.freq_base_swa",
@@ -84,12 +87,15 @@ const REFUSED: &[&str] = &[
     "blk.1.attn_v.bias",
     "cls.output.weight",
     "output.bias",
+    "rope_factors_long.weight",
 ];
 
 /// Files that llama.cpp refuses, and that are read here: the sizes that the key leaves out follow from
 /// the tensors, or the tensor has a use here.
 const READ: &[(&str, &str)] = &[
     ("gemma2", "output.weight"),
+    ("gemma2", "attention.sliding_window_pattern"),
+    ("gemma3", "attention.sliding_window_pattern"),
     ("gemma2", "attention.value_length"),
     ("gemma3", "attention.value_length"),
     ("qwen3", "attention.value_length"),
@@ -142,6 +148,11 @@ fn entry(file: File, key: &str, kind: &str, value: &Value) -> File {
 
 /// Returns the file of a model with changes.
 fn file(name: &str, model: &Model, case: Option<&Case>) -> File {
+    part(name, model, case, |_| true)
+}
+
+/// Returns a file with the tensors that `has` selects.
+fn part(name: &str, model: &Model, case: Option<&Case>, has: impl Fn(&str) -> bool) -> File {
     let (mut keys, mut tensors) = (model.keys.clone(), model.tensors.clone());
     for (key, value) in case.iter().flat_map(|case| &case.keys) {
         keys.remove(key);
@@ -161,7 +172,7 @@ fn file(name: &str, model: &Model, case: Option<&Case>) -> File {
         .strings("tokenizer.ggml.merges", &[])
         .i32s("tokenizer.ggml.token_type", &[1; 64]);
     let file = keys.iter().fold(file, |file, (key, (kind, value))| entry(file, &format!("{name}.{key}"), kind, value));
-    tensors.iter().fold(file, |file, (tensor, shape)| {
+    tensors.iter().filter(|(tensor, _)| has(tensor)).fold(file, |file, (tensor, shape)| {
         let dims: Vec<u64> = shape.iter().rev().map(|&size| size as u64).collect();
         file.weights(tensor, &dims, |i| number(tensor, shape.len(), i))
     })
@@ -250,6 +261,32 @@ fn keys_and_tensors_of_gguf_files_have_the_effect_that_llama_cpp_gives_them() {
         goldens.cases.iter().filter_map(|case| Some(format!("{}: {}", text(case), problem(&goldens, case)?)));
     let problems: Vec<String> = problems.collect();
     assert!(problems.is_empty(), "{} of {} cases:\n{}", problems.len(), goldens.cases.len(), problems.join("\n"));
+}
+
+#[test]
+fn a_model_in_parts_is_loaded_from_any_of_them() {
+    let goldens = goldens();
+    let model = &goldens.models["llama"];
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let path = |number: u32| folder.path().join(format!("tiny-{number:05}-of-00003.gguf"));
+    let parts = [
+        part("llama", model, None, |tensor| tensor.starts_with("blk.0.")),
+        part("llama", model, None, |tensor| tensor.starts_with("blk.") && !tensor.starts_with("blk.0.")),
+        part("llama", model, None, |tensor| !tensor.starts_with("blk.")),
+    ];
+    for (part, number) in parts.into_iter().zip(0..) {
+        // Parts after the first have only these keys.
+        let head = if number == 0 { part } else { File { entries: Vec::new(), entry_count: 0, ..part } };
+        let keys = head.u32("split.no", number).u32("split.count", 3);
+        keys.u32("split.tensors.count", model.tensors.len() as u32).write_to(&path(number + 1));
+    }
+    for given in [path(1), path(2), path(3), folder.path().to_owned()] {
+        let mut backend = load(&given).unwrap_or_else(|error| panic!("{}: {}", given.display(), error.chain()));
+        let found: Vec<_> = goldens.prompts.iter().map(|prompt| last_logprobs(backend.as_mut(), prompt)).collect();
+        assert!(distance(&found, &model.logprobs, &goldens.shown) <= tolerance("llama"), "{}", given.display());
+    }
+    std::fs::remove_file(path(3)).expect("the file is there");
+    assert_eq!(load(&path(1)).expect_err("the output is in part 3").reason().name(), "MODEL_UNREADABLE");
 }
 
 #[test]

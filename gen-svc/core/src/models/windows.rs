@@ -48,7 +48,13 @@ pub(super) fn add_gguf_layers(header: &GgufHeader, config: &mut ConfigMap, defau
     let layers = header.find::<u32>("block_count")?.unwrap_or(0).min(MAX_GGUF_LAYERS);
     let name = |sliding: bool| if sliding { "sliding_attention" } else { "full_attention" };
     let types: Vec<&str> = match header.value(KEY) {
-        Some(gguf::Value::Array(_)) => header.require::<&[bool]>(KEY)?.iter().copied().map(name).collect(),
+        Some(gguf::Value::Array(_)) => {
+            let flags = header.require::<&[bool]>(KEY)?;
+            if flags.len() != layers as usize {
+                return Err(header.refused(KEY, format!("{} flags for {layers} layers", flags.len())));
+            }
+            flags.iter().copied().map(name).collect()
+        }
         _ => {
             let n = header.find::<u32>(KEY)?.unwrap_or(default);
             (0..layers).map(|i| name(n == 0 || i % n < n - 1)).collect()

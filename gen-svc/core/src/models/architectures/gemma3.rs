@@ -45,10 +45,7 @@ pub(super) const TEXT: Architecture = Architecture { name: "gemma3_text", descri
 pub(super) const MULTIMODAL: Architecture = Architecture { name: "gemma3", describe: describe_multimodal, gguf: None };
 
 const GGUF: GgufArchitecture = GgufArchitecture {
-    floats: &[
-        ("attn_logit_softcapping", "attn_logit_softcapping"),
-        ("final_logit_softcapping", "final_logit_softcapping"),
-    ],
+    floats: &[("final_logit_softcapping", "final_logit_softcapping")],
     layer_tensors: gemma2::GGUF_NORMS,
     add_implied: add_gguf_settings,
     ..GgufArchitecture::named("gemma3")

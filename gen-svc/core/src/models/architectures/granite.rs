@@ -16,7 +16,6 @@ pub(super) const ARCHITECTURE: Architecture = Architecture { name: "granite", de
 
 const GGUF: GgufArchitecture = GgufArchitecture {
     interleaved: true,
-    floats: &[("embedding_multiplier", "embedding_scale"), ("residual_multiplier", "residual_scale")],
     decisive: &["rope.scaling.finetuned"],
     biases: llama::GGUF_BIASES,
     divisors: Divisors::OfScaling,
@@ -24,16 +23,22 @@ const GGUF: GgufArchitecture = GgufArchitecture {
     ..GgufArchitecture::named("granite")
 };
 
-/// Adds the factors for which llama.cpp has another default than transformers, or none. A file in which
-/// `rope.scaling.finetuned` is false has no rotary positions.
+/// Adds the factors. As in llama.cpp, zero is the same as an absent key, and logits always have a factor.
+/// A file in which `rope.scaling.finetuned` is false has no rotary positions.
 fn add_implied(header: &GgufHeader, config: &mut ConfigMap) -> Result<(), LoadError> {
     const ROTATED: &str = "rope.scaling.finetuned";
     if header.find(ROTATED)? == Some(false) {
         return Err(header.refused(ROTATED, false));
     }
-    let scale = header.find::<f32>("attention.scale")?.filter(|scale| *scale != 0.0);
     let natural = f64::from(header.head_size()?).sqrt().recip();
-    config.insert("attention_multiplier".into(), json!(scale.map_or(natural, f64::from)));
+    for (setting, key, default) in [
+        ("attention_multiplier", "attention.scale", natural),
+        ("embedding_multiplier", "embedding_scale", 1.0),
+        ("residual_multiplier", "residual_scale", 1.0),
+    ] {
+        let scale = header.find::<f32>(key)?.filter(|scale| *scale != 0.0);
+        config.insert(setting.into(), json!(scale.map_or(default, f64::from)));
+    }
     config.insert("logits_scaling".into(), json!(f64::from(header.require::<f32>("logit_scale")?)));
     Ok(())
 }

@@ -19,6 +19,7 @@ pub(super) const ARCHITECTURE: Architecture = Architecture { name: "phi3", descr
 
 const GGUF: GgufArchitecture = GgufArchitecture {
     has_window: true,
+    has_partial_rotation: true,
     biases: &["self_attn.qkv_proj"],
     divisors: Divisors::ShortAndLong,
     layer_tensors: &[("self_attn.qkv_proj", "attn_qkv"), ("mlp.gate_up_proj", "ffn_up")],

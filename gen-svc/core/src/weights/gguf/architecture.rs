@@ -41,6 +41,8 @@ pub struct GgufArchitecture {
     /// True if every layer has the window that the header names. False: the architecture reads the
     /// key itself, or has no windows.
     pub has_window: bool,
+    /// True if a part of each head may be rotated.
+    pub has_partial_rotation: bool,
     /// Keys after the architecture's name that have no effect, as in llama.cpp.
     pub ignored: &'static [&'static str],
     /// Keys that have an effect only in this architecture.
@@ -69,6 +71,7 @@ impl GgufArchitecture {
             integers: &[],
             floats: &[],
             has_window: false,
+            has_partial_rotation: false,
             ignored: &[],
             decisive: &[],
             biases: &[],

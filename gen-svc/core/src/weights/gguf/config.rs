@@ -16,13 +16,11 @@ const INTEGERS_OF_LAYERS: &[Name] = &[
 ];
 
 /// Other whole numbers of every architecture.
-const INTEGERS: &[Name] = &[
-    ("hidden_size", "embedding_length"),
-    ("num_hidden_layers", "block_count"),
-    ("head_dim", "attention.key_length"),
-    ("max_position_embeddings", "context_length"),
-];
+const INTEGERS: &[Name] =
+    &[("hidden_size", "embedding_length"), ("num_hidden_layers", "block_count"), ("head_dim", "attention.key_length")];
 
+/// Required keys. The others have defaults here or in the architecture.
+const CONTEXT: Name = ("max_position_embeddings", "context_length");
 const EPSILON: Name = ("rms_norm_eps", "attention.layer_norm_rms_epsilon");
 
 /// Other numbers of every architecture.
@@ -52,13 +50,14 @@ pub(crate) fn config(
             config.insert((*setting).into(), json!(value));
         }
     }
+    config.insert(CONTEXT.0.into(), json!(header.require::<u32>(CONTEXT.1)?));
     config.insert(EPSILON.0.into(), json!(f64::from(header.require::<f32>(EPSILON.1)?)));
     for (setting, key) in FLOATS.iter().chain(architecture.floats) {
         if let Some(value) = header.find::<f32>(key)? {
             config.insert((*setting).into(), json!(f64::from(value)));
         }
     }
-    add_defaults(header, &mut config)?;
+    add_defaults(header, architecture, &mut config)?;
     if architecture.has_window
         && let Some(window) = header.window()?
     {
@@ -73,7 +72,8 @@ pub(crate) fn config(
 }
 
 /// Adds settings that follow from other settings or from the tensors.
-fn add_defaults(header: &GgufHeader, config: &mut ConfigMap) -> Result<(), LoadError> {
+fn add_defaults(header: &GgufHeader, architecture: &GgufArchitecture, config: &mut ConfigMap) -> Result<(), LoadError> {
+    const ROTATED: &str = "rope.dimension_count";
     let heads = header.find_of_layers("attention.head_count")?.unwrap_or(0);
     let head_size = header.head_size()?;
     check_value_size(header, head_size)?;
@@ -84,9 +84,12 @@ fn add_defaults(header: &GgufHeader, config: &mut ConfigMap) -> Result<(), LoadE
     if let Some(table) = header.file().tensor("token_embd.weight") {
         config.insert("vocab_size".into(), json!(table.dims.first()));
     }
-    if let Some(rotary_dim) = header.find::<u32>("rope.dimension_count")?
+    if let Some(rotary_dim) = header.find::<u32>(ROTATED)?
         && rotary_dim != head_size
     {
+        if !architecture.has_partial_rotation {
+            return Err(header.refused(ROTATED, rotary_dim));
+        }
         config.insert("partial_rotary_factor".into(), json!(f64::from(rotary_dim) / f64::from(head_size)));
     }
     Ok(())

@@ -20,7 +20,8 @@ pub(super) fn scaling(header: &GgufHeader, divisors: Divisors) -> Result<Option<
     if !["linear", "none", "longrope"].contains(&kind) {
         return Err(header.refused(TYPE, format!("{kind:?}")));
     }
-    let factor = if kind == "none" { 1.0 } else { factor(header)? };
+    let factor = factor(header)?;
+    let factor = if kind == "none" { 1.0 } else { factor };
     let attention = header.find::<f32>("rope.scaling.attn_factor")?.map_or(1.0, f64::from);
     let is_long = divisors == Divisors::ShortAndLong || (divisors == Divisors::OfScaling && kind == "longrope");
     if is_long && let Some([short, long]) = short_and_long(header)? {
