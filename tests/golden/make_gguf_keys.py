@@ -6,8 +6,8 @@
 
 For each architecture there is a tiny model. Each case removes, changes or adds keys or tensors. The
 golden has log-probabilities of the token after each prompt, or null if llama.cpp refuses the file, ends
-with an assertion, or computes numbers that are not finite. "same" stands in place of the numbers of
-the unchanged model.
+with an assertion, or computes numbers that are not finite. "same" means the numbers of the unchanged
+model.
 
 Nothing is downloaded. This script and the suite compute the same weights from the tensor's name.
 """

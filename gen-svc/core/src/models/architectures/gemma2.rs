@@ -50,10 +50,21 @@ fn add_gguf_settings(header: &GgufHeader, config: &mut ConfigMap) -> Result<(), 
     let window = header.find::<u32>("attention.sliding_window")?.unwrap_or(GGUF_WINDOW_TOKENS);
     config.insert("sliding_window".into(), json!(window));
     windows::add_gguf_layers(header, config, GGUF_PATTERN_LAYERS)?;
+    check_scaling(header)?;
     match header.find::<f32>(LOCAL_BASE)? {
         Some(base) if config.get("rope_theta") != Some(&json!(f64::from(base))) => {
             Err(header.refused(LOCAL_BASE, base))
         }
+        _ => Ok(()),
+    }
+}
+
+/// Fails for a factor without use. llama.cpp applies it to the layers with a window only.
+fn check_scaling(header: &GgufHeader) -> Result<(), LoadError> {
+    const TYPE: &str = "rope.scaling.type";
+    let has_factor = ["rope.scaling.factor", "rope.scale_linear"].iter().any(|key| header.value(key).is_some());
+    match header.find::<&str>(TYPE)? {
+        Some(kind @ "none") if has_factor => Err(header.refused(TYPE, format!("{kind:?} beside a factor"))),
         _ => Ok(()),
     }
 }
