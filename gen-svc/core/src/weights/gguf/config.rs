@@ -63,6 +63,7 @@ pub(crate) fn config(
     {
         config.insert("sliding_window".into(), json!(window));
     }
+    config.insert("original_max_position_embeddings".into(), json!(rope::original_context(header)?));
     if let Some(scaling) = rope::scaling(header, architecture.divisors)? {
         config.insert("rope_scaling".into(), scaling);
     }

@@ -29,7 +29,6 @@ pub(super) fn scaling(header: &GgufHeader, divisors: Divisors) -> Result<Option<
             "rope_type": "longrope",
             "short_factor": scaled(&short, factor),
             "long_factor": scaled(&long, factor),
-            "original_max_position_embeddings": original_context(header)?,
             "attention_factor": attention,
         })));
     }
@@ -63,7 +62,10 @@ fn frequencies(header: &GgufHeader) -> Result<usize, LoadError> {
 }
 
 /// Returns the context length that separates the two sets of divisors.
-fn original_context(header: &GgufHeader) -> Result<Option<u32>, LoadError> {
+///
+/// # Errors
+/// A value has the wrong type.
+pub(super) fn original_context(header: &GgufHeader) -> Result<Option<u32>, LoadError> {
     match header.find("rope.scaling.original_context_length")? {
         Some(original) => Ok(Some(original)),
         None => header.find("context_length"),
