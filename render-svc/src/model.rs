@@ -231,7 +231,7 @@ fn repositories(path: &Path) -> Vec<String> {
 /// Returns a folder itself, or a GGUF file without its extension and the folder that contains it.
 fn of_model_or_file(path: &Path) -> Vec<PathBuf> {
     if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
-        [Some(path.with_extension("")), path.parent().map(Path::to_owned)].into_iter().flatten().collect()
+        [Some(path.with_file_name(model_name(path))), path.parent().map(Path::to_owned)].into_iter().flatten().collect()
     } else {
         vec![path.to_owned()]
     }

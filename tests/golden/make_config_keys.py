@@ -57,7 +57,7 @@ UNUSED = {
 
 LINEAR = {"rope_type": "linear", "factor": 4.0}
 LLAMA3 = {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-# Stands for a list of the types in turns.
+# Replaced by a list of both types in turns.
 ALTERNATING = "alternating"
 # Changes of every model, by name: settings, of which null removes a key.
 CHANGES = [

@@ -2,4 +2,5 @@
 
 mod artifacts;
 mod gguf;
+mod gguf_parts;
 mod safetensors;

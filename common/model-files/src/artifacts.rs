@@ -23,14 +23,14 @@ pub use contents::{Artifacts, EosOrigin, SpecialTokens, Templates, TemplatesErro
 use contents::{Source, unique};
 pub use error::ArtifactsError;
 pub use json::read_object;
-pub use locate::{absent, is_cached_repository, locate, model_name};
+pub use locate::{absent, is_cached_repository, is_later_part, locate, model_name};
 use locate::{has_model_file, is_gguf};
 pub use mmproj::{is_mmproj, mmproj_beside, open_mmproj};
 use names::TOKENIZER;
 pub use sampling::SamplingDefaults;
 
 impl Artifacts {
-    /// Reads the header of a `.gguf` file, or those of these files that a folder contains:
+    /// Reads the header of a `.gguf` file, which may be any part of a model in parts, or those of these files that a folder contains:
     /// `tokenizer_config.json`, `special_tokens_map.json`, `added_tokens.json`, `tokenizer.json`,
     /// `config.json`, `generation_config.json` and chat templates. A folder without any of them is searched as [`locate`] does. The tokenizer is
     /// built on first use.
@@ -97,7 +97,7 @@ pub fn is_model(path: &Path) -> bool {
 
 fn from_gguf(path: &Path) -> Result<Artifacts, ArtifactsError> {
     let failed = |source| ArtifactsError::Gguf { path: path.to_owned(), source };
-    let gguf = Gguf::open(path).map_err(failed)?;
+    let gguf = Gguf::open_all(path).map_err(failed)?;
     let Described { architecture, context_length, special_tokens, generation_eos } =
         Described::read(&gguf).map_err(failed)?;
     let mut templates = Templates::default();

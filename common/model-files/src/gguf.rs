@@ -8,6 +8,7 @@ mod cursor;
 mod error;
 mod ggml_type;
 mod limits;
+pub(crate) mod split;
 mod value;
 
 use std::collections::HashMap;
@@ -20,6 +21,7 @@ use cursor::Cursor;
 pub use error::GgufError;
 pub use ggml_type::GgmlType;
 use limits::{MAX_ENTRIES, MAX_TENSORS};
+use split::Declared;
 pub use value::{Array, FromValue, Value};
 
 const MAGIC: &[u8; 4] = b"GGUF";
@@ -31,9 +33,9 @@ const MIN_ENTRY_BYTES: u64 = 8 + 4 + 1;
 /// The minimum size of a tensor's description: name length, dimension count, type, offset.
 const MIN_TENSOR_BYTES: u64 = 8 + 4 + 4 + 8;
 
-/// A GGUF file whose header is read.
+/// A GGUF file whose header is read, or all files of a model.
 pub struct Gguf {
-    file: SourceFile,
+    files: Vec<SourceFile>,
     version: u32,
     metadata: HashMap<String, Value>,
     /// In the order of the file.
@@ -56,6 +58,8 @@ struct Entry {
     name: String,
     dims: Vec<usize>,
     dtype: GgmlType,
+    /// The index of the file.
+    file: usize,
     /// Byte range in the file.
     range: Range<u64>,
 }
@@ -75,7 +79,45 @@ impl Gguf {
         let read = |file: &File, length| Parts::read(&mut Cursor::new(file, length), length);
         let (file, Parts { version, metadata, tensors }) = SourceFile::open(path, GgufError::Open, read)?;
         let by_name = index(&tensors)?;
-        Ok(Self { file, version, metadata, tensors, by_name })
+        Ok(Self { files: vec![file], version, metadata, tensors, by_name })
+    }
+
+    /// Opens the model that is in the file, or of which the file is a part. The other parts are in the
+    /// same folder. The metadata is that of the first part.
+    pub fn open_all(path: &Path) -> Result<Self, GgufError> {
+        let given = Self::open(path)?;
+        let Some(declared) = Declared::read(&given.metadata)? else { return Ok(given) };
+        let name = declared.name(path)?;
+        let first = name.part(path, 1);
+        let mut given = Some(given);
+        let mut open = |file: &Path, number: u32| -> Result<Self, GgufError> {
+            let failed =
+                |source| GgufError::Part { file: file.to_owned(), count: name.count, source: Box::new(source) };
+            let given = given.take_if(|_| number == name.number);
+            let part = given.map_or_else(|| Self::open(file), Ok).map_err(failed)?;
+            declared.check(file, Declared::read(&part.metadata).map_err(failed)?, number)?;
+            Ok(part)
+        };
+        let mut whole = open(&first, 1)?;
+        for number in 2..=name.count {
+            let file = name.part(path, number);
+            whole.append(&file, open(&file, number)?)?;
+        }
+        declared.check_tensors(&first, whole.tensors.len())?;
+        Ok(whole)
+    }
+
+    /// Adds the tensors of another part.
+    fn append(&mut self, file: &Path, part: Self) -> Result<(), GgufError> {
+        let first = self.files.len();
+        self.files.extend(part.files);
+        for entry in part.tensors {
+            if self.by_name.insert(entry.name.clone(), self.tensors.len()).is_some() {
+                return Err(GgufError::RepeatedTensor { file: file.to_owned(), name: entry.name });
+            }
+            self.tensors.push(Entry { file: first + entry.file, ..entry });
+        }
+        Ok(())
     }
 
     /// Returns the version of the format: 2 or 3.
@@ -101,11 +143,7 @@ impl Gguf {
 
     /// Returns an optional metadata value as `T`. Fails if its value has another type.
     pub fn find<'a, T: FromValue<'a>>(&'a self, key: &str) -> Result<Option<T>, GgufError> {
-        let Some(value) = self.metadata(key) else { return Ok(None) };
-        match T::from_value(value) {
-            Some(found) => Ok(Some(found)),
-            None => Err(GgufError::WrongType { key: key.to_owned(), expected: T::EXPECTED, found: value.describe() }),
-        }
+        value::find(&self.metadata, key)
     }
 
     /// Returns a tensor by name.
@@ -119,7 +157,7 @@ impl Gguf {
     }
 
     fn view<'a>(&'a self, entry: &'a Entry) -> TensorInfo<'a> {
-        let data = self.file.bytes(entry.range.clone());
+        let data = self.files[entry.file].bytes(entry.range.clone());
         TensorInfo { name: &entry.name, dims: &entry.dims, dtype: entry.dtype, data }
     }
 }
@@ -245,7 +283,7 @@ fn locate_one(header: Header, start: u64, alignment: u64, available: u64) -> Res
     }
     let at = start + offset; // no overflow: the sum is below the size of the file
     let dims = dims.iter().rev().map(|&dim| dim as usize).collect();
-    Ok(Entry { name, dims, dtype, range: at..at + size })
+    Ok(Entry { name, dims, dtype, file: 0, range: at..at + size })
 }
 
 /// Returns the size of a tensor in bytes. `dims` is innermost first; rows consist of whole blocks.

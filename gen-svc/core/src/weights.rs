@@ -124,6 +124,23 @@ impl ModelFile {
         self.source.unread()
     }
 
+    /// Returns whether a module has a bias. `None`: the config decides.
+    #[must_use]
+    pub fn bias(&self, module: &str) -> Option<bool> {
+        self.source.bias(module)
+    }
+
+    /// Fails if a GGUF file has a tensor without an effect in a model of the tensors `used`.
+    ///
+    /// # Errors
+    /// The file has such a tensor.
+    pub fn check_tensors(&self, used: &[String]) -> Result<(), LoadError> {
+        match self.source.unused(used) {
+            None => Ok(()),
+            Some(name) => Err(LoadError::TensorUnused { name, architecture: self.architecture().to_owned() }),
+        }
+    }
+
     /// Returns a tensor of exactly this shape and of a readable type.
     ///
     /// # Errors

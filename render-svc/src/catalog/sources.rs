@@ -5,7 +5,7 @@ use std::collections::hash_map::Entry;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use tandem_model_files::artifacts::{absent, is_cached_repository, is_mmproj, is_model, locate};
+use tandem_model_files::artifacts::{absent, is_cached_repository, is_later_part, is_mmproj, is_model, locate};
 
 use super::config::Config;
 use super::error::CatalogError;
@@ -73,7 +73,7 @@ fn models_at(path: &Path) -> Result<Vec<PathBuf>, CatalogError> {
         let snapshot = is_cached_repository(&path).then(|| locate(&path).ok()).flatten();
         found.push(snapshot.unwrap_or(path));
     }
-    found.retain(|path| is_model(path) && !is_mmproj(path));
+    found.retain(|path| is_model(path) && !is_mmproj(path) && !is_later_part(path));
     found.sort();
     Ok(found)
 }

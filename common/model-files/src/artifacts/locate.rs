@@ -1,5 +1,5 @@
-//! The search for a model in a folder: the only GGUF file of a folder beside `mmproj` files, or a
-//! snapshot in Hugging Face's cache.
+//! The search for a model in a folder: the only GGUF file of a folder beside `mmproj` files, whole or
+//! in parts, or a snapshot in Hugging Face's cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::error::ArtifactsError;
 use super::mmproj::is_mmproj;
 use super::names::{CONFIG, FILES, is_pickled};
+use crate::gguf::split::PartName;
 
 /// The prefix of a repository's folder in Hugging Face's cache. The rest is `org--repo`.
 const CACHED: &str = "models--";
@@ -30,7 +31,8 @@ pub fn locate(path: &Path) -> Result<PathBuf, ArtifactsError> {
         return locate(&snapshot(path)?);
     }
     let names = names_in(path)?;
-    let files: Vec<_> = names.iter().filter(|name| is_gguf(Path::new(name))).collect();
+    let files: Vec<_> =
+        names.iter().filter(|name| is_gguf(Path::new(name)) && !is_later_part(&path.join(name))).collect();
     let is_model = |name: &&String| files.len() == 1 || !is_mmproj(&path.join(name));
     let models: Vec<_> = files.iter().copied().filter(is_model).collect();
     match models[..] {
@@ -50,7 +52,8 @@ fn only_weights(folder: &Path) -> Option<PathBuf> {
         return None;
     }
     let paths: Vec<_> = names_in(folder).ok()?.into_iter().map(|name| folder.join(name)).collect();
-    let is_weights = |path: &PathBuf| (is_gguf(path) && !is_mmproj(path)) || is_checkpoint(path);
+    let is_model = |path: &Path| is_gguf(path) && !is_later_part(path) && !is_mmproj(path);
+    let is_weights = |path: &PathBuf| is_model(path) || is_checkpoint(path);
     let mut weights = paths.into_iter().filter(is_weights);
     weights.next().filter(|first| is_gguf(first) && weights.next().is_none())
 }
@@ -61,12 +64,21 @@ fn is_checkpoint(path: &Path) -> bool {
     name.ends_with(".safetensors") || is_pickled(&name)
 }
 
-/// Returns a model's name: the name of a `.gguf` file without the extension, `org/repo` for a
+/// Returns true if a file is a part of a model in GGUF files, and an earlier part is beside it.
+#[must_use]
+pub fn is_later_part(path: &Path) -> bool {
+    let Some(name) = PartName::of(path).filter(|_| is_gguf(path)) else { return false };
+    (1..name.number).any(|number| name.part(path, number).exists())
+}
+
+/// Returns a model's name: the name of a `.gguf` file without the extension and the number of the
+/// part, `org/repo` for a
 /// snapshot in Hugging Face's cache, else the folder's name.
 #[must_use]
 pub fn model_name(path: &Path) -> String {
     if is_gguf(path) {
-        return path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let stem = || path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        return PartName::of(path).map_or_else(stem, |part| part.model);
     }
     let full = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let last = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -159,6 +171,7 @@ mod tests {
     fn a_model_is_named_after_its_file_its_folder_or_its_repository_in_a_hugging_face_cache() {
         assert_eq!(model_name(Path::new("/models/tiny")), "tiny");
         assert_eq!(model_name(Path::new("/models/tiny-1.5.Q4_1.GGUF")), "tiny-1.5.Q4_1");
+        assert_eq!(model_name(Path::new("/models/tiny-00002-of-00003.gguf")), "tiny");
         assert_eq!(model_name(Path::new("/hub/models--org--a-model/snapshots/0123abcd")), "org/a-model");
         assert_eq!(model_name(Path::new("/hub/other/snapshots/0123abcd")), "0123abcd");
     }

@@ -29,7 +29,7 @@ pub struct SamplingDefaults {
 impl Artifacts {
     /// Reads the sampling defaults from `file`. Without one, reads the first of these that exists:
     /// `generation_config.json` in the model's folder; `NAME.generation_config.json` beside
-    /// `NAME.gguf`; the GGUF file's own keys. Ranges are not checked.
+    /// `NAME.gguf` or its parts; the GGUF file's own keys. Ranges are not checked.
     ///
     /// # Errors
     /// The file cannot be read, or a value has the wrong type.
@@ -39,7 +39,7 @@ impl Artifacts {
         }
         let beside = match &self.source {
             Source::Folder(_) => self.path.join(GENERATION_CONFIG),
-            Source::Gguf(_) => self.path.with_extension(GENERATION_CONFIG),
+            Source::Gguf(_) => self.path.with_file_name(format!("{}.{GENERATION_CONFIG}", self.name)),
         };
         match (&self.source, beside.exists()) {
             (_, true) => from_json(&beside),

@@ -1,5 +1,7 @@
 //! The errors of GGUF files.
 
+use std::path::PathBuf;
+
 /// Why a GGUF file could not be read, or a value of it is missing.
 #[derive(Debug, thiserror::Error)]
 pub enum GgufError {
@@ -51,6 +53,28 @@ pub enum GgufError {
     /// A tensor has an invalid shape.
     #[error("tensor {tensor:?} has invalid shape {dims:?} (innermost first): {why}")]
     Shape { tensor: String, dims: Vec<u64>, why: &'static str },
+    /// A file is a part of a model, and has another name than that part.
+    #[error(
+        "{} states to be part {number} of {count}: rename it to NAME-{number:05}-of-{count:05}.gguf", file.display()
+    )]
+    PartName { file: PathBuf, number: u64, count: u32 },
+    /// A part of the model could not be opened.
+    #[error("part {} of the model is not readable: all {count} parts must be in one folder", file.display())]
+    Part {
+        file: PathBuf,
+        count: u32,
+        #[source]
+        source: Box<GgufError>,
+    },
+    /// A file with the name of a part is of another model.
+    #[error("{} is a part of another model: {key} is {found}, expected {expected}", file.display())]
+    OtherSplit { file: PathBuf, key: &'static str, found: String, expected: u32 },
+    /// A part has a tensor that an earlier part has too.
+    #[error("{}: tensor {name:?} is in an earlier part too", file.display())]
+    RepeatedTensor { file: PathBuf, name: String },
+    /// The parts have another number of tensors than they state.
+    #[error("{}: the parts of the model have {found} tensors, split.tensors.count is {expected}", file.display())]
+    PartTensors { file: PathBuf, found: usize, expected: u32 },
     /// A tensor's data is outside of the file or not aligned.
     #[error("tensor {tensor:?}: {size} bytes at offset {offset} of the data {why} ({available} bytes of data)")]
     Data { tensor: String, offset: u64, size: u64, available: u64, why: &'static str },

@@ -1,5 +1,7 @@
 //! Metadata values and their conversion.
 
+use std::collections::HashMap;
+
 use super::cursor::Cursor;
 use super::error::GgufError;
 use super::limits::MAX_STRINGS;
@@ -180,6 +182,21 @@ fn read_arrays(cursor: &mut Cursor<'_>, len: u64, depth: u32) -> Result<Vec<Arra
     cursor.check_limit("arrays", len, MAX_STRINGS)?;
     cursor.count_elements(len)?;
     (0..len).map(|_| Array::read(cursor, depth + 1)).collect()
+}
+
+/// Returns an optional metadata value as `T`.
+///
+/// # Errors
+/// The value has another type.
+pub(super) fn find<'a, T: FromValue<'a>>(
+    metadata: &'a HashMap<String, Value>,
+    key: &str,
+) -> Result<Option<T>, GgufError> {
+    let Some(value) = metadata.get(key) else { return Ok(None) };
+    match T::from_value(value) {
+        Some(found) => Ok(Some(found)),
+        None => Err(GgufError::WrongType { key: key.to_owned(), expected: T::EXPECTED, found: value.describe() }),
+    }
 }
 
 /// A type that a metadata value can be converted to.

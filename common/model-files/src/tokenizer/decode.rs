@@ -87,7 +87,7 @@ impl Decoder {
     }
 }
 
-/// Decodes with the library. Its `Strip` panics where what it removes from both ends overlaps.
+/// Decodes with the library. Its `Strip` panics where the removed ends overlap.
 fn library_text(encoder: &tokenizers::Tokenizer, ids: &[u32]) -> Result<String, TokenizerError> {
     let reason = match catch_unwind(AssertUnwindSafe(|| encoder.decode(ids, false))) {
         Ok(Ok(text)) => return Ok(text),

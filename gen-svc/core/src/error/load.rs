@@ -130,6 +130,22 @@ pub enum LoadError {
         /// Its value.
         value: String,
     },
+    /// A key of the GGUF header, or its value, is not supported.
+    #[error("the model's header has {key} = {value}, which is not supported: use a file without it")]
+    HeaderSetting {
+        /// The key.
+        key: String,
+        /// Its value.
+        value: String,
+    },
+    /// A GGUF file has a tensor that the architecture lacks.
+    #[error("tensor {name} has no use in architecture {architecture}: convert the model again, or use another file")]
+    TensorUnused {
+        /// The name in the file.
+        name: String,
+        /// The architecture's name in transformers.
+        architecture: String,
+    },
     /// A sampling default of the model is out of range.
     #[error("{}: {parameter} {problem}; correct it, or name another file with --generation-config", file.display())]
     SamplingDefault {
@@ -162,7 +178,7 @@ pub enum LoadError {
         "tensor {name} is not part of the model that its settings describe, and answers without it would be \
          wrong: correct the settings, or remove the tensor"
     )]
-    TensorUnused {
+    TensorUnknown {
         /// The name in the file.
         name: String,
     },
@@ -289,11 +305,13 @@ impl LoadError {
             | Self::UnsupportedProjector { .. }
             | Self::MmprojSetting { .. }
             | Self::UnsupportedSetting { .. }
+            | Self::HeaderSetting { .. }
+            | Self::TensorUnused { .. }
             | Self::Processor(_)
             | Self::ControlTokens
             | Self::Quantized { .. }
             | Self::TensorType { .. }
-            | Self::TensorUnused { .. } => Reason::ModelUnsupported,
+            | Self::TensorUnknown { .. } => Reason::ModelUnsupported,
             Self::TensorMissing { .. } | Self::TensorShape { .. } | Self::NoTemplate | Self::ImageToken { .. } => {
                 Reason::ModelIncomplete
             }

@@ -19,7 +19,7 @@ pub(super) struct Config<'a> {
     /// The section of the language model. It takes precedence over the whole config.
     inner: &'a Value,
     outer: &'a Value,
-    /// Records what is read.
+    /// Records the names of settings that are read.
     reads: Option<&'a Reads>,
 }
 

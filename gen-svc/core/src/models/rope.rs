@@ -125,7 +125,7 @@ impl RopeSetting {
             "yarn" if self.original.is_some() => self.longrope(rope, section),
             "divided" => {
                 let divisors = parameters.floats("divisors", rope.frequencies.len())?;
-                Ok(rope.divided(&divisors))
+                Ok(Rope { scale: parameters.float_or("attention_factor", 1.0)?, ..rope.divided(&divisors) })
             }
             other => Err(unsupported("rope_type", serde_json::Value::from(other))),
         }

@@ -6,10 +6,14 @@
 pub mod architecture;
 pub(super) mod config;
 pub mod header;
+mod keys;
 pub(super) mod mmproj;
 pub(super) mod mmproj_config;
 mod names;
 pub mod projector;
+mod rope;
+
+use std::collections::HashSet;
 
 use super::stored::{RowOrder, Stored, TensorSource};
 use crate::error::LoadError;
@@ -21,6 +25,9 @@ use names::Place;
 /// Tensors whose rows may be interleaved, and the metadata key of their number of heads.
 const ROTATED_TENSORS: &[(&str, &str)] =
     &[("self_attn.q_proj", "attention.head_count"), ("self_attn.k_proj", "attention.head_count_kv")];
+
+/// Modules that may have a bias in every architecture.
+const QUERIES_KEYS_VALUES: &[&str] = &["self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"];
 
 /// A model in a GGUF file.
 #[derive(Debug)]
@@ -40,9 +47,9 @@ impl GgufModel {
         let Some((_, key)) = tensor.filter(|_| self.architecture.interleaved) else {
             return Ok(RowOrder::AsIs);
         };
-        let heads = match self.header.find::<u32>(key)? {
+        let heads = match self.header.find_of_layers(key)? {
             Some(heads) => Some(heads),
-            None => self.header.find("attention.head_count")?,
+            None => self.header.find_of_layers("attention.head_count")?,
         };
         Ok(heads.map_or(RowOrder::AsIs, |heads| RowOrder::Interleaved { heads: heads as usize }))
     }
@@ -63,6 +70,19 @@ impl TensorSource for GgufModel {
         };
         let order = self.order(name)?;
         Ok(Stored::new(stored, info.dtype, shape, bytes, order))
+    }
+
+    fn bias(&self, module: &str) -> Option<bool> {
+        let part = module.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.')).map_or(module, |it| it.1);
+        let may_have_bias = QUERIES_KEYS_VALUES.contains(&part) || self.architecture.biases.contains(&part);
+        let Place { name, .. } = names::place(&self.architecture, &format!("{module}.bias"));
+        may_have_bias.then(|| self.header.file().tensor(&name).is_some())
+    }
+
+    fn unused(&self, used: &[String]) -> Option<String> {
+        let used: HashSet<String> = used.iter().map(|name| names::place(&self.architecture, name).name).collect();
+        let is_unused = |name: &str| !used.contains(name) && !self.header.is_setting(name);
+        self.header.file().tensors().map(|tensor| tensor.name).find(|name| is_unused(name)).map(str::to_owned)
     }
 
     fn bytes(&self) -> u64 {

@@ -17,6 +17,14 @@ impl TensorSource for GgufPair {
         self.tower.stored(name).unwrap_or_else(|| self.text.stored(name))
     }
 
+    fn bias(&self, module: &str) -> Option<bool> {
+        self.text.bias(module)
+    }
+
+    fn unused(&self, used: &[String]) -> Option<String> {
+        self.text.unused(used)
+    }
+
     fn bytes(&self) -> u64 {
         self.tower.bytes() + self.text.bytes()
     }

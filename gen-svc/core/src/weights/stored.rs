@@ -14,6 +14,17 @@ pub(super) trait TensorSource: std::fmt::Debug + Send + Sync {
     /// Returns a tensor by its name in transformers.
     fn stored(&self, name: &str) -> Result<Stored<'_>, LoadError>;
 
+    /// Returns whether the module `module` has a bias. `None`: the config decides.
+    fn bias(&self, _module: &str) -> Option<bool> {
+        None
+    }
+
+    /// Returns the name of a tensor in the file that has no effect if the model consists of the
+    /// tensors `used`. `None`: there is none, or the format does not demand that tensors are used.
+    fn unused(&self, _used: &[String]) -> Option<String> {
+        None
+    }
+
     /// Returns the bytes of all tensors.
     fn bytes(&self) -> u64;
 

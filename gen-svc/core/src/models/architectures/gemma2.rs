@@ -41,9 +41,43 @@ const GGUF: GgufArchitecture = GgufArchitecture {
         ("final_logit_softcapping", "final_logit_softcapping"),
     ],
     layer_tensors: GGUF_NORMS,
-    add_implied: |header, config| add_implied(header, config, LARGEST_MODEL_LAYERS),
+    add_implied: add_gguf_settings,
     ..GgufArchitecture::named("gemma2")
 };
+
+/// llama.cpp's values of keys that a file leaves out: the window, the bounds of scores and of logits,
+/// and n, if one of n layers has no window.
+const GGUF_WINDOW_TOKENS: u32 = 4096;
+const GGUF_SOFTCAPS: [(&str, f64); 2] = [("attn_logit_softcapping", 50.0), ("final_logit_softcapping", 30.0)];
+const GGUF_PATTERN_LAYERS: u32 = 2;
+
+fn add_gguf_settings(header: &GgufHeader, config: &mut ConfigMap) -> Result<(), LoadError> {
+    const LOCAL_BASE: &str = "rope.freq_base_swa";
+    add_implied(header, config, LARGEST_MODEL_LAYERS)?;
+    for (setting, default) in GGUF_SOFTCAPS {
+        config.entry(setting).or_insert(json!(default));
+    }
+    let window = header.find::<u32>("attention.sliding_window")?.unwrap_or(GGUF_WINDOW_TOKENS);
+    config.insert("sliding_window".into(), json!(window));
+    windows::add_gguf_layers(header, config, GGUF_PATTERN_LAYERS)?;
+    check_scaling(header)?;
+    match header.find::<f32>(LOCAL_BASE)? {
+        Some(base) if config.get("rope_theta") != Some(&json!(f64::from(base))) => {
+            Err(header.refused(LOCAL_BASE, base))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Fails for a factor without use. llama.cpp applies it to the layers with a window only.
+fn check_scaling(header: &GgufHeader) -> Result<(), LoadError> {
+    const TYPE: &str = "rope.scaling.type";
+    let has_factor = ["rope.scaling.factor", "rope.scale_linear"].iter().any(|key| header.value(key).is_some());
+    match header.find::<&str>(TYPE)? {
+        Some(kind @ "none") if has_factor => Err(header.refused(TYPE, format!("{kind:?} beside a factor"))),
+        _ => Ok(()),
+    }
+}
 
 /// The four norms of a layer in GGUF.
 pub(super) const GGUF_NORMS: &[Name] = &[

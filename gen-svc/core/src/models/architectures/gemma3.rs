@@ -3,11 +3,13 @@
 //! `models/gemma3/modeling_gemma3.py`.
 
 use crate::models::architecture::Architecture;
-use crate::weights::gguf::architecture::GgufArchitecture;
-use serde_json::json;
+use crate::weights::gguf::architecture::{ConfigMap, GgufArchitecture};
+use crate::weights::gguf::header::GgufHeader;
+use serde_json::{Value, json};
 
 use super::gemma2;
 use super::llama::{self, Defaults};
+use crate::error::LoadError;
 use crate::models::config::{Config, ConfigError};
 use crate::models::decoder::Decoder;
 use crate::models::rope::{self, RopeSetting};
@@ -39,16 +41,35 @@ pub(super) const TEXT: Architecture = Architecture { name: "gemma3_text", descri
 pub(super) const MULTIMODAL: Architecture = Architecture { name: "gemma3", describe: describe_multimodal, gguf: None };
 
 const GGUF: GgufArchitecture = GgufArchitecture {
-    integers: &[("sliding_window_pattern", "attention.sliding_window_pattern")],
-    floats: &[
-        ("attn_logit_softcapping", "attn_logit_softcapping"),
-        ("final_logit_softcapping", "final_logit_softcapping"),
-        ("rope_local_base_freq", "rope.freq_base_swa"),
-    ],
+    floats: &[("final_logit_softcapping", "final_logit_softcapping")],
     layer_tensors: gemma2::GGUF_NORMS,
-    add_implied: |header, config| gemma2::add_implied(header, config, LARGEST_MODEL_LAYERS),
+    add_implied: add_gguf_settings,
     ..GgufArchitecture::named("gemma3")
 };
+
+/// Adds the settings that a GGUF file implies. Without a window, all layers use the global rotary
+/// embedding. The header's factor of frequencies applies to that embedding only, the factor of cosine
+/// and sine to both.
+fn add_gguf_settings(header: &GgufHeader, config: &mut ConfigMap) -> Result<(), LoadError> {
+    gemma2::add_implied(header, config, LARGEST_MODEL_LAYERS)?;
+    let local_base = header.find::<f32>("rope.freq_base_swa")?.unwrap_or(10_000.0);
+    windows::add_gguf_layers(header, config, DEFAULT_PATTERN_LAYERS as u32)?;
+    match header.window()? {
+        Some(window) => drop(config.insert("sliding_window".into(), json!(window))),
+        None => windows::remove_gguf_windows(config),
+    }
+    let mut local = json!({"rope_theta": f64::from(local_base)});
+    let mut global = json!({"rope_theta": config.get("rope_theta")});
+    if let Some(Value::Object(scaling)) = config.remove("rope_scaling") {
+        let count = scaling["divisors"].as_array().map_or(0, Vec::len);
+        local["rope_type"] = json!("divided");
+        local["divisors"] = json!(vec![1.0; count]);
+        local["attention_factor"] = scaling["attention_factor"].clone();
+        scaling.into_iter().for_each(|(setting, value)| global[setting] = value);
+    }
+    config.insert("rope_parameters".into(), json!({"full_attention": global, "sliding_attention": local}));
+    Ok(())
+}
 
 /// Layers of the 27B model.
 const LARGEST_MODEL_LAYERS: u32 = 62;

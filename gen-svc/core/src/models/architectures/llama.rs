@@ -2,7 +2,7 @@
 //! transformers, `models/llama/modeling_llama.py`. Most other architectures modify this one.
 
 use crate::models::architecture::Architecture;
-use crate::weights::gguf::architecture::GgufArchitecture;
+use crate::weights::gguf::architecture::{Divisors, GgufArchitecture};
 use serde_json::json;
 
 use crate::models::config::{Config, ConfigError, unsupported};
@@ -27,8 +27,13 @@ pub(super) const ARCHITECTURE: Architecture = Architecture { name: "llama", desc
 const GGUF: GgufArchitecture = GgufArchitecture {
     interleaved: true,
     integers: &[("num_local_experts", "expert_count")],
+    biases: GGUF_BIASES,
+    divisors: Divisors::OfScaling,
     ..GgufArchitecture::named("llama")
 };
+
+/// The biases of a GGUF file beside those of queries, keys and values.
+pub(super) const GGUF_BIASES: &[&str] = &["self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"];
 
 /// Defaults of an architecture's class in transformers, for settings that the config leaves out.
 #[derive(Debug, Clone, Copy)]

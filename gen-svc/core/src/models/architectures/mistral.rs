@@ -5,7 +5,7 @@ use super::llama::{self, Defaults};
 use crate::models::architecture::Architecture;
 use crate::models::config::{Config, ConfigError};
 use crate::models::decoder::Decoder;
-use crate::weights::gguf::architecture::GgufArchitecture;
+use crate::weights::gguf::architecture::{Divisors, GgufArchitecture};
 
 /// Defaults of settings that are not in the config.
 const DEFAULTS: Defaults =
@@ -20,6 +20,9 @@ pub(super) const ARCHITECTURE: Architecture = Architecture { name: "mistral", de
 const GGUF: GgufArchitecture = GgufArchitecture {
     condition: Some(|header| Ok(header.window()?.is_some())),
     interleaved: true,
+    has_window: true,
+    biases: llama::GGUF_BIASES,
+    divisors: Divisors::OfScaling,
     ..GgufArchitecture::named("llama")
 };
 

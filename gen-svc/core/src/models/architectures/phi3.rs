@@ -7,7 +7,7 @@ use crate::models::architecture::Architecture;
 use crate::models::config::{Config, ConfigError};
 use crate::models::decoder::{Decoder, FeedForward, Matrix};
 use crate::models::rope::{self, RopeSetting};
-use crate::weights::gguf::architecture::GgufArchitecture;
+use crate::weights::gguf::architecture::{Divisors, GgufArchitecture};
 
 /// Defaults of settings that are not in the config.
 const DEFAULTS: Defaults = Defaults {
@@ -25,6 +25,10 @@ const DEFAULTS: Defaults = Defaults {
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "phi3", describe, gguf: Some(GGUF) };
 
 const GGUF: GgufArchitecture = GgufArchitecture {
+    has_window: true,
+    has_partial_rotation: true,
+    biases: &["self_attn.qkv_proj"],
+    divisors: Divisors::ShortAndLong,
     layer_tensors: &[("self_attn.qkv_proj", "attn_qkv"), ("mlp.gate_up_proj", "ffn_up")],
     ..GgufArchitecture::named("phi3")
 };

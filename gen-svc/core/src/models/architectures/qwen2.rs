@@ -23,8 +23,13 @@ pub(super) const FIRST_WITH_WINDOW: usize = 28;
 const DEFAULT_WINDOW_TOKENS: usize = 4096;
 
 /// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
-pub(super) const ARCHITECTURE: Architecture =
-    Architecture { name: "qwen2", describe, gguf: Some(GgufArchitecture::named("qwen2")) };
+pub(super) const ARCHITECTURE: Architecture = Architecture { name: "qwen2", describe, gguf: Some(GGUF) };
+
+const GGUF: GgufArchitecture =
+    GgufArchitecture { ignored: GGUF_WINDOW, biases: &["lm_head"], ..GgufArchitecture::named("qwen2") };
+
+/// The key of the window, which llama.cpp ignores. The file does not name the layers with a window.
+pub(super) const GGUF_WINDOW: &[&str] = &["attention.sliding_window"];
 
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     decoder(config, &DEFAULTS, FIRST_WITH_WINDOW)

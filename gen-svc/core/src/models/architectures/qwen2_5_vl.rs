@@ -42,13 +42,18 @@ pub(super) const MULTIMODAL: Architecture = Architecture { name: "qwen2_5_vl", d
 pub(super) const TEXT: Architecture = Architecture { name: "qwen2_5_vl_text", describe, gguf: Some(GGUF) };
 
 /// The language model of Qwen 2 VL has the same name.
-const GGUF: GgufArchitecture = GgufArchitecture { add_implied: add_sections, ..GgufArchitecture::named("qwen2vl") };
+const GGUF: GgufArchitecture =
+    GgufArchitecture { ignored: qwen2::GGUF_WINDOW, add_implied: add_sections, ..GgufArchitecture::named("qwen2vl") };
 
 /// Adds the frequencies of the three axes. The file has a fourth axis without frequencies.
 pub(super) fn add_sections(header: &GgufHeader, config: &mut ConfigMap) -> Result<(), LoadError> {
     if let Some(sections) = header.find::<&[i32]>("rope.dimension_sections")? {
         let used = sections.iter().rposition(|size| *size != 0).map_or(0, |last| last + 1);
-        config.insert("mrope_section".into(), json!(sections[..used.max(3).min(sections.len())]));
+        let sections = json!(sections[..used.max(3).min(sections.len())]);
+        match config.get_mut("rope_scaling") {
+            Some(scaling) => scaling["mrope_section"] = sections,
+            None => drop(config.insert("mrope_section".into(), sections)),
+        }
     }
     Ok(())
 }

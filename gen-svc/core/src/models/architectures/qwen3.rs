@@ -12,8 +12,9 @@ use crate::weights::gguf::architecture::GgufArchitecture;
 pub(super) const DEFAULTS: Defaults = Defaults { head_size: Some(128), biases: &[ATTENTION_BIAS], ..qwen2::DEFAULTS };
 
 /// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
-pub(super) const ARCHITECTURE: Architecture =
-    Architecture { name: "qwen3", describe, gguf: Some(GgufArchitecture::named("qwen3")) };
+pub(super) const ARCHITECTURE: Architecture = Architecture { name: "qwen3", describe, gguf: Some(GGUF) };
+
+const GGUF: GgufArchitecture = GgufArchitecture { ignored: qwen2::GGUF_WINDOW, ..GgufArchitecture::named("qwen3") };
 
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let mut decoder = llama::decoder(config, &DEFAULTS)?;

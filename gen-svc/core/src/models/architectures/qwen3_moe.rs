@@ -5,10 +5,12 @@ use serde_json::json;
 
 use super::llama::{self, ATTENTION_BIAS, Defaults, path};
 use super::qwen2;
+use crate::error::LoadError;
 use crate::models::architecture::Architecture;
 use crate::models::config::{Config, ConfigError, unsupported};
 use crate::models::decoder::{Decoder, Experts, FeedForward, Matrix};
-use crate::weights::gguf::architecture::GgufArchitecture;
+use crate::weights::gguf::architecture::{ConfigMap, GgufArchitecture};
+use crate::weights::gguf::header::GgufHeader;
 
 /// Defaults of settings that are not in the config.
 const DEFAULTS: Defaults = Defaults {
@@ -29,19 +31,28 @@ const MAX_EXPERTS: usize = 4096;
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "qwen3_moe", describe, gguf: Some(GGUF) };
 
 const GGUF: GgufArchitecture = GgufArchitecture {
-    integers: &[
-        ("num_local_experts", "expert_count"),
-        ("num_experts_per_tok", "expert_used_count"),
-        ("moe_intermediate_size", "expert_feed_forward_length"),
-    ],
+    integers: &[("num_local_experts", "expert_count"), ("num_experts_per_tok", "expert_used_count")],
+    ignored: qwen2::GGUF_WINDOW,
     layer_tensors: &[("mlp.gate", "ffn_gate_inp")],
     expert_tensors: &[("gate_proj", "ffn_gate_exps"), ("up_proj", "ffn_up_exps"), ("down_proj", "ffn_down_exps")],
-    add_implied: |_, config| {
-        config.insert("norm_topk_prob".into(), json!(true)); // true for every published model
-        Ok(())
-    },
+    add_implied,
     ..GgufArchitecture::named("qwen3moe")
 };
+
+/// Adds the settings that a GGUF file implies. The size of an expert is, by default, an equal part of
+/// a feed-forward block. That block's size has no use, because every layer has experts.
+fn add_implied(header: &GgufHeader, config: &mut ConfigMap) -> Result<(), LoadError> {
+    config.insert("norm_topk_prob".into(), json!(true)); // true for every published model
+    let whole = header.find_of_layers("feed_forward_length")?.unwrap_or(0);
+    let used = header.find::<u32>("expert_used_count")?.unwrap_or(0);
+    let own = header.find::<u32>("expert_feed_forward_length")?.filter(|size| *size != 0);
+    let size = own.or(whole.checked_div(used)).unwrap_or(0);
+    config.insert("moe_intermediate_size".into(), json!(size));
+    if whole == 0 {
+        config.insert("intermediate_size".into(), json!(size));
+    }
+    Ok(())
+}
 
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let mut decoder = llama::decoder(config, &DEFAULTS)?;

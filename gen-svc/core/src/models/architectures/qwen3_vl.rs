@@ -25,8 +25,12 @@ pub(super) const MULTIMODAL: Architecture = Architecture { name: "qwen3_vl", des
 /// The row of the language model.
 pub(super) const TEXT: Architecture = Architecture { name: "qwen3_vl_text", describe, gguf: Some(GGUF) };
 
-const GGUF: GgufArchitecture =
-    GgufArchitecture { add_implied: qwen2_5_vl::add_sections, ..GgufArchitecture::named("qwen3vl") };
+/// The tower's file has the number of layers that take features of images.
+const GGUF: GgufArchitecture = GgufArchitecture {
+    ignored: &["attention.sliding_window", "n_deepstack_layers"],
+    add_implied: qwen2_5_vl::add_sections,
+    ..GgufArchitecture::named("qwen3vl")
+};
 
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let mut decoder = llama::decoder(config, &DEFAULTS)?;

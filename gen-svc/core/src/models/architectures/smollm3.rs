@@ -28,7 +28,12 @@ const DEFAULT_INTERVAL_LAYERS: usize = 4;
 /// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "smollm3", describe, gguf: Some(GGUF) };
 
-const GGUF: GgufArchitecture = GgufArchitecture { interleaved: true, ..GgufArchitecture::named("smollm3") };
+/// llama.cpp ignores the window.
+const GGUF: GgufArchitecture = GgufArchitecture {
+    interleaved: true,
+    ignored: &["attention.sliding_window"],
+    ..GgufArchitecture::named("smollm3")
+};
 
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let mut decoder = llama::decoder(config, &DEFAULTS)?;

@@ -14,6 +14,17 @@ pub type ConfigMap = Map<String, Value>;
 /// A test of a file.
 pub type Condition = fn(&GgufHeader) -> Result<bool, LoadError>;
 
+/// The tensors that divide the rotary frequencies of an architecture. The others are refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Divisors {
+    /// There are none.
+    None,
+    /// `rope_factors_short` and `rope_factors_long` if the scaling is `longrope`, else `rope_freqs`.
+    OfScaling,
+    /// `rope_factors_short` and `rope_factors_long`, with any scaling.
+    ShortAndLong,
+}
+
 /// How GGUF files store one architecture, besides the names that all architectures share.
 #[derive(Debug, Clone, Copy)]
 pub struct GgufArchitecture {
@@ -27,6 +38,20 @@ pub struct GgufArchitecture {
     pub integers: &'static [Name],
     /// Other numbers of the header: the setting, and the key after the architecture's name.
     pub floats: &'static [Name],
+    /// True if every layer has the window that the header names. False: the architecture reads the
+    /// key itself, or has no windows.
+    pub has_window: bool,
+    /// True if a part of each head may be rotated.
+    pub has_partial_rotation: bool,
+    /// Keys after the architecture's name that have no effect, as in llama.cpp.
+    pub ignored: &'static [&'static str],
+    /// Keys that have an effect only in this architecture.
+    pub decisive: &'static [&'static str],
+    /// Modules that may have a bias beside queries, keys and values: `lm_head`, or below
+    /// `model.layers.N`. Each file and layer decides.
+    pub biases: &'static [&'static str],
+    /// The tensors that divide rotary frequencies.
+    pub divisors: Divisors,
     /// Modules in a layer: below `model.layers.N`, and below `blk.N`. They precede shared names.
     pub layer_tensors: &'static [Name],
     /// Matrices of an expert: below `mlp.experts.E`, and the tensor that stacks all experts.
@@ -45,6 +70,12 @@ impl GgufArchitecture {
             interleaved: false,
             integers: &[],
             floats: &[],
+            has_window: false,
+            has_partial_rotation: false,
+            ignored: &[],
+            decisive: &[],
+            biases: &[],
+            divisors: Divisors::None,
             layer_tensors: &[],
             expert_tensors: &[],
             add_implied: |_, _| Ok(()),
