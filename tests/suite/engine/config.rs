@@ -34,7 +34,7 @@ fn invalid_settings() -> Vec<(&'static str, Value)> {
         ("hidden_size", json!(1_u64 << 60)),
         ("hidden_size", json!("8")),
         ("hidden_size", json!(8.5)),
-        ("vocab_size", json!(null)),
+        ("vocab_size", json!([])),
         ("num_hidden_layers", json!(16_000_000)),
         ("num_attention_heads", json!(1 << 20)),
         ("num_key_value_heads", json!(3)),

@@ -201,6 +201,7 @@ fn last_logprobs(backend: &mut dyn models::Backend, tokens: &[u32]) -> Vec<f32> 
         drafted: 0,
         tokens,
         past: 0,
+        is_long: backend.long_after().is_some_and(|after| tokens.len() > after),
         blocks: &blocks,
         copy: None,
         logits: LogitsFor::Last,

@@ -16,11 +16,15 @@ const INTEGERS_OF_LAYERS: &[Name] = &[
 ];
 
 /// Other whole numbers of every architecture.
-const INTEGERS: &[Name] =
-    &[("hidden_size", "embedding_length"), ("num_hidden_layers", "block_count"), ("head_dim", "attention.key_length")];
+const INTEGERS: &[Name] = &[("head_dim", "attention.key_length")];
 
-/// Required keys. The others have defaults here or in the architecture.
-const CONTEXT: Name = ("max_position_embeddings", "context_length");
+/// Required whole numbers. The others have defaults here or in the architecture.
+const REQUIRED: &[Name] = &[
+    ("hidden_size", "embedding_length"),
+    ("num_hidden_layers", "block_count"),
+    ("max_position_embeddings", "context_length"),
+];
+/// A required number.
 const EPSILON: Name = ("rms_norm_eps", "attention.layer_norm_rms_epsilon");
 
 /// Other numbers of every architecture.
@@ -50,7 +54,9 @@ pub(crate) fn config(
             config.insert((*setting).into(), json!(value));
         }
     }
-    config.insert(CONTEXT.0.into(), json!(header.require::<u32>(CONTEXT.1)?));
+    for (setting, key) in REQUIRED {
+        config.insert((*setting).into(), json!(header.require::<u32>(key)?));
+    }
     config.insert(EPSILON.0.into(), json!(f64::from(header.require::<f32>(EPSILON.1)?)));
     for (setting, key) in FLOATS.iter().chain(architecture.floats) {
         if let Some(value) = header.find::<f32>(key)? {
