@@ -1,6 +1,9 @@
 //! A model's config and tensors by name, in any file format. Tensors are read as stored: quantized
 //! blocks stay quantized. A tensor is read when it is packed.
 
+use std::collections::HashSet;
+
+use parking_lot::Mutex;
 use serde_json::Value;
 use tandem_images::Files;
 use tandem_model_files::artifacts::Artifacts;
@@ -35,6 +38,8 @@ pub struct ModelFile {
     /// The files of the processor of images. `None`: they are in the folder, or there are none.
     processor: Option<Files>,
     cancelled: CancellationToken,
+    /// The names in the file of the tensors that were asked for.
+    read: Mutex<HashSet<String>>,
     /// The load that is reported, once it has started.
     progress: Option<Progress>,
 }
@@ -79,7 +84,14 @@ impl ModelFile {
     }
 
     fn new(source: Box<dyn TensorSource>, config: Value) -> Self {
-        Self { source, config, processor: None, cancelled: CancellationToken::new(), progress: None }
+        Self {
+            source,
+            config,
+            processor: None,
+            cancelled: CancellationToken::new(),
+            read: Mutex::default(),
+            progress: None,
+        }
     }
 
     /// Returns the files of the processor of images, if they are not in a folder.
@@ -115,30 +127,20 @@ impl ModelFile {
     /// Returns true if the file has a tensor of this name, in any shape and type.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
-        !matches!(self.source.stored(name), Err(LoadError::TensorMissing { .. }))
+        !matches!(self.find(name), Err(LoadError::TensorMissing { .. }))
     }
 
     /// Returns the names in the file of the tensors that were never asked for.
     #[must_use]
     pub fn unread(&self) -> Vec<String> {
-        self.source.unread()
+        let read = self.read.lock();
+        self.source.names().into_iter().filter(|name| !read.contains(name)).collect()
     }
 
     /// Returns whether a module has a bias. `None`: the config decides.
     #[must_use]
     pub fn bias(&self, module: &str) -> Option<bool> {
         self.source.bias(module)
-    }
-
-    /// Fails if a GGUF file has a tensor without an effect in a model of the tensors `used`.
-    ///
-    /// # Errors
-    /// The file has such a tensor.
-    pub fn check_tensors(&self, used: &[String]) -> Result<(), LoadError> {
-        match self.source.unused(used) {
-            None => Ok(()),
-            Some(name) => Err(LoadError::TensorUnused { name, architecture: self.architecture().to_owned() }),
-        }
     }
 
     /// Returns a tensor of exactly this shape and of a readable type.
@@ -150,8 +152,14 @@ impl ModelFile {
         if self.cancelled.is_cancelled() {
             return Err(LoadError::Cancelled);
         }
-        let stored = self.source.stored(name)?;
+        let stored = self.find(name)?;
         stored.check(shape)?;
         Ok(Stored { progress: self.progress.as_ref(), ..stored })
+    }
+
+    fn find(&self, name: &str) -> Result<Stored<'_>, LoadError> {
+        let stored = self.source.stored(name)?;
+        self.read.lock().insert(stored.name.clone());
+        Ok(stored)
     }
 }

@@ -138,14 +138,6 @@ pub enum LoadError {
         /// Its value.
         value: String,
     },
-    /// A GGUF file has a tensor that the architecture lacks.
-    #[error("tensor {name} has no use in architecture {architecture}: convert the model again, or use another file")]
-    TensorUnused {
-        /// The name in the file.
-        name: String,
-        /// The architecture's name in transformers.
-        architecture: String,
-    },
     /// A sampling default of the model is out of range.
     #[error("{}: {parameter} {problem}; correct it, or name another file with --generation-config", file.display())]
     SamplingDefault {
@@ -176,9 +168,9 @@ pub enum LoadError {
     /// A tensor of the file is not in the model.
     #[error(
         "tensor {name} is not part of the model that its settings describe, and answers without it would be \
-         wrong: correct the settings, or remove the tensor"
+         wrong: correct the settings, or take other files"
     )]
-    TensorUnknown {
+    TensorUnused {
         /// The name in the file.
         name: String,
     },
@@ -306,12 +298,11 @@ impl LoadError {
             | Self::MmprojSetting { .. }
             | Self::UnsupportedSetting { .. }
             | Self::HeaderSetting { .. }
-            | Self::TensorUnused { .. }
             | Self::Processor(_)
             | Self::ControlTokens
             | Self::Quantized { .. }
             | Self::TensorType { .. }
-            | Self::TensorUnknown { .. } => Reason::ModelUnsupported,
+            | Self::TensorUnused { .. } => Reason::ModelUnsupported,
             Self::TensorMissing { .. } | Self::TensorShape { .. } | Self::NoTemplate | Self::ImageToken { .. } => {
                 Reason::ModelIncomplete
             }

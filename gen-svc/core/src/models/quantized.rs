@@ -11,11 +11,16 @@ const KEYS: [&str; 2] = ["quantization_config", "compression_config"];
 const ABBREVIATIONS: [&str; 7] = ["aqlm", "awq", "eetq", "fp8", "gptq", "hqq", "mxfp4"];
 
 /// Returns the error of a tensor. If the config says that the weights are quantized, this is the reason why a
-/// tensor is missing, or has another shape or type. A model whose tensors are as expected is loaded, whatever its
+/// tensor is missing, not used, or has another shape or type. A model whose tensors are as expected is loaded, whatever its
 /// config says.
 pub(super) fn explained(error: LoadError, config: &Value) -> LoadError {
-    let is_of_format =
-        matches!(error, LoadError::TensorMissing { .. } | LoadError::TensorShape { .. } | LoadError::TensorType { .. });
+    let is_of_format = matches!(
+        error,
+        LoadError::TensorMissing { .. }
+            | LoadError::TensorShape { .. }
+            | LoadError::TensorType { .. }
+            | LoadError::TensorUnused { .. }
+    );
     match settings(config).filter(|_| is_of_format) {
         Some(settings) => LoadError::Quantized { format: format(settings), remedy: remedy(settings) },
         None => error,

@@ -1,4 +1,4 @@
-//! Parts of a folder that the model does not use.
+//! Parts of the files that the model does not use.
 
 use serde_json::Value;
 
@@ -64,7 +64,7 @@ pub(super) fn check(file: &ModelFile, decoder: &Decoder, reads: &Reads) -> Resul
     let is_checked = |name: &String| !has_towers || LANGUAGE_MODEL.iter().any(|start| name.starts_with(start));
     let unused = file.unread().into_iter().filter(|name| is_checked(name) && !is_harmless(name, decoder));
     if let Some(name) = unused.min() {
-        return Err(LoadError::TensorUnknown { name });
+        return Err(LoadError::TensorUnused { name });
     }
     let settings = if config["text_config"].is_object() { &config["text_config"] } else { config };
     let ignored = ignored(settings, reads);

@@ -1,9 +1,6 @@
 //! A Hugging Face folder: tensors in safetensors files, by their names in the files.
 
-use std::collections::HashSet;
 use std::path::Path;
-
-use parking_lot::Mutex;
 
 use tandem_model_files::artifacts::safetensors::{Checkpoint, TensorView};
 use tandem_model_files::gguf::GgmlType;
@@ -36,55 +33,48 @@ const TOWERS: &[(&str, &str)] = &[
 #[derive(Debug)]
 pub(super) struct FolderModel {
     checkpoint: Checkpoint,
-    /// The names of the tensors that were asked for.
-    read: Mutex<HashSet<String>>,
 }
 
 impl FolderModel {
     pub(super) fn open(folder: &Path) -> Result<Self, LoadError> {
         let checkpoint = Checkpoint::open(folder).map_err(|error| LoadError::Safetensors(Box::new(error)))?;
-        Ok(Self { checkpoint, read: Mutex::default() })
+        Ok(Self { checkpoint })
     }
 
-    /// Finds a tensor by its name, or by its name in a model of several modalities.
-    fn find(&self, name: &str) -> Option<TensorView<'_>> {
-        let inner = || {
-            let Some(rest) = name.strip_prefix("model.") else {
-                return self.read(&format!("{INNER_HEAD}{name}"));
-            };
-            INNER.iter().find_map(|prefix| self.read(&format!("{prefix}{rest}")))
+    /// Finds a tensor by its name, or by its name in a model of several modalities. Returns its name in the files.
+    fn find(&self, name: &str) -> Option<(String, TensorView<'_>)> {
+        let inner = || match name.strip_prefix("model.") {
+            None => self.named(format!("{INNER_HEAD}{name}")),
+            Some(rest) => INNER.iter().find_map(|prefix| self.named(format!("{prefix}{rest}"))),
         };
-        self.read(name).or_else(inner).or_else(|| self.find_in_tower(name))
+        self.named(name.to_owned()).or_else(inner).or_else(|| self.find_in_tower(name))
     }
 
-    /// Returns a tensor by its name in the files.
-    fn read(&self, name: &str) -> Option<TensorView<'_>> {
-        let found = self.checkpoint.tensor(name)?;
-        self.read.lock().insert(name.to_owned());
-        Some(found)
+    fn named(&self, name: String) -> Option<(String, TensorView<'_>)> {
+        let found = self.checkpoint.tensor(&name)?;
+        Some((name, found))
     }
 
     /// Finds a tensor of a tower by another prefix.
-    fn find_in_tower(&self, name: &str) -> Option<TensorView<'_>> {
+    fn find_in_tower(&self, name: &str) -> Option<(String, TensorView<'_>)> {
         let renamed =
             TOWERS.iter().filter_map(|(prefix, other)| Some(format!("{other}{}", name.strip_prefix(prefix)?)));
-        renamed.into_iter().find_map(|name| self.read(&name))
+        renamed.into_iter().find_map(|name| self.named(name))
     }
 }
 
 impl TensorSource for FolderModel {
     fn stored(&self, name: &str) -> Result<Stored<'_>, LoadError> {
-        let TensorView { dtype, shape, data } =
+        let (name, TensorView { dtype, shape, data }) =
             self.find(name).ok_or_else(|| LoadError::TensorMissing { name: name.to_owned() })?;
         let known = DTYPES.iter().find(|(known, _)| *known == dtype);
-        let unreadable = || LoadError::TensorType { name: name.to_owned(), found: dtype.to_owned() };
+        let unreadable = || LoadError::TensorType { name: name.clone(), found: dtype.to_owned() };
         let (_, dtype) = known.ok_or_else(unreadable)?;
-        Ok(Stored::new(name.to_owned(), *dtype, shape, data, RowOrder::AsIs))
+        Ok(Stored::new(name.clone(), *dtype, shape, data, RowOrder::AsIs))
     }
 
-    fn unread(&self) -> Vec<String> {
-        let read = self.read.lock();
-        self.checkpoint.names().filter(|name| !read.contains(*name)).map(str::to_owned).collect()
+    fn names(&self) -> Vec<String> {
+        self.checkpoint.names().map(str::to_owned).collect()
     }
 
     fn bytes(&self) -> u64 {

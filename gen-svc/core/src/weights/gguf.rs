@@ -13,8 +13,6 @@ mod names;
 pub mod projector;
 mod rope;
 
-use std::collections::HashSet;
-
 use super::stored::{RowOrder, Stored, TensorSource};
 use crate::error::LoadError;
 use architecture::GgufArchitecture;
@@ -79,10 +77,9 @@ impl TensorSource for GgufModel {
         may_have_bias.then(|| self.header.file().tensor(&name).is_some())
     }
 
-    fn unused(&self, used: &[String]) -> Option<String> {
-        let used: HashSet<String> = used.iter().map(|name| names::place(&self.architecture, name).name).collect();
-        let is_unused = |name: &str| !used.contains(name) && !self.header.is_setting(name);
-        self.header.file().tensors().map(|tensor| tensor.name).find(|name| is_unused(name)).map(str::to_owned)
+    fn names(&self) -> Vec<String> {
+        let names = self.header.file().tensors().map(|tensor| tensor.name);
+        names.filter(|name| !self.header.is_setting(name)).map(str::to_owned).collect()
     }
 
     fn bytes(&self) -> u64 {

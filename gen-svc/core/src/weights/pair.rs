@@ -21,8 +21,8 @@ impl TensorSource for GgufPair {
         self.text.bias(module)
     }
 
-    fn unused(&self, used: &[String]) -> Option<String> {
-        self.text.unused(used)
+    fn names(&self) -> Vec<String> {
+        self.text.names()
     }
 
     fn bytes(&self) -> u64 {

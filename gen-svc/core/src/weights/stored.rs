@@ -19,19 +19,11 @@ pub(super) trait TensorSource: std::fmt::Debug + Send + Sync {
         None
     }
 
-    /// Returns the name of a tensor in the file that has no effect if the model consists of the
-    /// tensors `used`. `None`: there is none, or the format does not demand that tensors are used.
-    fn unused(&self, _used: &[String]) -> Option<String> {
-        None
-    }
-
     /// Returns the bytes of all tensors.
     fn bytes(&self) -> u64;
 
-    /// Returns the names in the file of the tensors that were never asked for.
-    fn unread(&self) -> Vec<String> {
-        Vec::new()
-    }
+    /// Returns the names in the file of the tensors that are no settings, without those of a second file.
+    fn names(&self) -> Vec<String>;
 }
 
 /// A tensor in its file.
