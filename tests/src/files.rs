@@ -51,6 +51,17 @@ pub fn envoy() -> PathBuf {
     path
 }
 
+/// Returns the command of one of the project's binaries, without the variables of the tests, which are no settings.
+#[must_use]
+pub fn program(name: &str) -> Command {
+    let mut command = Command::new(binary(name));
+    let variables = std::env::vars_os().map(|(name, _)| name);
+    variables.filter(|name| name.to_string_lossy().starts_with("TANDEM_")).for_each(|name| {
+        command.env_remove(name);
+    });
+    command
+}
+
 /// Builds one of the project's binaries and returns its path. `cargo test` builds only the test.
 ///
 /// # Panics

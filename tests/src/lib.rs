@@ -27,7 +27,7 @@ mod tiny_model;
 pub mod tokenizers;
 
 pub use files::{
-    binary, corpus, default_artifacts, default_model, envoy, python, repository, scratch, text_only_program,
+    binary, corpus, default_artifacts, default_model, envoy, program, python, repository, scratch, text_only_program,
 };
 pub use generation::Generation;
 pub use goldens::{Golden, goldens};

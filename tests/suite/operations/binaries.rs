@@ -15,7 +15,7 @@ use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::pb::task::v1::{RunTaskRequest, RunTaskResponse};
 use tandem_process::{Service, Signal};
 use tandem_tests::failure::failed;
-use tandem_tests::{Process, binary, default_model, error_texts};
+use tandem_tests::{Process, binary, default_model, error_texts, program};
 use tempfile::TempDir;
 use tonic::transport::Endpoint;
 use tonic::{Code, Status, Streaming};
@@ -205,7 +205,7 @@ fn help_names_every_command_and_setting() {
 #[test]
 fn failed_service_start_names_its_cause() {
     let fails = |name: &str, arguments: &[&str]| {
-        let output = Command::new(binary(name)).arg("serve").args(arguments).output().expect("it runs");
+        let output = program(name).arg("serve").args(arguments).output().expect("it runs");
         let errors = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && output.stdout.is_empty(), "{name} {arguments:?}: {errors}");
         let is_no_log = |line: &&str| !line.contains(" INFO ");

@@ -2,10 +2,10 @@
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::{Value, json};
-use tandem_tests::{ModelFolder, binary, default_model};
+use tandem_tests::{ModelFolder, default_model, program};
 use tempfile::TempDir;
 
 fn path(path: &Path) -> &str {
@@ -13,8 +13,7 @@ fn path(path: &Path) -> &str {
 }
 
 fn serve(name: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Output {
-    let mut command = Command::new(binary(name));
-    command.arg("serve").args(arguments).envs(variables.iter().copied()).output().expect("it runs")
+    program(name).arg("serve").args(arguments).envs(variables.iter().copied()).output().expect("it runs")
 }
 
 /// Runs `serve --print-config`. Returns the printed JSON.

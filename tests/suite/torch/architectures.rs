@@ -133,10 +133,20 @@ impl Case {
         folder
     }
 
-    /// Makes a folder with all weights in one file.
+    /// Makes a folder with all weights in one file. A config with fewer layers or experts has fewer weights.
     fn whole(&self, config: &Value, dtype: &str) -> TempDir {
         let folder = self.folder(config);
-        write(folder.path(), "model.safetensors", self.file(self.tensors.keys(), dtype, str::to_owned));
+        let counts = [("layers", "num_hidden_layers"), ("experts", "num_local_experts")];
+        let is_kept = |name: &&String| {
+            let parts: Vec<_> = name.split('.').collect();
+            let is_within = |pair: &[&str], (list, count): (&str, &str)| {
+                let index = pair[1].parse::<u64>().ok().filter(|_| pair[0] == list);
+                index.zip(config[count].as_u64()).is_none_or(|(index, count)| index < count)
+            };
+            parts.windows(2).all(|pair| counts.iter().all(|count| is_within(pair, *count)))
+        };
+        let names = self.tensors.keys().filter(is_kept);
+        write(folder.path(), "model.safetensors", self.file(names, dtype, str::to_owned));
         folder
     }
 

@@ -23,7 +23,7 @@ use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::ServeArgs;
-use tandem_tests::{Running, default_catalog, serve_catalog_with_generation};
+use tandem_tests::{Running, default_catalog, serve_catalog_with_generator};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
@@ -42,12 +42,14 @@ use super::{UnhealthyAtFirst, accepted, ask, ended, part, reported, task};
 struct Fake {
     /// Each event after a pause. Without events, the call has no response.
     events: Result<Vec<(Duration, Generated)>, Status>,
+    /// True if it leaves out the tokens that a resumed output has, one per event. Else it repeats them.
+    resumes: bool,
     calls: Arc<AtomicUsize>,
 }
 
 impl Fake {
     fn new(events: Result<Vec<(Duration, Generated)>, Status>) -> Self {
-        Self { events, calls: Arc::default() }
+        Self { events, resumes: false, calls: Arc::default() }
     }
 
     fn of(events: Vec<Generated>) -> Self {
@@ -88,7 +90,15 @@ impl GenerateService for Fake {
         request: Request<generate::GenerateRequest>,
     ) -> Result<Response<Self::GenerateStream>, Status> {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        let (pauses, events): (Vec<_>, Vec<_>) = self.events.clone()?.into_iter().unzip();
+        let resume = request.get_ref().resume.as_ref().filter(|_| self.resumes);
+        let mut delivered = resume.map_or(0, |resume| resume.generated_tokens);
+        let mut events = self.events.clone()?;
+        events.retain(|(_, event)| {
+            let is_delivered = matches!(event, Generated::Delta(_)) && delivered > 0;
+            delivered -= u32::from(is_delivered);
+            !is_delivered
+        });
+        let (pauses, events): (Vec<_>, Vec<_>) = events.into_iter().unzip();
         let pauses = pauses.into_iter().chain(std::iter::repeat(Duration::ZERO));
         let events: Vec<_> = pauses.zip(reported(request.get_ref(), events)).collect();
         if events.is_empty() {
@@ -135,9 +145,17 @@ fn summary() -> Generated {
     Generated::Summary(generate::Summary::default())
 }
 
+/// Serves tasks in front of replicas, once the health of each is known.
 async fn front_of(catalog: Arc<ModelCatalog>, addresses: &[&str]) -> (Running, TaskServiceClient<Channel>) {
-    let args = generation_args(addresses);
-    let service = serve_catalog_with_generation(catalog, args, ServeArgs::default()).await;
+    let config = generation_args(addresses).config().expect("addresses");
+    let generator = GenerationClient::connect(&config).expect("no credentials");
+    let is_known =
+        |HealthCounts { healthy, unknown, unhealthy }| unknown == 0 && healthy + unhealthy == addresses.len();
+    let start = Instant::now();
+    while !is_known(generator.health_counts()) && start.elapsed() < Duration::from_secs(10) {
+        sleep(Duration::from_millis(5)).await;
+    }
+    let service = serve_catalog_with_generator(catalog, Some(generator), ServeArgs::default()).await;
     let client = TaskServiceClient::new(service.channel().await);
     (service, client)
 }

@@ -15,12 +15,12 @@ use super::{Fake, default_catalog, finished, front_of, summary};
 /// The tokens of an answer.
 const TOKENS: u32 = 40;
 
-/// A replica with this pause before each token.
+/// A replica with this pause before each token. It resumes outputs.
 fn paced(pause: Duration) -> Fake {
     let first = [(Duration::ZERO, accepted())].into_iter();
     let tokens = (0..TOKENS).map(|id| (pause, part("a", &[id])));
     let end = [finished(FinishReason::Length.into(), 0), summary()].map(|event| (Duration::ZERO, event));
-    Fake::new(Ok(first.chain(tokens).chain(end).collect()))
+    Fake { resumes: true, ..Fake::new(Ok(first.chain(tokens).chain(end).collect())) }
 }
 
 /// Asks for answers at one time. Their salts differ.
