@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 def main() -> None:
     contract.load()
-    from making import details, generate, images, large, lifecycle, marked, model, render, rules, task, texts, tls
+    from making import details, generate, images, inferred, large, lifecycle, marked, model, render, rules, task, texts, tls
     from making.oracle import Oracle
 
     shutil.rmtree(HERE / "model", ignore_errors=True)
@@ -32,7 +32,7 @@ def main() -> None:
     model.make_markup(HERE / "markup", HERE / "model")
     tls.make(HERE / "tls")
     oracle = Oracle(HERE / "model")
-    areas = [area for module in (render, texts, generate, task, rules, lifecycle) for area in module.make(oracle)]
+    areas = [area for module in (render, texts, generate, task, rules, lifecycle, inferred) for area in module.make(oracle)]
     areas.append(images.make())
     by_name = {area.name: area for area in areas}
     rules.extend(by_name, oracle)

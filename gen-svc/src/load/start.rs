@@ -67,6 +67,8 @@ pub(super) fn load(
     let defaults = artifacts.sampling_defaults(config.generation_config.as_deref())?;
     let sampling = SamplingOptions::recommended(&defaults)?;
     let decoder = models::describe(&file)?;
+    // Before the weights, which may take minutes.
+    artifacts.tokenizer()?;
     if config.mmproj.is_some() && !library.has_towers() {
         return Err(LoadError::WithoutTorch { needed_by: "--mmproj".to_owned() });
     }

@@ -21,7 +21,7 @@ use tandem_model_files::digest::hex_sha256;
 use tandem_model_files::gguf::GgmlType;
 use tandem_tests::answers::{finish, greedy};
 use tandem_tests::tiny_llama::{F32, I8, TinyLlama};
-use tandem_tests::{default_model, error_texts, goldens, scramble, wait_until};
+use tandem_tests::{default_model, error_texts, goldens, repository, scramble, wait_until};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
@@ -143,6 +143,14 @@ fn an_unsupported_architecture_is_named_before_other_faults() {
         error.starts_with("MODEL_UNSUPPORTED: architecture \"mamba2\" is not supported; these are: gemma2, "),
         "{error}"
     );
+}
+
+/// The weights have no tensor, so that their load would fail.
+#[test]
+fn a_missing_tokenizer_is_named_before_the_weights_are_loaded() {
+    let config = std::fs::read_to_string(repository().join("tests/contract/model/config.json")).expect("a config");
+    let error = refused_folder(&[("config.json", &config), ("model.safetensors", "\x02\0\0\0\0\0\0\0{}")]);
+    assert!(error.contains("tokenizer.json"), "{error}");
 }
 
 #[test]
