@@ -11,7 +11,6 @@ use crate::conversation::{CONTENT, Conversation, Invalid, Object};
 pub struct RenderJob {
     /// The model's id; empty for the only model.
     pub model: String,
-    /// The conversation.
     pub conversation: Conversation,
     /// The options for rendering.
     pub options: RenderOptions,

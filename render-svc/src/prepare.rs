@@ -47,7 +47,6 @@ use crate::warning::{self, Warning, WarningCode, option_ignored};
 /// A conversation that is ready to be rendered.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The conversation.
     pub conversation: Conversation,
     /// Warnings, with paths of the request.
     pub warnings: Vec<Warning>,

@@ -78,7 +78,6 @@ pub enum CheckError {
     TimedOut {
         /// The service's address.
         address: Uri,
-        /// The timeout.
         timeout: Duration,
     },
 }

@@ -70,7 +70,6 @@ impl KnownNames {
 /// The parts of a conversation that reach a prompt.
 #[derive(Debug, Clone, Copy)]
 pub struct Parts<'a> {
-    /// The messages.
     pub messages: &'a [Value],
     /// The list of tools.
     pub tools: Option<&'a Value>,
@@ -83,9 +82,7 @@ pub struct Parts<'a> {
 /// The parts of a conversation with tainted text.
 #[derive(Debug, Clone)]
 pub struct TaintedParts {
-    /// The taint.
     pub taint: Taint,
-    /// The messages.
     pub messages: Vec<Value>,
     /// The list of tools.
     pub tools: Option<Value>,

@@ -28,7 +28,6 @@ pub struct Costs {
 /// The sizes of a layer, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayerCosts {
-    /// The weights.
     pub weights: u64,
     /// The keys and values of one position.
     pub pairs: u64,
@@ -45,7 +44,6 @@ pub struct Placement {
 /// The layers of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlacedLayers {
-    /// The device.
     pub device: Device,
     /// The layers. At least one.
     pub layers: Range<usize>,

@@ -31,7 +31,6 @@ pub struct Policy {
 /// Rewritten messages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rewritten {
-    /// The messages.
     pub messages: Vec<Value>,
     /// The place of each message in the request.
     pub places: Vec<Place>,

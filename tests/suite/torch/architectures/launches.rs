@@ -1,5 +1,5 @@
-//! The operations of libtorch that the path of a GPU asks for and the CPU's does not. Tests count them in
-//! another process of themselves.
+//! The operations of libtorch that the path of a GPU asks for and the CPU's does not. Each test
+//! re-executes itself and counts in the child process.
 
 use std::collections::BTreeMap;
 use std::env;
