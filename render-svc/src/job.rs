@@ -94,7 +94,7 @@ impl From<bool> for FinalMessage {
     }
 }
 
-/// When the rendering has token ids besides the text.
+/// When the rendering has token ids in addition to the text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ReturnTokenIds {
     /// Never.

@@ -29,7 +29,7 @@ pub const FIELDS: &[&str] = &["role", "content", "type", "text", "reasoning_cont
 /// Roles of messages in every format.
 pub const ROLES: &[&str] = &["system", "developer", "user", "assistant", "tool", "function"];
 
-/// Roles that templates of some models write, beside those of every format.
+/// Roles that templates of some models write, in addition to those of every format.
 const TEMPLATE_ROLES: &[&str] = &["model", "ipython", "latest_reminder", "direct_search_results"];
 
 /// Types of blocks and of tools, without those of media.

@@ -113,7 +113,7 @@ impl Costs {
     }
 
     /// Returns how well a device with this many free bytes holds the layers: the positions of keys and
-    /// values beside the weights, or less than zero, the bytes that are missing for the weights.
+    /// values that fit with the weights, or less than zero, the bytes that are missing for the weights.
     fn score(&self, layers: &Range<usize>, free: u64) -> i128 {
         let left = i128::from(free) - i128::from(self.weights_of(layers));
         if left < 0 { left } else { left / i128::from(self.pairs_of(layers).max(1)) }
