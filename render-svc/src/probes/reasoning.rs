@@ -101,7 +101,7 @@ pub(super) fn section(text: &str) -> String {
     format!("{START}\n{REASONING}\n{END}\n\n{text}")
 }
 
-/// Returns what becomes of a block of the type `thinking`.
+/// Returns the finding about a block of the type `thinking`.
 fn in_blocks(renderer: &Renderer<'_>) -> Finding {
     let text = json!({"type": "text", "text": ASSISTANT});
     let answered = |blocks: Vec<Value>| {

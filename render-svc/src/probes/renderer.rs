@@ -268,7 +268,7 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    /// Returns what became of a mark in a probe. It is shown, too, if another text in its place gives
+    /// Returns the finding about a mark in a probe. It is shown, too, if another text in its place gives
     /// another prompt: the template changes texts, such as to upper case. A text whose letters are
     /// written one by one is not.
     pub(super) fn found(&self, probe: &Probe, mark: &str) -> Finding {
@@ -283,7 +283,7 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    /// Returns what became of a mark in a probe, if the template renders the same conversation
+    /// Returns the finding about a mark in a probe, if the template renders the same conversation
     /// without it.
     pub(super) fn finding(&self, probe: &Probe, mark: &str, without: &Probe) -> Finding {
         match self.found(probe, mark) {
