@@ -78,13 +78,13 @@ impl<U: Message + Default> tonic::codec::Decoder for Decoder<U> {
     }
 }
 
-/// The conversions of large messages at one time: one less than cores, so that a core serves calls beside them.
+/// The concurrent conversions of large messages: one less than cores, so that a core is left for calls.
 static CONVERSIONS: LazyLock<Conversions> = LazyLock::new(|| {
     let cores = available_parallelism().map_or(1, usize::from);
     Conversions { free: Mutex::new(cores.saturating_sub(1).max(1)), freed: Condvar::new() }
 });
 
-/// Conversions that run at one time.
+/// Bounds concurrent conversions.
 struct Conversions {
     /// The number of further ones that may run.
     free: Mutex<usize>,

@@ -32,7 +32,7 @@ impl Held {
     }
 }
 
-/// A number of permits, mostly one. Dropping it frees them.
+/// A number of permits, usually one. Dropping it frees them.
 #[derive(Debug)]
 pub struct Permit {
     permits: Permits,

@@ -20,7 +20,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(5);
 const MAX_BYTES: u64 = 256 << 20;
 /// The most time of a check. A file system that hangs must not stop later checks.
 const MAX_CHECK_TIME: Duration = Duration::from_secs(10);
-/// The most checks that may hang at one time.
+/// The most checks that may hang at once.
 const MAX_HANGING: usize = 4;
 
 /// Why a value could not be built.

@@ -132,7 +132,7 @@ pub struct Generate {
     /// generation.
     #[arg(long)]
     pub jsonl: bool,
-    /// Value of a key for requests without it, as JSON. May be repeated. Examples:
+    /// Default for a request key, as JSON. May be repeated. Examples:
     /// --set temperature=0, --set 'stop=["END"]'
     #[arg(long, value_name = "KEY=JSON", value_parser = setting)]
     pub set: Vec<(String, Value)>,

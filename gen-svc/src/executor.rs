@@ -21,7 +21,7 @@ use tandem_model_files::tokenizer::CancelScope;
 use tokio::sync::mpsc::Receiver;
 use tokio_util::sync::CancellationToken;
 
-/// The preparations at one time. Each caller has its turn.
+/// The concurrent preparations. Each caller has its turn.
 static PLACES: LazyLock<Places> = LazyLock::new(|| {
     let cores = available_parallelism().map_or(1, usize::from);
     let [usual, long, grammars, costly] =
@@ -29,7 +29,7 @@ static PLACES: LazyLock<Places> = LazyLock::new(|| {
     Places { usual, long, grammars, costly, queued_grammars: Permits::new(MAX_QUEUED_GRAMMARS) }
 });
 
-/// The requests at one time whose grammars are compiled or wait for it. A quarter is kept back from any one
+/// The most requests whose grammars are compiled or wait for it. A quarter is kept back from any one
 /// caller.
 const MAX_QUEUED_GRAMMARS: usize = 64;
 
@@ -106,7 +106,7 @@ async fn read_input(Draft { mut request, unread }: Draft) -> Result<GenerateRequ
     Ok(request)
 }
 
-/// The requests at one time whose images are fetched or, after that, prepared.
+/// The most requests whose images are fetched or, after that, prepared.
 const FETCHES: usize = 8;
 /// The most of them of one caller, whose images may come slowly.
 const CALLER_FETCHES: usize = FETCHES * 3 / 4;

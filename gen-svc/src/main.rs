@@ -12,7 +12,7 @@ use tandem_core::grammar::trial;
 use tandem_core::library::Library;
 use tandem_kernels::IsaLevel;
 
-/// What computes beside the CPU's kernels.
+/// The library that computes in addition to the CPU's kernels.
 #[cfg(feature = "torch")]
 const LIBRARY: &dyn Library = &tandem_torch::Libtorch;
 #[cfg(not(feature = "torch"))]

@@ -98,7 +98,6 @@ impl Adapter {
 /// One of the template_args that a family's encoder reads.
 #[derive(Debug, Clone, Copy)]
 pub struct EncoderArgument {
-    /// The name.
     pub name: &'static str,
     /// The words that the encoder accepts. Empty if the argument is a boolean or a list.
     pub words: &'static [&'static str],

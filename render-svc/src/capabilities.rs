@@ -117,7 +117,6 @@ const REASONING_WORD: &str = "o1";
 /// The capabilities of a model, and how each flag was found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inferred {
-    /// The capabilities.
     pub capabilities: Capabilities,
     /// How each flag was found, in the order of the flags' names.
     pub sources: Vec<(&'static str, FactSource)>,

@@ -58,7 +58,7 @@ pub struct ReloadOutcome {
 }
 
 impl ModelCatalog {
-    /// Loads every model. A model that cannot be loaded beside others is logged, and requests for
+    /// Loads every model. If there are others, a model that cannot be loaded is logged, and requests for
     /// it get the reason.
     ///
     /// # Errors

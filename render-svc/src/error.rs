@@ -50,9 +50,7 @@ pub enum Error {
     AdapterNotApplicable {
         /// The pinned adapter.
         adapter: &'static str,
-        /// The model.
         model: String,
-        /// The reason.
         reason: String,
     },
     /// A field of the request is invalid.
@@ -63,7 +61,6 @@ pub enum Error {
     DanglingAttachment {
         /// The path, such as `messages[2].content[0].attachment_id`.
         field: String,
-        /// The id.
         id: String,
     },
     /// The model has no template of the requested name, or no default template.
@@ -120,7 +117,6 @@ pub enum Error {
     /// The model has no tokenizer.
     #[error("model {model:?} has no tokenizer: {problem}")]
     NoTokenizer {
-        /// The model.
         model: String,
         /// Path of its files.
         path: PathBuf,
@@ -135,7 +131,6 @@ pub enum Error {
     UnknownTokenId {
         /// Its position in the request.
         index: usize,
-        /// The id.
         id: u32,
     },
     /// The task contains images, and the tokenizer has no token for their markers.

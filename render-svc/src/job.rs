@@ -11,7 +11,6 @@ use crate::conversation::{CONTENT, Conversation, Invalid, Object};
 pub struct RenderJob {
     /// The model's id; empty for the only model.
     pub model: String,
-    /// The conversation.
     pub conversation: Conversation,
     /// The options for rendering.
     pub options: RenderOptions,
@@ -95,7 +94,7 @@ impl From<bool> for FinalMessage {
     }
 }
 
-/// When the rendering has token ids besides the text.
+/// When the rendering has token ids in addition to the text.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum ReturnTokenIds {
     /// Never.

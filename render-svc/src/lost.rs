@@ -324,7 +324,7 @@ fn summed(conversation: &Conversation, lost: &[&Part<'_>], parts: &[Part<'_>], t
             Some(item) if part.whole_item().is_none() && items.contains(&item) => continue,
             _ => part.path(),
         };
-        // A field of an argument is lost with those beside it.
+        // A field of an argument is lost with its neighbours.
         let outer = part.call_of_argument().and_then(|call| part.outer_argument(|way| is_lost(call, way)));
         let path = outer.as_ref().map_or(path, |outer| part.path_of_field(outer));
         // On the wire, the path of a field ends at the JSON that contains it.

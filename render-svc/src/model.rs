@@ -155,7 +155,7 @@ impl Model {
         self.capability_sources.iter().any(|(_, source)| *source == FactSource::Configuration)
     }
 
-    /// Returns the values that it gives its template beside a conversation.
+    /// Returns the values that it gives its template in addition to a conversation.
     #[must_use]
     pub fn values(&self) -> ModelValues<'_> {
         ModelValues { special_tokens: &self.special_tokens, toggles: &self.toggles }

@@ -47,7 +47,6 @@ use crate::warning::{self, Warning, WarningCode, option_ignored};
 /// A conversation that is ready to be rendered.
 #[derive(Debug)]
 pub struct Prepared {
-    /// The conversation.
     pub conversation: Conversation,
     /// Warnings, with paths of the request.
     pub warnings: Vec<Warning>,
@@ -167,7 +166,7 @@ impl Request<'_> {
     }
 
     /// Returns the rewriting that the conversation needs. A template may take messages as they are only
-    /// beside tools, documents or an argument, which its probes lack.
+    /// with tools, documents or an argument, which its probes lack.
     fn policy_in_context(&self, conversation: &Conversation) -> Policy {
         let needed = self.policy(conversation);
         let least = Policy { forms: Forms::default(), turns: Some(Turns::default()), ..needed };

@@ -73,7 +73,6 @@ pub enum Output {
 /// Messages for a vision-language processor, and the other inputs of the model's chat template.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HfMessages {
-    /// The messages.
     pub messages: Vec<Value>,
     /// The tools, if any.
     pub tools: Option<Value>,

@@ -12,7 +12,6 @@ use crate::model::{Model, NamedTemplate};
 /// A request's model, adapter and template.
 #[derive(Debug)]
 pub struct ResolvedRender<'m> {
-    /// The model.
     pub model: &'m Arc<Model>,
     /// The adapter, applied to the model.
     pub adapter: ResolvedAdapter,

@@ -13,7 +13,6 @@ use crate::model::Model;
 pub struct TokenizeJob {
     /// The model's id; empty for the only model.
     pub model: String,
-    /// The text.
     pub text: String,
     /// Add the tokens that the tokenizer puts around a text.
     pub add_special_tokens: bool,

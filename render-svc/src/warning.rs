@@ -184,7 +184,7 @@ pub fn further_keys(conversation: &Conversation, text: &str) -> Vec<Warning> {
     paths.into_iter().map(warning).collect()
 }
 
-/// Returns the keys of a text block beside its text, and the mark of a failed result of any block, that are not
+/// Returns the keys of a text block other than its text, and the mark of a failed result of any block, that are not
 /// empty.
 fn further_keys_of_block(block: &Value) -> impl Iterator<Item = (&str, &Value)> {
     let is_text = kind(block) == Some("text");

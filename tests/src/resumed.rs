@@ -102,7 +102,6 @@ pub fn resumed(
 pub struct Resumed {
     /// The request of the whole output.
     pub request: pb::GenerateRequest,
-    /// Its prompt.
     pub prompt: Vec<u32>,
     /// The whole output.
     pub whole: Collected,

@@ -51,7 +51,7 @@ impl ConnectionProblem {
         WORDS.into_iter().find_map(|(word, problem)| text.contains(word).then_some(problem))
     }
 
-    /// Returns what to do, without the names of flags, which differ between programs.
+    /// Returns the remedy, without the names of flags, which differ between programs.
     #[must_use]
     pub fn remedy(self) -> &'static str {
         match self {

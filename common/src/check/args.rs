@@ -8,7 +8,7 @@ use tonic::transport::Uri;
 use super::health_check::Check;
 use crate::call::{Credentials, service_uri};
 
-/// Whom to ask for its health, and with which credentials.
+/// The service whose health is asked for, and the credentials.
 #[derive(Debug, Clone, clap::Args)]
 pub struct CheckArgs {
     /// Address of the running service; `http://` may be left out

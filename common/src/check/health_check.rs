@@ -78,7 +78,6 @@ pub enum CheckError {
     TimedOut {
         /// The service's address.
         address: Uri,
-        /// The timeout.
         timeout: Duration,
     },
 }
@@ -87,7 +86,7 @@ fn code_of(status: &Status) -> &'static str {
     crate::status::code_name(status.code())
 }
 
-/// Returns what to do about a failed connection, if that is known.
+/// Returns the remedy of a failed connection, or an empty text.
 fn remedy(cause: &str) -> String {
     ConnectionProblem::find(cause).map(|problem| format!("; {}", problem.remedy())).unwrap_or_default()
 }

@@ -18,7 +18,7 @@ use crate::call_layer::CallWork;
 #[derive(Debug)]
 pub(super) struct AnswerBytes {
     call: CallBytes,
-    /// None: nothing tracks the answer, and each part counts alone.
+    /// None: unsent bytes are unknown. Only the current part is charged.
     unsent: Option<Arc<Unsent>>,
 }
 

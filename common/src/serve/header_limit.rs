@@ -12,7 +12,7 @@ const MAX_BYTES: usize = 16 << 10;
 /// The size beyond which the library refuses a call itself, with the HTTP status 431 and without a gRPC status.
 /// Callers get a typed error of headers between the two sizes.
 pub(super) const MAX_READ_BYTES: u32 = 64 << 10;
-/// The bytes that a header counts beside its name and its value: RFC 9113, section 6.5.2.
+/// The bytes that a header counts in addition to its name and its value: RFC 9113, section 6.5.2.
 const OVERHEAD_BYTES: usize = 32;
 
 /// The size of a call's headers.

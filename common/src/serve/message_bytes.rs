@@ -11,7 +11,7 @@ use super::unsent::Unsent;
 use crate::permits::{Exhausted, Permit, Permits};
 use crate::status::{Failure, Reason};
 
-/// The bytes of a call that are not counted. Conversations mostly have fewer.
+/// The bytes of a call that are not counted. Conversations usually have fewer.
 const UNCOUNTED_BYTES: usize = 64 << 10;
 
 /// The permits for bytes.

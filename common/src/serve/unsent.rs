@@ -17,7 +17,7 @@ use tonic::codegen::Bytes;
 
 use crate::permits::{Permit, Permits};
 
-/// The most answers of a connection that are abandoned beside others.
+/// The most answers of a connection that are abandoned while others continue.
 const MAX_ABANDONED: usize = 4;
 /// The most abandoned answers of the process, and of one address. The transport holds up to 400 KiB of each.
 const MAX_ALL_ABANDONED: [usize; 2] = [64, 16];

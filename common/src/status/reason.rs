@@ -160,7 +160,7 @@ reasons! {
     UnknownBlock = "UNKNOWN_BLOCK", InvalidArgument, Never;
     /// A content block refers to an attachment that the request does not declare.
     DanglingAttachment = "DANGLING_ATTACHMENT", InvalidArgument, Never;
-    /// An image cannot be decoded, or the prompt has another number of places for images.
+    /// An image cannot be decoded, or the numbers of images and of image placeholders differ.
     InvalidImage = "INVALID_IMAGE", InvalidArgument, Never;
     /// An image or the number of images is over a limit of the service.
     ImageOverLimit = "IMAGE_OVER_LIMIT", InvalidArgument, Never;

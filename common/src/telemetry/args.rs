@@ -26,8 +26,8 @@ pub struct LogArgs {
     /// Maximum number of log lines per second that the calls of one caller can cause; 0 for any
     ///
     /// Ten seconds' lines can come at once. Further lines are neither written nor exported: the
-    /// caller's next line has their number as `unwritten_lines`. Errors have a limit of the same size
-    /// beside it. Metrics count every call.
+    /// caller's next line has their number as `unwritten_lines`. Errors have a separate limit of the
+    /// same size. Metrics count every call.
     #[arg(long, env = "TANDEM_LOG_LINES_PER_CALLER", default_value_t = 100, value_name = "LINES")]
     pub log_lines_per_caller: u32,
 }

@@ -24,7 +24,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Takes the caller's request id, or chooses one if there is none or an unusual one.
+    /// Uses the caller's request id. Generates one if it is missing or not plain.
     pub(crate) fn new(headers: &HeaderMap, caller_id: Arc<str>) -> Self {
         let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(|id| is_plain(id));
         let request_id = given.map_or_else(|| format!("{:016x}{:016x}", random_u64(), random_u64()).into(), Arc::from);

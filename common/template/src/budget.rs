@@ -73,7 +73,7 @@ impl Drop for CancelScope {
     }
 }
 
-/// While it exists, the renders on this thread share a number of steps, beside the limit of each. A pool within
+/// While it exists, the renders on this thread share a number of steps, in addition to the limit of each. A pool within
 /// another one takes its steps from it.
 #[derive(Debug)]
 pub struct StepsPool {

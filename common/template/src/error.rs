@@ -53,7 +53,6 @@ pub enum RenderError {
     /// The render exceeded a limit.
     #[error("{}{limit} exceeded", place(*line))]
     Limit {
-        /// The limit.
         limit: Limit,
         /// Counted from 1; 0 outside the template.
         line: u32,

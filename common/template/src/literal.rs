@@ -29,7 +29,7 @@ pub const FIELDS: &[&str] = &["role", "content", "type", "text", "reasoning_cont
 /// Roles of messages in every format.
 pub const ROLES: &[&str] = &["system", "developer", "user", "assistant", "tool", "function"];
 
-/// Roles that templates of some models write, beside those of every format.
+/// Roles that templates of some models write, in addition to those of every format.
 const TEMPLATE_ROLES: &[&str] = &["model", "ipython", "latest_reminder", "direct_search_results"];
 
 /// Types of blocks and of tools, without those of media.
@@ -70,7 +70,6 @@ impl KnownNames {
 /// The parts of a conversation that reach a prompt.
 #[derive(Debug, Clone, Copy)]
 pub struct Parts<'a> {
-    /// The messages.
     pub messages: &'a [Value],
     /// The list of tools.
     pub tools: Option<&'a Value>,
@@ -83,9 +82,7 @@ pub struct Parts<'a> {
 /// The parts of a conversation with tainted text.
 #[derive(Debug, Clone)]
 pub struct TaintedParts {
-    /// The taint.
     pub taint: Taint,
-    /// The messages.
     pub messages: Vec<Value>,
     /// The list of tools.
     pub tools: Option<Value>,

@@ -5,8 +5,7 @@
 //! outputs at stop conditions and limits, and interrupts a request whose caller is gone or reads too slowly, or
 //! whose deadline is over. So all of this is equal for every engine.
 //!
-//! The order of imports, from the bottom: `event`, `progress` ← `metrics`, `sink` ← `queue`, `output` ← `state` ←
-//! `checked`. The last one and `check` are for engines that are not trusted.
+//! `checked` and `check` are for engines that are not trusted.
 
 mod check;
 mod checked;

@@ -9,9 +9,6 @@
 //! A slow reader is skipped while its channel is full, so that it delays no other request and its
 //! memory stays bounded. Its request is cancelled after [`Config::reader_patience`]. When the KV
 //! cache is full, the newest sequence is preempted and later resumes with the same tokens.
-//!
-//! The order of imports, from the bottom: `config`, `metrics` ← `shared` ← `command`, `port`, `requests` ←
-//! `sequence` ← `prompt_rows` ← `schedule` ← `step`, `images` ← `thread` ← `local` ← `handle`.
 
 mod command;
 mod config;

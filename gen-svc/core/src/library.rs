@@ -1,4 +1,4 @@
-//! The port of the loader to a library that computes beside the CPU's kernels.
+//! The port of the loader to a library that computes in addition to the CPU's kernels.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::models::decoder::Decoder;
 use crate::models::{LoadedModel, Precision, Tower};
 use crate::weights::ModelFile;
 
-/// A library that computes beside the CPU's kernels: other devices, other models, images.
+/// A library that computes in addition to the CPU's kernels: other devices, other models, images.
 pub trait Library: fmt::Debug + Send + Sync {
     /// Returns the library's name and version.
     fn version(&self) -> (&'static str, String);

@@ -88,7 +88,6 @@ pub struct GenerateRequest {
 pub struct Resume {
     /// The number of generated ids: at the end of the input, or in `token_ids`.
     pub generated_tokens: u32,
-    /// The index of the output.
     pub output_index: u32,
     /// The generated ids, for messages.
     pub token_ids: Vec<u32>,
@@ -152,7 +151,6 @@ pub struct PreparedRequest {
     pub priority: i32,
     /// Cached blocks are reused only between requests with the same salt.
     pub cache_salt: Arc<str>,
-    /// The caller.
     pub caller: Arc<str>,
     /// The memory of its images is counted until it is dropped.
     pub(crate) _image_memory: Option<Permit>,

@@ -11,7 +11,7 @@ use crate::error::ImageError;
 use crate::prepared::PreparedImage;
 use crate::processor::Processor;
 
-/// The memory of an entry beside its pixels and its text.
+/// The memory of an entry in addition to its pixels and its text.
 const OVERHEAD_BYTES: u64 = 256;
 
 /// About the size of an entry, from which the number of entries is estimated.

@@ -9,7 +9,6 @@ use crate::values::ValueTable;
 /// The text that replaces an image's placeholder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expansion {
-    /// The text.
     pub text: String,
     /// How many image tokens it contains. Each takes one row of the projector's output.
     pub tokens: usize,
@@ -107,7 +106,6 @@ impl Prepared {
 /// The pixel values of a request in one tensor, as transformers returns them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PixelBatch {
-    /// The shape.
     pub shape: Vec<usize>,
     /// The values, flat.
     pub pixels: Vec<f32>,

@@ -178,7 +178,7 @@ impl Processor {
         self.recipe.image_token()
     }
 
-    /// Returns what an image's sides determine, without its pixels.
+    /// Returns the shape and the image tokens of an image with these sides.
     pub fn plan(&self, width: usize, height: usize) -> Result<ImagePlan, ImageError> {
         if width == 0 || height == 0 {
             return Err(ImageError::Empty { width: width as u64, height: height as u64 });

@@ -1,4 +1,4 @@
-//! No library beside the CPU's kernels.
+//! No library in addition to the CPU's kernels.
 
 use tandem_core::engine::{Config, DtypeChoice};
 use tandem_core::error::LoadError;

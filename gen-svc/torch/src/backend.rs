@@ -94,7 +94,7 @@ impl TorchBackend {
     ) -> Result<(), Error> {
         if let Some(rows) = &step.rows {
             step.launched = match first(&mut self.sampler, rows) {
-                // Beside another step, this one is computed again.
+                // If another step is in flight, this one is computed again after it.
                 Err(error) if error.is_out_of_memory() && self.launched.is_empty() => {
                     self.model.free_cache();
                     choose_now(&mut self.sampler, rows, plans)?

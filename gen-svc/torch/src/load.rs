@@ -156,7 +156,7 @@ fn bits(quantize: Option<Quantize>) -> Result<WeightBits, LoadError> {
     }
 }
 
-/// Fails if the weights of a part do not fit on its GPU beside its part of the KV cache. One GPU has all
+/// Fails if the weights of a part do not fit on its GPU together with its part of the KV cache. One GPU has all
 /// weights.
 ///
 /// # Errors
@@ -177,7 +177,7 @@ pub fn require_all(gpus: &[GpuMemory], costs: &Costs, placement: &Placement, kv:
     }
 }
 
-/// The KV cache that must fit beside the weights, on all devices together.
+/// The KV cache that must fit together with the weights, on all devices together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KvDemand {
     /// Room for this many positions.

@@ -28,7 +28,6 @@ pub struct Costs {
 /// The sizes of a layer, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LayerCosts {
-    /// The weights.
     pub weights: u64,
     /// The keys and values of one position.
     pub pairs: u64,
@@ -45,7 +44,6 @@ pub struct Placement {
 /// The layers of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlacedLayers {
-    /// The device.
     pub device: Device,
     /// The layers. At least one.
     pub layers: Range<usize>,
@@ -115,7 +113,7 @@ impl Costs {
     }
 
     /// Returns how well a device with this many free bytes holds the layers: the positions of keys and
-    /// values beside the weights, or less than zero, the bytes that are missing for the weights.
+    /// values that fit with the weights, or less than zero, the bytes that are missing for the weights.
     fn score(&self, layers: &Range<usize>, free: u64) -> i128 {
         let left = i128::from(free) - i128::from(self.weights_of(layers));
         if left < 0 { left } else { left / i128::from(self.pairs_of(layers).max(1)) }

@@ -209,7 +209,7 @@ impl TorchTower {
         let sides = &image.plan.shape[image.plan.shape.len() - 2..];
         let [height, width] = whole_patches(sides, self.tower.patches.side).map(|count| count as i64);
         let pixels = pixels.f_view([-1, 3, sides[0] as i64, sides[1] as i64])?;
-        // As in a convolution: pixels beside the last whole patch are left out.
+        // As in a convolution: pixels after the last whole patch are left out.
         let whole = pixels.f_narrow(2, 0, height * p)?.f_narrow(3, 0, width * p)?;
         let cut = whole.f_reshape([-1, 3, height, p, width, p])?.f_permute([0, 2, 4, 1, 3, 5])?;
         Ok(cut.f_reshape([-1, height * width, columns])?)

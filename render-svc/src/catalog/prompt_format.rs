@@ -16,7 +16,6 @@ use crate::probes::ArgumentFact;
 /// the output spec. Each is computed at first use.
 #[derive(Debug)]
 pub struct PromptFormat {
-    /// The adapter.
     pub adapter: Adapter,
     model: Arc<Model>,
     /// The part of the model's output spec that is the same for every adapter.

@@ -16,7 +16,6 @@ use crate::output_spec::OutputSpec;
 /// A loaded model and the adapter that renders for it unless a request pins another.
 #[derive(Debug)]
 pub struct ServedModel {
-    /// The model.
     pub model: Arc<Model>,
     /// The adapter for requests that pin no adapter.
     pub adapter: ResolvedAdapter,

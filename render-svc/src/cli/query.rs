@@ -26,7 +26,6 @@ use crate::tokenize::{TokenizeJob, detokenize, tokenize};
 /// The question of a command, and the models that it may name by id.
 #[derive(Debug)]
 pub struct Config {
-    /// The question.
     pub question: Question,
     /// The models that the question may name by id.
     pub sources: Sources,
@@ -37,7 +36,6 @@ pub struct Config {
 pub enum Question {
     /// The token ids of a text.
     Text {
-        /// The text.
         text: String,
         /// Id or path of the model; empty for the only model.
         model: String,

@@ -31,7 +31,7 @@ use crate::task::request::GenerationRequest;
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
 /// Longest wait for the headers of a response, and for each event after them. A server sends an event
 /// per second. Less than the 3 s after which the caller may take this service for stuck: another
-/// replica mostly sends its first event within the rest.
+/// replica usually sends its first event within the rest.
 const MAX_SILENCE: Duration = Duration::from_millis(2500);
 /// Longest time with unknown events only. A later version of the contract may have more kinds of events.
 const MAX_UNKNOWN: Duration = Duration::from_secs(30);

@@ -7,7 +7,7 @@ use super::texts::{MIN_BYTES, Texts};
 use crate::probes::Finding;
 use crate::warning::WarningCode;
 
-/// A list beside the messages.
+/// A list other than the messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum List {
     Tools,

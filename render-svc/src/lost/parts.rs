@@ -212,7 +212,7 @@ pub(super) fn section<'m>(message: &Value, text: &'m str) -> Option<(&'m str, &'
     Some((section.strip_prefix(REASONING_START).unwrap_or(section), rest))
 }
 
-/// Returns what becomes of a message's content. A template shows the words of users and assistants.
+/// Returns the finding about a message's content. A template shows the words of users and assistants.
 fn of_content(message: &Value, at: usize, facts: &TemplateFacts) -> Finding {
     let is_list = !blocks(message).is_empty();
     match role(message) {

@@ -18,7 +18,7 @@ pub struct Templates {
     broken: Vec<BrokenTemplate>,
 }
 
-/// A chat template that does not compile, beside others that do.
+/// A chat template that does not compile, while others do.
 #[derive(Debug)]
 pub struct BrokenTemplate {
     /// Such as `tool_use` or `rag`; never `default`.

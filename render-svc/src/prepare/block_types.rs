@@ -25,7 +25,6 @@ const MAX_TEXT: usize = 64;
 pub(super) struct Probe<'a> {
     /// The adapter that renders with the template.
     pub(super) adapter: &'a Adapter,
-    /// The model.
     pub(super) model: &'a Model,
     /// The request.
     pub(super) input: Input<'a>,

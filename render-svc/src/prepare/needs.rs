@@ -77,7 +77,7 @@ impl<'a> Needs<'a> {
         self.facts.and_then(|facts| facts.reasoning.key)
     }
 
-    /// Returns true if the template fails for null content beside tool calls, and not for an empty
+    /// Returns true if the template fails for null content with tool calls, and not for an empty
     /// text.
     #[must_use]
     pub fn null_content_fails(&self) -> bool {
@@ -85,13 +85,13 @@ impl<'a> Needs<'a> {
     }
 }
 
-/// Returns what becomes of a first system message. Templates differ beside tools.
+/// Returns the finding about a first system message. It may differ if there are tools.
 fn first_system(facts: &TemplateFacts, has_tools: bool) -> Finding {
     let Instructions { system_first, system_beside_tools, .. } = facts.instructions;
     if has_tools && system_beside_tools != Finding::Unknown { system_beside_tools } else { system_first }
 }
 
-/// Returns what becomes of messages of users in a row before an answer. Templates differ after a system
+/// Returns the finding about messages of users in a row before an answer. It may differ after a system
 /// message.
 fn first_users(facts: &TemplateFacts, messages: &[Value], has_tools: bool) -> Repeat {
     let starts_with_system =

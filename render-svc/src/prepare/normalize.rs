@@ -13,7 +13,6 @@ use crate::conversation::{Content, content};
 /// Messages that a template supports.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Normalized {
-    /// The messages.
     pub messages: Vec<Traced>,
     /// The changes, in the order in which they were made.
     pub rewrites: Vec<Rewrite>,

@@ -24,14 +24,13 @@ pub struct Policy {
     pub turns: Option<Turns>,
     /// The key of reasoning, unless it is `reasoning_content`.
     pub reasoning_key: Option<&'static str>,
-    /// True if the template fails for null content beside tool calls, and not for an empty text.
+    /// True if the template fails for null content with tool calls, and not for an empty text.
     pub null_content_fails: bool,
 }
 
 /// Rewritten messages.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rewritten {
-    /// The messages.
     pub messages: Vec<Value>,
     /// The place of each message in the request.
     pub places: Vec<Place>,

@@ -29,7 +29,6 @@ const MAX_SEARCHED: usize = 256;
 /// A changed conversation.
 #[derive(Debug)]
 pub struct Refitted {
-    /// The conversation.
     pub conversation: Conversation,
     /// The place of each message in the request.
     pub places: Vec<Place>,

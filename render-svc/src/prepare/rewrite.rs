@@ -5,7 +5,6 @@ use std::fmt;
 /// A change to messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewrite {
-    /// The change.
     pub change: Change,
     /// Indices of the messages in the request, in ascending order.
     pub messages: Vec<usize>,

@@ -20,7 +20,7 @@ pub fn rewrite(tools: &mut Value) -> Vec<Place> {
     tools.map(|(i, tool)| rewrite_tool(tool, &format!("tools[{i}]"))).collect()
 }
 
-/// Warns of each schema beside the parameters of a tool, which is never read.
+/// Warns of each schema that a tool has in addition to its parameters, which is never read.
 pub fn warnings(tools: &Value) -> impl Iterator<Item = Warning> {
     let tools = tools.as_array().into_iter().flatten().enumerate();
     tools.filter_map(|(i, tool)| {

@@ -8,7 +8,6 @@ use crate::conversation::Invalid;
 /// A message and the places in the request from which its parts come.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Traced {
-    /// The message.
     pub message: Value,
     /// The place of the message, its blocks, its calls and its other keys.
     pub place: Place,

@@ -46,7 +46,6 @@ const A_NUMBER: i64 = 1024;
 /// An argument that changes the prompt.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ArgumentFact {
-    /// The name.
     pub name: String,
     /// The values that give different prompts. If any text changes the prompt, texts are not listed.
     /// Empty if the argument is neither a text, a boolean nor a number, such as a list of tools.

@@ -49,7 +49,7 @@ impl Instructions {
     }
 }
 
-/// Returns what becomes of a first message. If a text is lost, a list of one block is tried.
+/// Returns the finding about a first message. If a text is lost, a list of one block is tried.
 fn first(renderer: &Renderer<'_>, role: &str, mark: &str, tools: Option<Value>) -> Finding {
     let user = || renderer.message("user", USER);
     let without = Probe { tools: tools.clone(), ..Probe::of([user()]) };
@@ -125,7 +125,7 @@ impl Repeats {
     }
 }
 
-/// Returns what becomes of two messages of users in a row after other messages. A template of one
+/// Returns the finding about two messages of users in a row after other messages. A template of one
 /// question is enough, such as one for embeddings.
 fn users(renderer: &Renderer<'_>, before: Vec<Value>, both: [&Value; 2]) -> Repeat {
     let probe = |users: &[&Value]| Probe {
@@ -135,7 +135,7 @@ fn users(renderer: &Renderer<'_>, before: Vec<Value>, both: [&Value; 2]) -> Repe
     repeat(renderer, &probe(&both[..1]), &probe(&both), [USER, SECOND_USER], &[USER])
 }
 
-/// Returns what becomes of two marked messages in a row. `alone` must show the marks in `basis`.
+/// Returns the finding about two marked messages in a row. `alone` must show the marks in `basis`.
 fn repeat(renderer: &Renderer<'_>, alone: &Probe, both: &Probe, marks: [&str; 2], basis: &[&str]) -> Repeat {
     if !renderer.render(alone).shows(basis) {
         return Repeat::Unknown;
@@ -154,7 +154,7 @@ fn repeat(renderer: &Renderer<'_>, alone: &Probe, both: &Probe, marks: [&str; 2]
     }
 }
 
-/// Returns what becomes of documents.
+/// Returns the finding about documents.
 pub(super) fn documents(renderer: &Renderer<'_>) -> Finding {
     let probe = |documents| Probe { documents, ..Probe::of([renderer.message("user", USER)]) };
     renderer.finding(&probe(Some(conversation::documents())), DOCUMENT, &probe(None))

@@ -71,8 +71,8 @@ impl ReasoningFacts {
     }
 }
 
-/// Returns what becomes of reasoning under this key: in the last message, before a later question, and
-/// beside a call.
+/// Returns the findings about reasoning under this key: in the last message, before a later question,
+/// and with a call.
 fn of_key(renderer: &Renderer<'_>, tools: &ToolFacts, key: &str) -> [Finding; 3] {
     let user = || renderer.message("user", USER);
     let again = || renderer.message("user", SECOND_USER);
@@ -101,7 +101,7 @@ pub(super) fn section(text: &str) -> String {
     format!("{START}\n{REASONING}\n{END}\n\n{text}")
 }
 
-/// Returns what becomes of a block of the type `thinking`.
+/// Returns the finding about a block of the type `thinking`.
 fn in_blocks(renderer: &Renderer<'_>) -> Finding {
     let text = json!({"type": "text", "text": ASSISTANT});
     let answered = |blocks: Vec<Value>| {

@@ -27,7 +27,7 @@ pub fn deadline() -> Instant {
     Instant::now() + MAX_TIME
 }
 
-/// The values that a model gives its template beside a conversation.
+/// The values that a model gives its template in addition to a conversation.
 #[derive(Debug, Clone, Copy)]
 pub struct ModelValues<'a> {
     /// Named special tokens and their text.
@@ -59,7 +59,7 @@ enum UserForm {
     Blocks,
 }
 
-/// The parts of a conversation that a template needs beside the messages of a probe.
+/// The parts of a conversation that a template needs in addition to the messages of a probe.
 #[derive(Debug, Clone, Copy, Default)]
 struct Needed {
     system: bool,
@@ -235,7 +235,7 @@ impl<'a> Renderer<'a> {
         self.values.special_tokens.contains_key(name)
     }
 
-    /// Renders a probe with the parts that the template needs beside it.
+    /// Renders a probe with the further parts that the template needs.
     pub(crate) fn render(&self, probe: &Probe) -> Outcome {
         let is_used_up = self.exceeded.get() >= MAX_EXCEEDED || self.rendered.get() >= MAX_RENDERINGS;
         if is_used_up || Instant::now() > self.deadline {
@@ -268,7 +268,7 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    /// Returns what became of a mark in a probe. It is shown, too, if another text in its place gives
+    /// Returns the finding about a mark in a probe. It is shown, too, if another text in its place gives
     /// another prompt: the template changes texts, such as to upper case. A text whose letters are
     /// written one by one is not.
     pub(super) fn found(&self, probe: &Probe, mark: &str) -> Finding {
@@ -283,7 +283,7 @@ impl<'a> Renderer<'a> {
         }
     }
 
-    /// Returns what became of a mark in a probe, if the template renders the same conversation
+    /// Returns the finding about a mark in a probe, if the template renders the same conversation
     /// without it.
     pub(super) fn finding(&self, probe: &Probe, mark: &str, without: &Probe) -> Finding {
         match self.found(probe, mark) {

@@ -181,7 +181,7 @@ fn shows_call(outcome: &Outcome) -> bool {
     outcome.shows(&[ARGUMENT])
 }
 
-/// Returns what becomes of a call that no shape shows.
+/// Returns the finding about a call that no shape shows.
 fn lost_call(renderer: &Renderer<'_>) -> Finding {
     let shape = CallShape { is_declared: false, has_text_arguments: false, content: CallContent::Words, ids: IDS[0] };
     let without = Probe::of([renderer.message("user", USER), renderer.message("assistant", ASSISTANT)]).ended();
@@ -193,7 +193,7 @@ pub(super) fn lone_result(renderer: &Renderer<'_>, content: Value) -> Probe {
     Probe::of([renderer.message("user", USER), renderer.message("assistant", ASSISTANT), result(IDS[0][0], content)])
 }
 
-/// Returns what becomes of a result after a message without calls.
+/// Returns the finding about a result after a message without calls.
 fn lost_result(renderer: &Renderer<'_>) -> Finding {
     let without = Probe::of([renderer.message("user", USER), renderer.message("assistant", ASSISTANT)]);
     let result = |content| renderer.finding(&lone_result(renderer, content), RESULT, &without);

@@ -112,7 +112,7 @@ pub enum FailureClass {
     ReplicaDown,
     /// The replica does not answer. It is ejected: left out for a while, unless every replica is.
     Stuck,
-    /// The replica broke the contract, or its model failed. The task does not go to it again. A replica that
-    /// broke the contract is ejected.
+    /// The replica broke the contract, or its model failed. The task is not retried on this replica. A
+    /// replica that broke the contract is ejected.
     Faulty,
 }

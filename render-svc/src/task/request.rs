@@ -63,7 +63,6 @@ pub struct GenerationRequest {
 pub enum Prompt {
     /// Token ids with a marker for each media file, in order.
     TokenIds {
-        /// The ids.
         ids: Vec<u32>,
         /// The files. Contract messages keep their type.
         media: Vec<Media>,

@@ -34,7 +34,7 @@ pub(crate) struct Args {
     /// PEM file of the authorities that sign the service's certificate.
     #[arg(long, value_name = "FILE")]
     pub(crate) ca: Option<PathBuf>,
-    /// File whose first token the calls carry.
+    /// Token file. Calls send its first token.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 }

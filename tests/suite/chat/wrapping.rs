@@ -52,7 +52,7 @@ async fn rows_break_only_where_text_allows_it() {
     assert_eq!(rows(&mut terminal, &after)[3..], ["These are more words than one row of", "forty columns can hold."]);
     let list = "- item\n    - These are more words than one row can hold.";
     assert_eq!(rows(&mut terminal, list), ["- item", "    - These are more words than one row", "can hold."]);
-    // Characters of two columns have no spaces between words. Punctuation does not start a row.
+    // Double-width scripts have no spaces between words. Punctuation does not start a row.
     let wide = format!("{}。終", "漢字".repeat(10));
     let first = "漢字".repeat(9) + "漢";
     assert_eq!(rows(&mut terminal, &wide), [first.as_str(), "字。終"]);

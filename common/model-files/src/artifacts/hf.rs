@@ -64,7 +64,7 @@ fn context_length(config: &Settings<'_>, tokenizer_config: &Object) -> Option<u3
 
 /// Reads the chat templates. Those of a processor precede the tokenizer's if the folder has a
 /// processor, as `AutoProcessor` reads them. Without one, `AutoTokenizer` reads the tokenizer's.
-/// Named templates remain beside both.
+/// Named templates remain in addition to both.
 fn templates(folder: &Path, tokenizer_config: &Object) -> Result<Templates, ArtifactsError> {
     let (mut templates, own) = (tokenizer_templates(folder, tokenizer_config)?, processor_templates(folder)?);
     let has_processor = [PROCESSOR, PREPROCESSOR].iter().any(|file| folder.join(file).exists());

@@ -7,9 +7,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 /// A token that becomes its id wherever its text occurs, special or not.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddedToken {
-    /// The id.
     pub id: u32,
-    /// The text.
     pub text: String,
     /// True for a control token, such as the end of a turn, which is not text.
     pub is_special: bool,

@@ -51,9 +51,7 @@ pub enum ListedTokens {
 /// A token with a name, such as `eos_token`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedToken {
-    /// The name.
     pub name: String,
-    /// The token.
     pub token: FolderToken,
     /// True if the token has the flags of the listed token with its text.
     pub is_standard: bool,

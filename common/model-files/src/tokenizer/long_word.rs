@@ -2,11 +2,10 @@
 //! a word.
 //!
 //! Windows do not change the ids. BPE applies the merge of the lowest rank first, and of equal
-//! ranks the leftmost one. So merges on one side of a boundary that no merge crosses do not depend
-//! on the other side. It follows that tokens are the encoding of a word exactly if every two
-//! neighbours are the encoding of the text of both. If two overlapping windows have a token in
-//! common, the tokens of the first window up to it and those of the second one after it fulfil
-//! this condition.
+//! ranks the leftmost one. If no merge crosses a boundary, the merges on its two sides are
+//! independent. It follows that tokens are the encoding of a word exactly if every two neighbours
+//! are the encoding of the text of both. If two overlapping windows have a token in common, the
+//! tokens of the first window up to it and those of the second one after it fulfil this condition.
 
 use tokenizers_fast::pipeline::PipelineToken;
 

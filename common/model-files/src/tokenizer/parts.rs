@@ -1,5 +1,5 @@
 //! Long texts in the classic encoder, part by part. The library needs up to 430 times the size of the text
-//! that it encodes at one time.
+//! that it encodes in one call.
 //!
 //! A text is cut at spaces that end a word. The text around a cut is also encoded alone: if its tokens are those of
 //! both parts, the cut changes none, because the tokens of a word depend on its surroundings only. If

@@ -1,6 +1,6 @@
 //! Builds the library's encoder, with smaller caches of words than its own default.
 //!
-//! The library keeps a cache of words for each encoder and for each call at one time, for the life
+//! The library keeps a cache of words for each encoder and for each concurrent call, for the life
 //! of the encoder. By default it takes up to 6 MiB, which hundreds of models cannot have. The more
 //! encoders a process has, the smaller is the cache of the next one. The size
 //! is no setting of a `tokenizer.json`, so the model is built apart from the rest.
@@ -44,7 +44,7 @@ impl Drop for Counted {
     }
 }
 
-/// Returns the words of the cache of an encoder beside `others` encoders: a power of two.
+/// Returns the words in the cache of an encoder if there are `others` encoders: a power of two.
 fn cached_words(others: usize) -> usize {
     let share = CACHED_WORDS * ENCODERS_WITH_ALL / (others + 1);
     let words = share.clamp(MIN_CACHED_WORDS, CACHED_WORDS);

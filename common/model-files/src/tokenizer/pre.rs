@@ -12,7 +12,7 @@ use tokenizers::{NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior}
 
 use super::error::TokenizerError;
 
-/// The rules of one or more names.
+/// The split rules, and the GGUF names that select them.
 pub(super) struct PreTokenizer {
     names: &'static [&'static str],
     /// Applied in order, each to the pieces of the previous one.

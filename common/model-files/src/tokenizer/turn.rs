@@ -1,5 +1,5 @@
 //! Turns for long texts in the classic encoder, which needs up to 430 times the size of a part in memory.
-//! However many cores and callers there are, the parts that are encoded at one time are bounded.
+//! However many cores and callers there are, the parts that are encoded concurrently are bounded.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::error::TokenizerError;
 
 /// The size from which a text waits for its turn.
 const LONG_BYTES: usize = 8 << 10;
-/// The bytes of parts that are encoded at one time. They take up to 220 MiB.
+/// The bytes of parts that are encoded concurrently. They take up to 220 MiB of memory.
 const MAX_BYTES: usize = 512 << 10;
 /// The time between two checks of cancellation.
 const CHECK_INTERVAL: Duration = Duration::from_millis(50);

@@ -57,7 +57,7 @@ pub struct Delta {
     pub tokens: Vec<Token>,
 }
 
-/// A token with its log-probability before sampling parameters.
+/// A token and its log-probability under the raw logits.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Token {
     /// The token id.

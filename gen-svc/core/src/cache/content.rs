@@ -48,7 +48,6 @@ pub struct Content<'a> {
     pub salt: &'a Arc<str>,
     /// True if the keys are those of a long sequence. Only parts of such a one are found then, else only others.
     pub is_long: bool,
-    /// The tokens.
     pub tokens: &'a [u32],
     /// The images among the tokens, in order and disjoint.
     pub images: &'a [ImageSpan],

@@ -14,7 +14,6 @@ pub struct GpuMemory {
     pub device: String,
     /// The configured share.
     pub share: f64,
-    /// The memory.
     pub memory: DeviceMemory,
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The fewest tokens of a step whose time is used. That of a smaller one is mostly not the tokens'.
+/// The fewest tokens of a step whose time is used. A smaller one has too much overhead.
 const MIN_TOKENS: usize = 64;
 
 /// The time of a token in the last large step.

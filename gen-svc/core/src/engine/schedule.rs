@@ -593,7 +593,7 @@ impl Scheduler {
             if self.pool.reserve(&mut self.running[at].table, positions) {
                 return true;
             }
-            // Without a copy, the sequence has other tokens to compute, which the next step plans.
+            // Cancelling the copy changes which tokens are pending. The next step plans them.
             if self.running[at].cancel_copy(&mut self.pool) || self.running.len() - 1 == at {
                 return false;
             }

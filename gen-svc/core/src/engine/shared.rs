@@ -30,7 +30,6 @@ pub struct GpuState {
     pub device: String,
     /// The name. Empty if the driver does not report it.
     pub name: String,
-    /// The memory.
     pub memory: DeviceMemory,
     /// The number of layers.
     pub layers: usize,

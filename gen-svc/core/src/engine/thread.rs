@@ -243,9 +243,9 @@ impl EngineThread {
         closed.map_or(Ok(()), |step| self.finish(step)).map(|()| true)
     }
 
-    /// Launches a step beside no other. If the device has too little memory, frees the backend's unused memory,
-    /// preempts half of the step's sequences and tries again, until one sequence is left. That one is tried a
-    /// second time.
+    /// Launches a step while no other is in flight. If the device has too little memory, frees the
+    /// backend's unused memory, preempts half of the step's sequences and tries again, until one
+    /// sequence is left. That one is tried a second time.
     fn launch_alone(&mut self, counts: &mut Vec<usize>) -> Result<Step, StepError> {
         let mut is_last = false;
         loop {

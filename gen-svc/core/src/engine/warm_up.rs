@@ -45,7 +45,7 @@ impl LargestImage {
         Ok(Self { shape, features, is_mutual })
     }
 
-    /// Returns the error for an image beside which too little memory is left.
+    /// Returns the error for an image that leaves too little memory.
     pub(super) fn too_large(&self, error: LoadError) -> LoadError {
         too_large(&self.shape, error)
     }

@@ -25,7 +25,6 @@ pub enum ConfigError {
     Unsupported {
         /// The name in `config.json`.
         name: &'static str,
-        /// The value.
         value: String,
     },
 }

@@ -18,7 +18,7 @@ pub struct DeviceNeed {
     pub device: String,
     /// Bytes of the weights.
     pub needed: u64,
-    /// The KV cache beside them.
+    /// The KV cache that must fit too.
     pub kv: KvNeed,
     /// Bytes that may be used.
     pub available: u64,

@@ -19,35 +19,28 @@ pub enum FetchError {
     /// The host has private addresses only.
     #[error("{host} has no public address (--allow-private-image-hosts)")]
     PrivateAddress {
-        /// The host.
         host: String,
     },
     /// The answer is another status than 200. Redirects are not followed.
     #[error("{host} answers with HTTP status {status}, not 200")]
     Status {
-        /// The host.
         host: String,
-        /// The status.
         status: u16,
     },
     /// The image is too large.
     #[error("image at {host} has more than {limit} bytes (--max-image-mib)")]
     TooLarge {
-        /// The host.
         host: String,
-        /// The limit.
         limit: usize,
     },
     /// The images at URLs are too large together.
     #[error("images at URLs have more than {limit} bytes together")]
     TooLargeTogether {
-        /// The limit.
         limit: usize,
     },
     /// The time is over.
     #[error("{host} sends no image within {seconds} s")]
     TooSlow {
-        /// The host.
         host: String,
         /// The limit.
         seconds: u64,
@@ -55,9 +48,7 @@ pub enum FetchError {
     /// The connection failed.
     #[error("{host} cannot be reached: {problem}")]
     Connection {
-        /// The host.
         host: String,
-        /// The problem.
         problem: String,
     },
     /// A fault of the service.

@@ -47,13 +47,11 @@ pub enum LoadError {
     /// The token of images is not in the vocabulary.
     #[error("the vocabulary has no image token {token:?}")]
     ImageToken {
-        /// The token.
         token: String,
     },
     /// The projector of an `mmproj` file is not supported.
     #[error("{}: projector {found:?} is not supported; these are: {supported}", file.display())]
     UnsupportedProjector {
-        /// The file.
         file: PathBuf,
         /// The value of `clip.projector_type`.
         found: String,
@@ -63,9 +61,7 @@ pub enum LoadError {
     /// The projector of an `mmproj` file is for other language models.
     #[error("{}: projector {projector:?} needs a language model of {expected}, the model is {found}", file.display())]
     ProjectorOfOthers {
-        /// The file.
         file: PathBuf,
-        /// The projector.
         projector: &'static str,
         /// The names of its language models.
         expected: String,
@@ -75,7 +71,6 @@ pub enum LoadError {
     /// The rows of an `mmproj` file do not have the language model's hidden size.
     #[error("{}: projector has rows of {found} numbers, the model's hidden size is {expected}", file.display())]
     ProjectorRows {
-        /// The file.
         file: PathBuf,
         /// The value of `clip.vision.projection_dim`.
         found: u32,
@@ -91,9 +86,7 @@ pub enum LoadError {
     /// A setting of the `mmproj` file is not supported.
     #[error("the mmproj file has {key} = {value}, which is not supported")]
     MmprojSetting {
-        /// The key.
         key: String,
-        /// Its value.
         value: String,
     },
     /// Several `mmproj` files beside the model fit it.
@@ -127,15 +120,12 @@ pub enum LoadError {
     UnsupportedSetting {
         /// The name in `config.json`.
         setting: &'static str,
-        /// Its value.
         value: String,
     },
     /// A key of the GGUF header, or its value, is not supported.
     #[error("the model's header has {key} = {value}, which is not supported: use a file without it")]
     HeaderSetting {
-        /// The key.
         key: String,
-        /// Its value.
         value: String,
     },
     /// A sampling default of the model is out of range.
@@ -213,7 +203,6 @@ pub enum LoadError {
     Device {
         /// The configured device.
         device: String,
-        /// The problem.
         problem: String,
     },
     /// The program is built without libtorch.

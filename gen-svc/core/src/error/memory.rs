@@ -28,7 +28,7 @@ pub enum MemoryError {
         device: String,
         /// Bytes of the loaded weights.
         needed: u64,
-        /// The KV cache beside them.
+        /// The KV cache that must fit too.
         kv: KvNeed,
         /// Bytes of the share that are not used.
         available: u64,

@@ -31,7 +31,6 @@ pub enum RequestError {
     /// The request cannot be parsed.
     #[error("request cannot be parsed: {problem}")]
     Malformed {
-        /// The problem.
         problem: String,
     },
     /// The prompt leaves no room for output.
@@ -106,8 +105,8 @@ pub enum RequestError {
         /// The model's id.
         model: String,
     },
-    /// An image of the request is damaged or over a limit, or the prompt has another number of places
-    /// for images.
+    /// An image of the request is damaged or over a limit, or the numbers of images and of image
+    /// placeholders differ.
     #[error("{source}")]
     Image {
         /// The path of the image.
@@ -128,7 +127,6 @@ pub enum RequestError {
     TooManyImages {
         /// The path of the first image too many.
         field: String,
-        /// The limit.
         limit: usize,
     },
     /// The model's chat template fails with the messages.
@@ -149,7 +147,6 @@ pub enum RequestError {
     /// The queue is full.
     #[error("queue is full: {limit} requests wait (--max-queue)")]
     QueueFull {
-        /// The limit.
         limit: usize,
     },
     /// The caller's share of the queue is full.
@@ -161,7 +158,6 @@ pub enum RequestError {
     /// Too many grammars wait to be compiled.
     #[error("grammar queue is full: {limit} grammars wait to be compiled")]
     GrammarQueueFull {
-        /// The limit.
         limit: usize,
     },
     /// The caller's share of the grammars that may wait is full.
@@ -173,7 +169,6 @@ pub enum RequestError {
     /// The tokens that a grammar allows next cannot be computed.
     #[error("grammar failed: {problem}")]
     Grammar {
-        /// The problem.
         problem: String,
     },
     /// The request's deadline passed in the queue.

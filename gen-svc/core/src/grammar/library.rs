@@ -22,7 +22,7 @@ const MAX_SYMBOLS: usize = 4_000;
 /// The size of a compiling thread's stack. Deep grammars recurse.
 pub(super) const STACK_BYTES: usize = 64 * 1024 * 1024;
 
-/// Returns what all parsers for these tokens share. `None` if the library does not support them.
+/// Returns the part that all parsers for these tokens share. `None` if the library does not support them.
 pub(super) fn factory(tokens: &TokEnv) -> Option<ParserFactory> {
     let slices = SlicedBiasComputer::general_slices();
     let mut factory = ParserFactory::new(tokens, InferenceCapabilities::default(), &slices).ok()?;

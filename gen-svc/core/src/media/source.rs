@@ -17,7 +17,6 @@ pub enum MediaSource {
 pub struct ImageUrl<'a> {
     /// The path of the URL in the request.
     pub(super) field: String,
-    /// The URL.
     pub(super) url: String,
     place: Place<'a>,
 }

@@ -34,7 +34,7 @@ pub struct Decoder {
     pub embeddings: Matrix,
     /// The factor of embeddings.
     pub embed_scale: f32,
-    /// The inputs of the layers beside `x`. `None`: there are none.
+    /// The inputs of the layers in addition to `x`. `None`: there are none.
     pub layer_inputs: Option<LayerInputs>,
     /// The rotary embeddings. Layers refer to them by index.
     pub ropes: Vec<Rope>,

@@ -7,7 +7,7 @@ use super::decoder::{Decoder, Pairs};
 use crate::error::LoadError;
 use crate::weights::ModelFile;
 
-/// The start of the names of a language model beside towers, in older and in newer folders.
+/// The start of the names of a language model that has towers, in older and in newer folders.
 const LANGUAGE_MODEL: &[&str] = &[
     "model.layers.",
     "model.embed_tokens",

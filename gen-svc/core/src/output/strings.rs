@@ -109,7 +109,6 @@ pub struct Search {
 pub struct Match<'a> {
     /// Its index in the set.
     pub index: usize,
-    /// The string.
     pub string: &'a str,
 }
 

@@ -30,7 +30,6 @@ pub struct ServedModel {
     pub quantization: String,
     /// The device, such as `cpu`.
     pub device: String,
-    /// The tokenizer.
     pub tokenizer: Tokenizer,
     /// The ids that end a turn.
     pub eos_token_ids: Vec<u32>,

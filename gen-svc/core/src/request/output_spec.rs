@@ -32,7 +32,6 @@ pub struct OutputSpec {
 /// Special tokens with the same treatment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpecialTokenClass {
-    /// The token ids.
     pub token_ids: Vec<u32>,
     /// True if the tokens are text, false if they leave no text. Tokens in classes of both kinds
     /// are text.

@@ -9,7 +9,6 @@ use super::slot::History;
 pub struct RowPlan<'a> {
     /// The index of the row.
     pub row: usize,
-    /// The token.
     pub token: TokenPlan<'a>,
     /// The number of likeliest tokens with their log-probabilities. None: no log-probability.
     pub logprobs: Option<usize>,

@@ -75,7 +75,7 @@ impl Mistral3 {
         Ok(sides)
     }
 
-    /// Returns the sides of an image that is not resized. A rest beside whole cells has no token.
+    /// Returns the sides of an image that is not resized. A rest that is smaller than a cell has no token.
     fn unchanged(&self, width: usize, height: usize) -> Result<(usize, usize), ImageError> {
         if width.min(height) >= self.cell {
             return Ok((width, height));

@@ -31,7 +31,6 @@ pub struct AttentionCase {
     pub shared_blocks: usize,
     /// The query heads and the key/value heads.
     pub heads: [usize; 2],
-    /// The size of a head.
     pub head_size: usize,
     /// The positions that a token sees. None: all.
     pub window: Option<usize>,

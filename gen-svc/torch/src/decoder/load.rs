@@ -134,7 +134,7 @@ pub(super) fn stacked_shape(parts: &[Matrix]) -> [usize; 2] {
     [parts.iter().map(|part| part.rows).sum(), parts.first().map_or(0, |part| part.columns)]
 }
 
-/// Returns the ranges of rows that are read at one time. A vector is read at once, since its blocks
+/// Returns the ranges of rows that are read together. A vector is read as a whole, since its blocks
 /// contain several rows.
 fn pieces(stored: &Stored<'_>) -> impl Iterator<Item = Range<usize>> {
     let (count, row_bytes) = (stored.row_count(), stored.columns() * size_of::<f32>());

@@ -131,7 +131,7 @@ fn int4(matrix: &Tensor) -> Result<Weight, Error> {
         let integers = if on_gpu { pairs(&integers)? } else { integers };
         Ok((integers, Tensor::f_cat(&[scales, offsets], 2)?))
     })?;
-    // The most tiles of 16 inputs that an operation may read at one time.
+    // The most tiles of 16 inputs that an operation may read at once.
     let tiles = [8, 4, 2].into_iter().find(|tiles| inputs % (16 * tiles) == 0).unwrap_or(2);
     let packed = match on_gpu {
         true => integers.f_internal_convert_weight_to_int4pack(tiles)?,

@@ -1,4 +1,4 @@
-//! The bounds of the memory that attention in buckets takes beside its inputs and results.
+//! The bounds of the memory that attention in buckets takes in addition to its inputs and results.
 
 /// The most bytes of keys and values that a bucket gathers, unless one sequence has more.
 const GATHERED_BYTES: usize = 1 << 30;

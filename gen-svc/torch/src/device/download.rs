@@ -17,7 +17,7 @@ pub(crate) struct Download {
 impl Download {
     /// Starts to copy 64-bit floats, once they are computed. The host does not wait.
     pub(crate) fn start(numbers: &Tensor) -> Result<Self, Error> {
-        // libtorch copies to pinned memory then.
+        // With this flag, libtorch copies into pinned memory.
         let on_host = numbers.f_to_device_(Device::Cpu, Kind::Double, true, false)?;
         Ok(Self { numbers: on_host, copied: Event::record(numbers.device())? })
     }

@@ -30,7 +30,7 @@ fn pooled(pool: Pool, x: &Tensor, [rows, columns]: [usize; 2]) -> Result<Tensor,
     let side = pool.merge() as i64;
     let (down, across) = (rows as i64 / side, columns as i64 / side);
     let grid = x.f_view([count, rows as i64, columns as i64, hidden])?;
-    // Patches beside the last whole square have no row.
+    // Patches after the last whole square have no row.
     let whole = grid.f_narrow(1, 0, down * side)?.f_narrow(2, 0, across * side)?;
     let squares = whole.f_reshape([count, down, side, across, side, hidden])?;
     Ok(match pool {

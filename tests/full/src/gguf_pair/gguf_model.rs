@@ -41,9 +41,7 @@ pub struct Tensor {
 /// The contents of a GGUF file.
 #[derive(Debug, Clone, Default)]
 pub struct GgufModel {
-    /// The metadata.
     pub metadata: BTreeMap<String, Entry>,
-    /// The tensors.
     pub tensors: BTreeMap<String, Tensor>,
     /// True if tensors of several dimensions are written as f16.
     pub half: bool,

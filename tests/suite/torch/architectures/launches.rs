@@ -1,5 +1,5 @@
-//! The operations of libtorch that the path of a GPU asks for and the CPU's does not. Tests count them in
-//! another process of themselves.
+//! The operations of libtorch that the path of a GPU asks for and the CPU's does not. Each test
+//! re-executes itself and counts in the child process.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -122,7 +122,7 @@ fn step(model: &mut dyn Backend, blocks: &[Vec<BlockId>], past: usize) {
     models::logits(model, &chunks).expect("it computes");
 }
 
-/// The layers of the 1.7-billion model whose launch floor the README states have these operations.
+/// The layers of the 1.7-billion model whose launch floor `gen-svc/GPU.md` states have these operations.
 #[test]
 fn a_layer_with_flash_attention_asks_for_21_operations_and_for_30_with_pieces() {
     if let Some(number) = number() {

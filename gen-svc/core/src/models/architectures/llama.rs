@@ -32,7 +32,7 @@ const GGUF: GgufArchitecture = GgufArchitecture {
     ..GgufArchitecture::named("llama")
 };
 
-/// The biases of a GGUF file beside those of queries, keys and values.
+/// The biases of a GGUF file other than those of queries, keys and values.
 pub(super) const GGUF_BIASES: &[&str] = &["self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"];
 
 /// Defaults of an architecture's class in transformers, for settings that the config leaves out.

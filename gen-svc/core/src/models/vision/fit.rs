@@ -9,8 +9,8 @@ use super::tower::{Positions, TableOrder, Tower};
 const SIDES: [(usize, usize); 4] = [(256, 256), (1024, 768), (300, 1000), (64, 48)];
 
 impl Tower {
-    /// Returns what does not suit, if anything. Sides that the processor refuses are left out. If it
-    /// does not resize, the sides of each image decide.
+    /// Returns the first setting that does not suit, if there is one. Sides that the processor refuses
+    /// are left out. If it does not resize, the sides of each image decide.
     pub(super) fn mismatch(&self, processor: &Processor) -> Option<String> {
         if !processor.resizes() {
             return None;

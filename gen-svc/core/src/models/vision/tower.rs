@@ -143,9 +143,9 @@ pub enum HeadNorms {
 /// The second branch of a block.
 #[derive(Debug, Clone)]
 pub struct Mlp {
-    /// `activation(first(x))`, times `gate's` partner if there is one.
+    /// The first projection. Its activation is multiplied with `up(x)` if that is present.
     pub first: Linear,
-    /// Its product with the activated first matrix. `None`: not gated.
+    /// The second projection. `None`: not gated.
     pub up: Option<Linear>,
     pub activation: Activation,
     /// `[C, F]`

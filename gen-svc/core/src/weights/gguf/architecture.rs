@@ -47,7 +47,7 @@ pub struct GgufArchitecture {
     pub ignored: &'static [&'static str],
     /// Keys that have an effect only in this architecture.
     pub decisive: &'static [&'static str],
-    /// Modules that may have a bias beside queries, keys and values: `lm_head`, or below
+    /// Modules that may have a bias, in addition to queries, keys and values: `lm_head`, or below
     /// `model.layers.N`. Each file and layer decides.
     pub biases: &'static [&'static str],
     /// The tensors that divide rotary frequencies.

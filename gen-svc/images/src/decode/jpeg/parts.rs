@@ -27,7 +27,7 @@ const ROWS: usize = 32;
 /// The images that are being decoded.
 static RUNNING: AtomicUsize = AtomicUsize::new(0);
 
-/// Counts an image while it is decoded. Several images at one time share the threads.
+/// Counts an image while it is decoded. Concurrent images share the threads.
 pub(super) struct Running(usize);
 
 impl Running {
