@@ -6,6 +6,8 @@ use super::reason::{Reason, RetryClass};
 const HEAD: &str = "\
 # Error reasons
 
+For authors of clients.
+
 <!-- Generated from common/src/status/reason.rs by `cargo xtask errors`. -->
 
 Every failure is a gRPC status with `google.rpc` details:

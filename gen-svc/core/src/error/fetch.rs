@@ -18,26 +18,16 @@ pub enum FetchError {
     },
     /// The host has private addresses only.
     #[error("{host} has no public address (--allow-private-image-hosts)")]
-    PrivateAddress {
-        host: String,
-    },
+    PrivateAddress { host: String },
     /// The answer is another status than 200. Redirects are not followed.
     #[error("{host} answers with HTTP status {status}, not 200")]
-    Status {
-        host: String,
-        status: u16,
-    },
+    Status { host: String, status: u16 },
     /// The image is too large.
     #[error("image at {host} has more than {limit} bytes (--max-image-mib)")]
-    TooLarge {
-        host: String,
-        limit: usize,
-    },
+    TooLarge { host: String, limit: usize },
     /// The images at URLs are too large together.
     #[error("images at URLs have more than {limit} bytes together")]
-    TooLargeTogether {
-        limit: usize,
-    },
+    TooLargeTogether { limit: usize },
     /// The time is over.
     #[error("{host} sends no image within {seconds} s")]
     TooSlow {
@@ -47,10 +37,7 @@ pub enum FetchError {
     },
     /// The connection failed.
     #[error("{host} cannot be reached: {problem}")]
-    Connection {
-        host: String,
-        problem: String,
-    },
+    Connection { host: String, problem: String },
     /// A fault of the service.
     #[error("the image could not be fetched; the log has the cause")]
     Failed,

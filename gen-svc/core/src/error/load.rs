@@ -46,9 +46,7 @@ pub enum LoadError {
     ControlTokens,
     /// The token of images is not in the vocabulary.
     #[error("the vocabulary has no image token {token:?}")]
-    ImageToken {
-        token: String,
-    },
+    ImageToken { token: String },
     /// The projector of an `mmproj` file is not supported.
     #[error("{}: projector {found:?} is not supported; these are: {supported}", file.display())]
     UnsupportedProjector {
@@ -85,10 +83,7 @@ pub enum LoadError {
     },
     /// A setting of the `mmproj` file is not supported.
     #[error("the mmproj file has {key} = {value}, which is not supported")]
-    MmprojSetting {
-        key: String,
-        value: String,
-    },
+    MmprojSetting { key: String, value: String },
     /// Several `mmproj` files beside the model fit it.
     #[error("several mmproj files beside the model fit it: {names}; name one with --mmproj")]
     SeveralMmproj {
@@ -124,10 +119,7 @@ pub enum LoadError {
     },
     /// A key of the GGUF header, or its value, is not supported.
     #[error("the model's header has {key} = {value}, which is not supported: use a file without it")]
-    HeaderSetting {
-        key: String,
-        value: String,
-    },
+    HeaderSetting { key: String, value: String },
     /// A sampling default of the model is out of range.
     #[error("{}: {parameter} {problem}; correct it, or name another file with --generation-config", file.display())]
     SamplingDefault {

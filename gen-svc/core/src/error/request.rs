@@ -30,9 +30,7 @@ pub enum RequestError {
     },
     /// The request cannot be parsed.
     #[error("request cannot be parsed: {problem}")]
-    Malformed {
-        problem: String,
-    },
+    Malformed { problem: String },
     /// The prompt leaves no room for output.
     #[error("prompt has {tokens} tokens, context length {context} (prompt and output together)")]
     PromptTooLong {
@@ -146,9 +144,7 @@ pub enum RequestError {
     ControlTokensUnclear,
     /// The queue is full.
     #[error("queue is full: {limit} requests wait (--max-queue)")]
-    QueueFull {
-        limit: usize,
-    },
+    QueueFull { limit: usize },
     /// The caller's share of the queue is full.
     #[error("the caller's share of the queue is full: {limit} of its requests wait, three quarters of --max-queue")]
     QueueShareFull {
@@ -157,9 +153,7 @@ pub enum RequestError {
     },
     /// Too many grammars wait to be compiled.
     #[error("grammar queue is full: {limit} grammars wait to be compiled")]
-    GrammarQueueFull {
-        limit: usize,
-    },
+    GrammarQueueFull { limit: usize },
     /// The caller's share of the grammars that may wait is full.
     #[error("the caller's share of the grammar queue is full: {limit} of its grammars wait to be compiled")]
     GrammarShareFull {
@@ -168,9 +162,7 @@ pub enum RequestError {
     },
     /// The tokens that a grammar allows next cannot be computed.
     #[error("grammar failed: {problem}")]
-    Grammar {
-        problem: String,
-    },
+    Grammar { problem: String },
     /// The request's deadline passed in the queue.
     #[error("deadline passed in the queue")]
     DeadlineInQueue,

@@ -71,7 +71,8 @@ pub(super) const PAGES: &[Page] = &[
 impl Page {
     pub(super) fn text(&self, all: &FileDescriptorSet, examples: &Examples) -> String {
         let link = |name: &str| link(all, self, name);
-        let mut text = format!("# {}\n\n{HEAD}", self.title);
+        let reader = if self.title == "ControlService" { "operators" } else { "authors of clients" };
+        let mut text = format!("# {}\n\nFor {reader}.\n\n{HEAD}", self.title);
         if self.files.is_empty() {
             return text + INDEX + &examples.markdown("start");
         }
