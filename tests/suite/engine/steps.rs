@@ -145,12 +145,19 @@ fn an_unsupported_architecture_is_named_before_other_faults() {
     );
 }
 
-/// The weights have no tensor, so that their load would fail.
+/// The KV cache is too small, which is known once the weights are loaded.
 #[test]
 fn a_missing_tokenizer_is_named_before_the_weights_are_loaded() {
-    let config = std::fs::read_to_string(repository().join("tests/contract/model/config.json")).expect("a config");
-    let error = refused_folder(&[("config.json", &config), ("model.safetensors", "\x02\0\0\0\0\0\0\0{}")]);
-    assert!(error.contains("tokenizer.json"), "{error}");
+    let (model, folder) = (repository().join("tests/contract/model"), TempDir::new().expect("a temporary folder"));
+    let copy = |name: &str| std::fs::copy(model.join(name), folder.path().join(name)).expect("a file");
+    let error = || {
+        let config = Config { kv_memory: Some(1), ..Config::new(folder.path().to_owned()) };
+        load::start(config, &WithoutLibrary).expect_err("it is refused").chain()
+    };
+    ["config.json", "model.safetensors"].map(copy);
+    assert!(error().contains("tokenizer.json"), "{}", error());
+    copy("tokenizer.json");
+    assert!(error().contains("kv-memory"), "{}", error());
 }
 
 #[test]
