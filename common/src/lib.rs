@@ -23,4 +23,5 @@ pub mod status;
 pub mod suggestion;
 pub mod telemetry;
 pub mod thread_priority;
+pub mod timing;
 pub mod turns;

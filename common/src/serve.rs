@@ -167,6 +167,29 @@ async fn join(mut servers: JoinSet<Result<(), ServeError>>) -> Result<(), ServeE
 }
 
 /// Returns the future of one endpoint's server, which ends after a message on `closed`.
+///
+/// The layers, from the outermost:
+///
+/// | layer | work | reason for its place |
+/// |---|---|---|
+/// | `unread_body` | reads the rest of an HTTP/1.1 body | each layer below may answer before the body has arrived |
+/// | `cors` | answers preflights of browsers | preflights have no token and are no calls |
+/// | `Origins` | refuses other web pages | before a page's request has any effect or is counted |
+/// | `ContentType` | refuses requests that are no gRPC | before the request counts as a call |
+/// | `AnswerOf` | ties the answer to its connection | it sees the answer as it is sent, after gRPC-Web has encoded it |
+/// | `GrpcWebLayer` | translates gRPC-Web | all layers below read and write gRPC only |
+/// | `admit` | checks the token, identifies the caller | the next layers need the result |
+/// | `Call` | metrics, trace, log line | it counts refusals of all layers below, under the caller's name |
+/// | `typed` | gives details to tonic's errors | outside all layers whose errors it completes |
+/// | `Admission` | refuses without a valid token | first of the refusals: an unknown caller takes no place |
+/// | `HeaderBytes` | refuses long headers | before a permit is taken |
+/// | `Capacity` | takes a permit for the call | a call without a permit starts no timer and reads no body |
+/// | `AnswerBytes` | counts the bytes of messages | it holds the permit until the answer is sent |
+/// | `CallTimeout` | ends the call at its deadline | the permits are released with the call |
+/// | `body_timeout` | bounds the time of the request message | outside the size check, whose waits it bounds |
+/// | `message_limit` | bounds the size of the request message | nothing above the limit is decoded |
+/// | `ReflectionErrors` | gives details to reflection's errors | it observes the body that reflection reads |
+/// | `NotReadyLayer` | refuses until the routes are there | innermost: it is the router of the services |
 fn server(
     endpoint: Endpoint,
     args: &ServeArgs,

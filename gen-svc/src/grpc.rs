@@ -9,6 +9,7 @@ use std::time::Duration;
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
 use tandem_common::serve::{self, Caller};
+use tandem_common::timing::PROGRESS_INTERVAL;
 use tandem_core::answer::{Event, RequestProgress};
 use tandem_core::engine::Engine;
 use tandem_core::error::RequestError;
@@ -26,10 +27,6 @@ mod late;
 
 pub use convert::gpu;
 pub use pb::generate_service_server::SERVICE_NAME;
-
-/// The longest time without an event. The contract promises an event per second, so the interval is
-/// shorter.
-const PROGRESS_INTERVAL: Duration = Duration::from_millis(900);
 
 /// Returns the generation service of an engine.
 #[must_use]

@@ -11,6 +11,7 @@ use tandem_common::serve::{
     self, DeferredRoutes, Endpoint, Health, SecureListener, Security, ServeArgs, ServeError, Shutdown,
 };
 use tandem_common::telemetry::Telemetry;
+use tandem_common::timing::{ENDLESS_STEP, SLOW_STEP};
 use tandem_core::engine::{Config, Engine};
 use tandem_core::error::LoadError;
 use tandem_core::library::Library;
@@ -41,10 +42,8 @@ pub struct StallLimits {
 }
 
 impl Default for StallLimits {
-    /// The slowest step of a usable configuration takes a few seconds.
     fn default() -> Self {
-        let [slow, most, check_interval] = [30, 120, 1].map(Duration::from_secs);
-        Self { slow, most, check_interval }
+        Self { slow: SLOW_STEP, most: ENDLESS_STEP, check_interval: Duration::from_secs(1) }
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod adapter;
 pub mod adapters;
+pub mod agreed_hash;
 pub mod args;
 pub mod capabilities;
 pub mod catalog;

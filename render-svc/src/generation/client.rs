@@ -7,6 +7,7 @@ use std::time::Duration;
 use tandem_common::call::{BearerToken, CredentialsError};
 use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::{GenerateRequest, GenerateResponse};
+use tandem_common::timing::REPLICA_SILENCE;
 use tokio::time::Instant;
 use tonic::{Request, Streaming};
 
@@ -29,10 +30,6 @@ use crate::task::request::GenerationRequest;
 
 /// Timeout for the end of a call after its last event.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(100);
-/// Longest wait for the headers of a response, and for each event after them. A server sends an event
-/// per second. Less than the 3 s after which the caller may take this service for stuck: another
-/// replica usually sends its first event within the rest.
-const MAX_SILENCE: Duration = Duration::from_millis(2500);
 /// Longest time with unknown events only. A later version of the contract may have more kinds of events.
 const MAX_UNKNOWN: Duration = Duration::from_secs(30);
 /// Time between an event and the request for the next one from which the caller of the task reads slowly.
@@ -83,7 +80,7 @@ impl GenerationClient {
             self.pool.pick(&request.model, key, &tried, &left.avoided, deadline, refusal.is_none()).await
         {
             let call = self.call(convert::request(request, generated, lease.model().id()), deadline);
-            let failed = match in_time(MAX_SILENCE, lease.client().generate(call)).await {
+            let failed = match in_time(REPLICA_SILENCE, lease.client().generate(call)).await {
                 Some(Ok(response)) => {
                     let output = OutputSize::new(request, generated.len());
                     let progress = ProgressCheck::new(self.max_stall);
@@ -178,7 +175,7 @@ fn report(lease: &Lease, GenerationError { class, error }: &GenerationError) {
 
 /// Returns the failure for a replica that sends nothing.
 fn silent() -> GenerationError {
-    stuck(&format!("it sent nothing for {MAX_SILENCE:?}"))
+    stuck(&format!("it sent nothing for {REPLICA_SILENCE:?}"))
 }
 
 /// The replicas that a task has left.
@@ -260,20 +257,20 @@ impl GenerationCall {
     /// this side ends it at the deadline, which is earlier than the caller's own.
     async fn message(&mut self) -> Result<GenerateResponse, GenerationError> {
         let start = Instant::now();
-        let message = in_time(MAX_SILENCE, self.stream.message());
+        let message = in_time(REPLICA_SILENCE, self.stream.message());
         let message = match self.deadline {
             None => message.await,
             Some(deadline) => match tokio::time::timeout_at(deadline, message).await {
                 Ok(message) => message,
                 Err(_) => {
-                    self.speed.wait(&self.lease, start.elapsed().min(MAX_SILENCE));
+                    self.speed.wait(&self.lease, start.elapsed().min(REPLICA_SILENCE));
                     self.speed.expire(&self.lease);
                     return Err(deadline_exceeded());
                 }
             },
         };
         // It takes longer if the caller reads slowly, or if this process does not run.
-        let wait = start.elapsed().min(MAX_SILENCE);
+        let wait = start.elapsed().min(REPLICA_SILENCE);
         self.progress.add_wait(wait);
         self.speed.wait(&self.lease, wait);
         let message = message.ok_or_else(silent)?;

@@ -4,14 +4,12 @@ use std::time::Duration;
 
 use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::{Progress, PromptLogprobs};
+use tandem_common::timing::SLOW_STEP;
 use tokio::time::Instant;
 
 use super::failure::{faulty, stuck};
 use crate::task::generator::GenerationError;
 
-/// Age of the engine's last step from which the replica is stuck, although its server answers. As
-/// for gen-svc's health: the slowest step of a usable configuration takes a few seconds.
-const MAX_STEP_AGE: Duration = Duration::from_secs(30);
 /// Longest wait for the summary after the output's end. Nothing is left to compute.
 const MAX_SUMMARY_WAIT: Duration = Duration::from_secs(10);
 /// How many times longer the place in the queue may stay the same. It does for as long as the outputs before it run.
@@ -104,7 +102,7 @@ impl ProgressCheck {
         }
         let age = progress.last_step_age.map(Duration::try_from);
         match age {
-            Some(Ok(age)) if age > MAX_STEP_AGE => Err(stuck(&format!("its engine's last step ended {age:?} ago"))),
+            Some(Ok(age)) if age > SLOW_STEP => Err(stuck(&format!("its engine's last step ended {age:?} ago"))),
             Some(Ok(_)) => Ok(()),
             None | Some(Err(_)) => Err(faulty("sent `progress` without the age of the engine's last step")),
         }

@@ -1,7 +1,6 @@
 //! One replica: its connection, its health, and the number of its tasks.
 
 use std::fmt::Display;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
@@ -22,6 +21,7 @@ use super::ejection::{Ejection, Entry};
 use super::health::{Answer, CHECK_TIMEOUT, HealthCheck};
 use super::pace::Pace;
 use super::served_model::ReplicaModel;
+use crate::agreed_hash::AgreedHash;
 use crate::error::Error;
 use crate::task::model_names::ModelNames;
 
@@ -99,11 +99,11 @@ impl Replica {
         token: Option<BearerToken>,
         changed: watch::Sender<()>,
     ) -> Arc<Self> {
-        let mut hasher = DefaultHasher::new();
-        (target.host(), address).hash(&mut hasher);
+        let host = target.host().unwrap_or_default();
+        let id = AgreedHash::new().bytes(host.as_bytes()).bytes(address.to_string().as_bytes());
         let channel = connect(endpoint.clone());
         let replica = Arc::new(Self {
-            id: hasher.finish(),
+            id: id.finish(),
             client: RwLock::new(client(&channel)),
             tasks: AtomicUsize::new(0),
             health: AtomicU8::new(Health::Unknown as u8),

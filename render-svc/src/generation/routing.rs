@@ -3,11 +3,11 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write as _;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use super::replica::{Candidate, Lease, Replica};
 use super::served_model::{Fit, ReplicaModel};
+use crate::agreed_hash::AgreedHash;
 use crate::task::model_names::ModelNames;
 
 /// Tokens of a block of the generation service's KV cache.
@@ -24,17 +24,15 @@ impl PrefixKey {
     /// messages has units of text and images in the place of ids.
     pub(super) fn new(salt: &str, token_ids: &[u32]) -> Self {
         let blocks = token_ids.len().min(MAX_PREFIX_TOKENS) / BLOCK_TOKENS;
-        let mut hasher = DefaultHasher::new();
-        (salt, &token_ids[..blocks * BLOCK_TOKENS]).hash(&mut hasher);
-        Self(hasher.finish())
+        let hash = AgreedHash::new().bytes(salt.as_bytes());
+        let ids = token_ids[..blocks * BLOCK_TOKENS].iter();
+        Self(ids.fold(hash, |hash, id| hash.number(u64::from(*id))).finish())
     }
 
     /// Returns the key's weight at a replica. It depends on no other replica, and is equal in every
     /// render service.
     fn affinity(self, replica: &Replica) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (self.0, replica.id()).hash(&mut hasher);
-        hasher.finish()
+        AgreedHash::new().number(self.0).number(replica.id()).finish()
     }
 }
 

@@ -8,6 +8,7 @@ use tandem_common::pb::generate::v1::Progress;
 use tandem_common::pb::task::v1::task_service_server::TaskService;
 use tandem_common::pb::task::v1::{RunTaskRequest, RunTaskResponse};
 use tandem_common::serve::{Caller, deadline};
+use tandem_common::timing::TASK_SILENCE;
 use tokio::time::timeout;
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::{Request, Response, Status};
@@ -22,8 +23,6 @@ use crate::task::output::TaskEvent;
 use crate::task::request::Task;
 use crate::task::{TaskRun, TaskRunner};
 
-/// Longest time between two events of a task. A replica sends one a second.
-const MAX_SILENCE: Duration = Duration::from_millis(1500);
 /// The time for a replica to accept a task before the stream begins. An error within this time ends
 /// the call before its first event.
 const START_PATIENCE: Duration = Duration::from_secs(1);
@@ -77,7 +76,7 @@ fn responses<G: Generator>(
     next_event: Next<G>,
     paths: TaskPaths,
 ) -> impl Stream<Item = Result<RunTaskResponse, Status>> + Send {
-    unfold((next_event, paths), async |(mut next_event, paths)| match timeout(MAX_SILENCE, &mut next_event).await {
+    unfold((next_event, paths), async |(mut next_event, paths)| match timeout(TASK_SILENCE, &mut next_event).await {
         Ok((event, run)) => {
             let response = event?.map(convert::response).map_err(|error| paths.status(error));
             Some((response, (next(run), paths)))

@@ -4,10 +4,9 @@
 //! of their text and of hashes of their images: the turns of a conversation share it, and so do
 //! conversations with the same first message and image.
 
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-
 use serde_json::Value;
 
+use crate::agreed_hash::AgreedHash;
 use crate::conversation::media;
 
 /// The most units of a prefix. As many tokens of a prompt count.
@@ -47,8 +46,8 @@ fn push_text(text: &str, units: &mut Vec<u32>) {
 }
 
 fn push_hash(value: &Value, units: &mut Vec<u32>) {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    let hash = hasher.finish();
+    let mut hash = AgreedHash::new();
+    let _ = serde_json::to_writer(&mut hash, value); // Neither JSON nor a hash fails.
+    let hash = hash.finish();
     units.extend([(hash >> 32) as u32, hash as u32]);
 }
