@@ -6,7 +6,7 @@
 //! |---|---|
 //! | [`PROGRESS_INTERVAL`] | gen-svc sends `progress` after this time without an event |
 //! | [`EVENT_INTERVAL`] | the promise |
-//! | [`TASK_SILENCE`] | render-svc sends `progress` of its own after this time without an event of the replica |
+//! | [`TASK_SILENCE`] | render-svc itself sends `progress` after this time without an event of the replica |
 //! | [`REPLICA_SILENCE`] | render-svc leaves a replica that has sent nothing for this time |
 //! | [`CLIENT_SILENCE`] | a client leaves render-svc |
 

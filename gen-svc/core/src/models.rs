@@ -101,7 +101,8 @@ pub fn open_with(artifacts: &Artifacts, mmproj: Option<&Path>) -> Result<ModelFi
 pub fn describe(file: &ModelFile) -> Result<Decoder, LoadError> {
     let architecture = architectures::find(file.architecture())?;
     let reads = Reads::default();
-    let mut decoder = (architecture.describe)(&Config::new(file.config()).recorded_by(&reads))?;
+    let mut decoder = (architecture.describe)(&Config::language(file.config()).recorded_by(&reads))?;
+    unused::check_settings(file.config(), &reads)?;
     composite::tie(&mut decoder, file);
     match check_tensors(&mut decoder, file, &reads) {
         Ok(()) => Ok(decoder),

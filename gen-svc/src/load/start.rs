@@ -63,6 +63,11 @@ pub(super) fn load(
     let threads = choice::threads(config.threads);
     library.set_threads(threads);
     let artifacts = Artifacts::load(&config.model)?;
+    if config.model.join("adapter_config.json").is_file() {
+        tracing::warn!(
+            "the folder has a LoRA adapter (adapter_config.json), which is not applied: merge it into the model"
+        );
+    }
     let file = models::open_with(&artifacts, config.mmproj.as_deref())?.cancelled_by(cancelled);
     let defaults = artifacts.sampling_defaults(config.generation_config.as_deref())?;
     let sampling = SamplingOptions::recommended(&defaults)?;

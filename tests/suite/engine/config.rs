@@ -52,6 +52,9 @@ fn invalid_settings() -> Vec<(&'static str, Value)> {
             "rope_scaling",
             json!({"type": "llama3", "factor": 1e-40, "low_freq_factor": 1, "high_freq_factor": 1, "original_max_position_embeddings": 1}),
         ),
+        ("is_causal", json!(false)),
+        ("transformers_weights", json!("other.safetensors")),
+        ("fusion_config", json!({"qkv": "fused"})),
     ]
 }
 
@@ -75,6 +78,56 @@ fn a_setting_that_is_not_finite_is_refused_by_name_only_if_it_is_read() {
         error.chain()
     });
     error_texts::check_rows("config/infinite", errors);
+}
+
+/// transformers changes the frequencies beyond the context only.
+#[test]
+fn dynamic_scaling_has_no_effect_within_the_context() {
+    let mut config = sound();
+    config["rope_scaling"] = json!({"type": "dynamic", "rope_type": "dynamic", "factor": 2.0});
+    assert!(matches!(describe(&config), LoadError::TensorMissing { .. }));
+}
+
+/// transformers writes the indexes of layers with as many digits as the last one has.
+#[test]
+fn settings_of_single_layers_are_read_by_index_or_refused() {
+    let mut config = sound();
+    config["model_type"] = json!("gemma4_text");
+    (config["head_dim"], config["num_key_value_heads"], config["num_hidden_layers"]) = (json!(4), json!(1), json!(12));
+    let types: Vec<_> = (0..12).map(|i| if i % 6 == 5 { "full_attention" } else { "sliding_attention" }).collect();
+    config["layer_types"] = json!(types);
+    for (fifth, last) in [("05", "11"), ("5", "11")] {
+        config["per_layer_config"] = json!({fifth: {"head_dim": 8}, last: {"head_dim": 8}});
+        let error = describe(&config);
+        assert!(matches!(error, LoadError::TensorMissing { .. }), "{error:?}");
+    }
+    config["per_layer_config"] = json!({"5": {"head_dim": 8}});
+    let differing = describe(&config).chain();
+    config["per_layer_config"] = json!({"last": {"head_dim": 8}});
+    let no_index = describe(&config).chain();
+    let mut of_llama = sound();
+    of_llama["per_layer_config"] = json!({"0": {"head_dim": 8}});
+    let errors = [differing, no_index, describe(&of_llama).chain()];
+    error_texts::check_rows("config/layers", errors);
+}
+
+#[test]
+fn sections_of_rope_parameters_per_type_of_layer_are_refused_where_all_layers_have_one() {
+    let mut config = sound();
+    config["rope_parameters"] = json!({"full_attention": {"rope_theta": 100}});
+    let error = describe(&config).chain();
+    assert!(error.contains("rope_parameters"), "{error}");
+}
+
+#[test]
+fn settings_outside_of_text_config_do_not_belong_to_the_language_model() {
+    let mut text = sound();
+    (text["model_type"], text["num_key_value_heads"]) = (json!("mistral"), json!(2));
+    let mut config = json!({"model_type": "mistral3", "text_config": text, "rms_norm_eps": 0, "rope_scaling": []});
+    let error = describe(&config);
+    assert!(matches!(error, LoadError::TensorMissing { .. }), "{error:?}");
+    config["text_config"]["rms_norm_eps"] = json!(0);
+    assert!(matches!(describe(&config), LoadError::UnsupportedSetting { .. } | LoadError::Config(_)));
 }
 
 #[test]

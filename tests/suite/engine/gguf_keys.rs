@@ -264,6 +264,35 @@ fn keys_and_tensors_of_gguf_files_have_the_effect_that_llama_cpp_gives_them() {
     assert!(problems.is_empty(), "{} of {} cases:\n{}", problems.len(), goldens.cases.len(), problems.join("\n"));
 }
 
+/// Converters of Qwen3-Coder write that it has no shared expert.
+#[test]
+fn functions_of_experts_are_refused_only_if_the_model_has_them() {
+    let goldens = goldens();
+    let model = &goldens.models["qwen3moe"];
+    let with = |key: &str, value: u32| file("qwen3moe", model, None).u32(&format!("qwen3moe.{key}"), value);
+    for key in ["expert_shared_count", "expert_shared_feed_forward_length", "leading_dense_block_count"] {
+        let found =
+            logprobs(&with(key, 0), &goldens.prompts).unwrap_or_else(|error| panic!("{key}: {}", error.chain()));
+        assert_eq!(distance(&found, &model.logprobs, &goldens.shown).max(tolerance("qwen3moe")), tolerance("qwen3moe"));
+        let error = logprobs(&with(key, 1), &goldens.prompts).expect_err("it is refused").chain();
+        assert!(error.contains(key), "{error}");
+    }
+}
+
+#[test]
+fn experts_beyond_those_of_the_header_are_refused() {
+    let goldens = goldens();
+    let model = &goldens.models["qwen3moe"];
+    let tensors: BTreeMap<_, _> =
+        model.tensors.iter().filter(|(name, _)| name.ends_with("ffn_up_exps.weight")).collect();
+    let (name, shape) = tensors.first_key_value().expect("a tensor of experts");
+    let more = [&[shape[0] + 1], &shape[1..]].concat();
+    let tensors = BTreeMap::from([((*name).clone(), Some(more))]);
+    let case = Case { model: "qwen3moe".to_owned(), keys: BTreeMap::new(), tensors, logprobs: Value::Null };
+    let error = logprobs(&file("qwen3moe", model, Some(&case)), &goldens.prompts).expect_err("it is refused").chain();
+    assert!(error.contains(name.as_str()), "{error}");
+}
+
 #[test]
 fn a_model_in_parts_is_loaded_from_any_of_them() {
     let goldens = goldens();

@@ -13,12 +13,17 @@ pub(super) use crate::error::ConfigError;
 /// The maximum of each size in a config.
 const MAX_SIZE: usize = 1 << 24;
 
+/// The settings of a language model that transformers reads from the whole config of a model of several modalities.
+const OF_WHOLE: &[&str] = &["tie_word_embeddings"];
+
 /// A config, or a section of one.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Config<'a> {
     /// The section of the language model. It takes precedence over the whole config.
     inner: &'a Value,
     outer: &'a Value,
+    /// The names of settings that the outer section may add. `None`: any.
+    added: Option<&'static [&'static str]>,
     /// Records the names of settings that are read.
     reads: Option<&'a Reads>,
 }
@@ -41,15 +46,21 @@ impl Reads {
 }
 
 impl<'a> Config<'a> {
-    /// Wraps a whole config. A model of several modalities has the settings of its language model
-    /// in `text_config`; settings that are missing there are read from the whole config.
+    /// Wraps a whole config. Settings of `text_config` precede it.
     pub(super) fn new(config: &'a Value) -> Self {
-        Self { inner: &config["text_config"], outer: config, reads: None }
+        Self { inner: &config["text_config"], outer: config, added: None, reads: None }
+    }
+
+    /// Wraps the settings of the language model. A model of several modalities has them in `text_config`, and
+    /// others of these names have no effect there, as in transformers.
+    pub(super) fn language(config: &'a Value) -> Self {
+        let has_section = config["text_config"].is_object();
+        Self { added: has_section.then_some(OF_WHOLE), ..Self::new(config) }
     }
 
     /// Wraps the settings of the vision tower alone.
     pub(super) fn vision(config: &'a Value) -> Self {
-        Self { inner: &config["vision_config"], outer: &Value::Null, reads: None }
+        Self { inner: &config["vision_config"], outer: &Value::Null, added: None, reads: None }
     }
 
     /// Returns the same config. From now on, `reads` has the names of the settings that are read.
@@ -61,17 +72,27 @@ impl<'a> Config<'a> {
     pub(super) fn section(&self, name: &'static str) -> Result<Option<Self>, ConfigError> {
         match self.find(name) {
             None => Ok(None),
-            Some(section @ Value::Object(_)) => Ok(Some(Self { inner: &Value::Null, outer: section, ..*self })),
+            Some(section @ Value::Object(_)) => {
+                Ok(Some(Self { inner: &Value::Null, outer: section, added: None, ..*self }))
+            }
             Some(value) => Err(wrong(name, "an object", value)),
         }
     }
 
-    /// Returns an optional section with the key `key` of the section `name`.
-    pub(super) fn entry(&self, name: &'static str, key: &str) -> Result<Option<Self>, ConfigError> {
+    /// Returns an optional section for a layer: the section `name` has it under the layer's index, which may have
+    /// zeros before it.
+    pub(super) fn entry_of_layer(&self, name: &'static str, layer: usize) -> Result<Option<Self>, ConfigError> {
         let Some(section) = self.section(name)? else { return Ok(None) };
-        match section.find(key) {
+        let entries = section.outer.as_object().into_iter().flatten();
+        if entries.clone().any(|(key, _)| key.parse::<usize>().is_err()) {
+            return Err(wrong(name, "an object of layers by index", section.outer));
+        }
+        let mut of_layer = entries.filter(|(key, _)| key.parse() == Ok(layer)).map(|(_, entry)| entry);
+        match of_layer.next().filter(|entry| !entry.is_null()) {
             None => Ok(None),
-            Some(entry @ Value::Object(_)) => Ok(Some(Self { inner: &Value::Null, outer: entry, ..*self })),
+            Some(entry @ Value::Object(_)) => {
+                Ok(Some(Self { inner: &Value::Null, outer: entry, added: None, ..*self }))
+            }
             Some(value) => Err(wrong(name, "an object of objects", value)),
         }
     }
@@ -83,7 +104,7 @@ impl<'a> Config<'a> {
 
     /// Returns the settings of this section, which precede those of `base`.
     pub(super) fn before(&self, base: &Self) -> Self {
-        Self { inner: self.outer, outer: base.outer, ..*self }
+        Self { inner: self.outer, outer: base.outer, added: None, ..*self }
     }
 
     /// Returns true if a section has no settings.
@@ -93,7 +114,7 @@ impl<'a> Config<'a> {
 
     /// Returns true if a setting is written as null.
     pub(super) fn is_null(&self, name: &str) -> bool {
-        !self.has(name) && [self.inner, self.outer].iter().any(|section| section.get(name).is_some())
+        !self.has(name) && self.sections(name).iter().any(|section| section.get(name).is_some())
     }
 
     /// Returns true if a setting is present.
@@ -244,7 +265,13 @@ impl<'a> Config<'a> {
 
     fn find(&self, name: &str) -> Option<&'a Value> {
         self.reads.iter().for_each(|reads| reads.insert(name));
-        [&self.inner[name], &self.outer[name]].into_iter().find(|value| !value.is_null())
+        self.sections(name).into_iter().map(|section| &section[name]).find(|value| !value.is_null())
+    }
+
+    /// Returns the sections that may have a setting.
+    fn sections(&self, name: &str) -> [&'a Value; 2] {
+        let is_added = self.added.is_none_or(|names| names.contains(&name));
+        [self.inner, if is_added { self.outer } else { &Value::Null }]
     }
 }
 

@@ -18,14 +18,25 @@ pub(super) struct RopeSetting {
     pub(super) default_theta: f32,
     /// True if `rope_scaling` applies.
     pub(super) scaled: bool,
-    /// True if `rope_parameters` has a section per type of layer, never one section for all layers.
-    pub(super) by_type: bool,
+    /// The sections of `rope_parameters`.
+    pub(super) sections: Sections,
     /// The default of `original_max_position_embeddings` outside of the section, in architectures that have one.
     pub(super) original: Option<usize>,
     /// True if the rotation may cover only a part of each head.
     pub(super) partial: bool,
     /// The division of frequencies among the axes of positions. `None`: positions have one axis.
     pub(super) axes: Option<Axes>,
+}
+
+/// The sections of `rope_parameters`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sections {
+    /// One for all layers.
+    One,
+    /// One per type of layer.
+    PerType,
+    /// One for all layers, or one per type of layer.
+    Either,
 }
 
 /// The division of frequencies among time, height and width.
@@ -51,7 +62,7 @@ pub(super) const ONLY: RopeSetting = RopeSetting {
     theta: "rope_theta",
     default_theta: 10_000.0,
     scaled: true,
-    by_type: false,
+    sections: Sections::One,
     original: None,
     partial: false,
     axes: None,
@@ -83,15 +94,19 @@ impl RopeSetting {
         let scaling = scaling.filter(|scaling| !scaling.is_empty());
         let all = config.section("rope_parameters")?;
         let of_type = all.map(|all| all.section(self.layer_type)).transpose()?.flatten();
-        if let Some(kind) = scaling.filter(|scaling| self.by_type && !scaling.has("rope_type")) {
+        if of_type.is_some() && self.sections == Sections::One {
+            return Err(unsupported("rope_parameters", "a section per type of layer"));
+        }
+        let by_type = self.sections == Sections::PerType;
+        if let Some(kind) = scaling.filter(|scaling| by_type && !scaling.has("rope_type")) {
             // transformers ignores the older name in these architectures, and so does not scale.
             kind.require("type", &serde_json::Value::Null)?;
         }
         Ok(match (scaling, of_type) {
-            (Some(scaling), Some(own)) if self.by_type => Some(scaling.before(&own)),
+            (Some(scaling), Some(own)) if by_type => Some(scaling.before(&own)),
             (Some(scaling), _) => Some(scaling),
             (None, Some(own)) => Some(own),
-            (None, None) => all.filter(|all| !self.by_type && !all.is_empty()),
+            (None, None) => all.filter(|all| !by_type && !all.is_empty()),
         })
     }
 
@@ -113,6 +128,8 @@ impl RopeSetting {
         let parameters = &section.parameters;
         match kind {
             "default" => Ok(rope),
+            // The frequencies change beyond the context only.
+            "dynamic" => parameters.float("factor").map(|_| rope),
             "linear" => Ok(rope.linear(parameters.float("factor")?)),
             "llama3" => Ok(rope.llama3(Llama3 {
                 factor: parameters.float("factor")?,
@@ -123,7 +140,7 @@ impl RopeSetting {
             "longrope" | "su" => self.longrope(rope, section),
             // As in transformers, for the architectures with that setting.
             "yarn" if self.original.is_some() => self.longrope(rope, section),
-            "divided" => {
+            "gguf.divided" => {
                 let divisors = parameters.floats("divisors", rope.frequencies.len())?;
                 Ok(Rope { scale: parameters.float_or("attention_factor", 1.0)?, ..rope.divided(&divisors) })
             }
@@ -150,7 +167,7 @@ impl RopeSetting {
     fn original(&self, section: &Section<'_>) -> Result<usize, ConfigError> {
         const NAME: &str = "original_max_position_embeddings";
         let Section { config, parameters, context } = section;
-        let outside = if self.by_type { None } else { config.find_size(NAME)?.or(self.original) };
+        let outside = if self.sections == Sections::PerType { None } else { config.find_size(NAME)?.or(self.original) };
         Ok(outside.or(parameters.find_size(NAME)?).unwrap_or(*context))
     }
 

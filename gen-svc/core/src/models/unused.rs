@@ -1,8 +1,8 @@
 //! Parts of the files that the model does not use.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::config::Reads;
+use super::config::{ConfigError, Reads, unsupported};
 use super::decoder::{Decoder, Pairs};
 use crate::error::LoadError;
 use crate::weights::ModelFile;
@@ -53,6 +53,9 @@ const HARMLESS: &[&str] = &[
     "vision_token_id",
 ];
 
+/// Settings of every model, with an effect: settings of single layers, fused modules, and the file of the weights.
+const OF_EVERY_MODEL: &[&str] = &["fusion_config", "per_layer_config", "transformers_weights"];
+
 /// Checks the language model in `file`, of which `decoder` uses the tensors and `reads` are the settings that
 /// were read. Logs the other settings: as in transformers, they have no effect.
 ///
@@ -66,12 +69,28 @@ pub(super) fn check(file: &ModelFile, decoder: &Decoder, reads: &Reads) -> Resul
     if let Some(name) = unused.min() {
         return Err(LoadError::TensorUnused { name });
     }
-    let settings = if config["text_config"].is_object() { &config["text_config"] } else { config };
-    let ignored = ignored(settings, reads);
+    let ignored = ignored(text_settings(config), reads);
     if !ignored.is_empty() {
         tracing::info!(settings = ignored.join(", "), "settings of the model have no effect");
     }
     Ok(())
+}
+
+/// Checks the settings that transformers applies to the models of every architecture.
+///
+/// # Errors
+/// One of them is set, and the architecture does not read it.
+pub(super) fn check_settings(config: &Value, reads: &Reads) -> Result<(), ConfigError> {
+    let settings = text_settings(config);
+    let is_neutral = |name: &str| settings[name].is_null() || settings[name] == json!({}) || reads.contains(name);
+    match OF_EVERY_MODEL.iter().find(|name| !is_neutral(name)) {
+        None => Ok(()),
+        Some(name) => Err(unsupported(name, &settings[*name])),
+    }
+}
+
+fn text_settings(config: &Value) -> &Value {
+    if config["text_config"].is_object() { &config["text_config"] } else { config }
 }
 
 /// Returns the settings that are present and were not read.
@@ -82,7 +101,7 @@ fn ignored<'a>(settings: &'a Value, reads: &Reads) -> Vec<&'a str> {
     settings.as_object().into_iter().flatten().filter(is_ignored).map(|(name, _)| name.as_str()).collect()
 }
 
-/// Returns true if transformers does not use the tensor either: stored rotary frequencies, and keys and values
+/// Returns true if transformers does not use the tensor either: buffers of rotary embeddings, and keys and values
 /// of layers that share those of another.
 fn is_harmless(name: &str, decoder: &Decoder) -> bool {
     let shared = || {
@@ -92,5 +111,8 @@ fn is_harmless(name: &str, decoder: &Decoder) -> bool {
         let is_of_pair = ["k_proj.", "v_proj.", "k_norm.", "v_norm."].iter().any(|pair| part.starts_with(pair));
         Some(is_of_pair && matches!(layer.attention.pairs, Pairs::Shared(_)))
     };
-    name.ends_with("rotary_emb.inv_freq") || shared().unwrap_or(false)
+    let is_of_rope = ["rotary_emb", "rotary_emb_local"].iter().any(|module| {
+        name.rsplit_once('.').is_some_and(|(path, _)| path == *module || path.ends_with(&format!(".{module}")))
+    });
+    is_of_rope || shared().unwrap_or(false)
 }

@@ -39,6 +39,17 @@ impl GgufModel {
         Self { header, architecture }
     }
 
+    /// Fails unless the tensor of all experts has as many as the header states.
+    fn check_experts(&self, name: &str, dims: &[usize]) -> Result<(), LoadError> {
+        let stated = self.header.find::<u32>("expert_count")?.map_or(0, |count| count as usize);
+        if dims[0] == stated {
+            return Ok(());
+        }
+        let found: Vec<i64> = dims.iter().map(|size| *size as i64).collect();
+        let expected = [&[stated as i64], &found[1..]].concat();
+        Err(LoadError::TensorShape { name: name.to_owned(), expected, found })
+    }
+
     /// Returns the order of a tensor's rows.
     fn order(&self, name: &str) -> Result<RowOrder, LoadError> {
         let tensor = ROTATED_TENSORS.iter().find(|(part, _)| name.contains(&format!(".{part}.")));
@@ -61,6 +72,7 @@ impl TensorSource for GgufModel {
         let (shape, bytes) = match (expert, info.dims) {
             (None, shape) => (shape, info.data),
             (Some(expert), [count, shape @ ..]) if expert < *count => {
+                self.check_experts(&stored, info.dims)?;
                 let size = info.data.len() / count;
                 (shape, info.data.part(expert * size..(expert + 1) * size))
             }

@@ -92,7 +92,7 @@ const LARGEST_MODEL_LAYERS: u32 = 46;
 /// Adds the settings that a GGUF file implies. The converter has added 1 to the weights of norms.
 /// llama.cpp recognizes the largest model, whose attention scale differs, by its layers.
 pub(super) fn add_implied(header: &GgufHeader, config: &mut ConfigMap, largest: u32) -> Result<(), LoadError> {
-    config.insert("norm_offset".into(), json!(0));
+    config.insert("gguf.norm_offset".into(), json!(0));
     let is_largest = header.find("block_count")? == Some(largest);
     let size = if is_largest { header.hidden_size_per_head()? } else { header.head_size()? };
     config.insert("query_pre_attn_scalar".into(), json!(size));
@@ -141,7 +141,7 @@ pub(super) fn add_output_norms(decoder: &mut Decoder) {
 
 /// Adds 1 to the weights of norms, unless a converter has already added it.
 fn add_offset(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), ConfigError> {
-    let offset = config.find_float("norm_offset")?.unwrap_or(1.0);
+    let offset = config.find_float("gguf.norm_offset")?.unwrap_or(1.0);
     decoder.norms_mut().for_each(|norm| norm.offset = offset);
     Ok(())
 }

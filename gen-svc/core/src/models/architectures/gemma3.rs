@@ -12,18 +12,18 @@ use super::llama::{self, Defaults};
 use crate::error::LoadError;
 use crate::models::config::{Config, ConfigError};
 use crate::models::decoder::Decoder;
-use crate::models::rope::{self, RopeSetting};
+use crate::models::rope::{self, RopeSetting, Sections};
 use crate::models::windows;
 
 /// The rotary embedding of layers without a window.
-const GLOBAL: RopeSetting = RopeSetting { default_theta: 1_000_000.0, by_type: true, ..rope::ONLY };
+const GLOBAL: RopeSetting = RopeSetting { default_theta: 1_000_000.0, sections: Sections::PerType, ..rope::ONLY };
 
 /// The rotary embedding of layers with a window.
 const LOCAL: RopeSetting = RopeSetting {
     layer_type: "sliding_attention",
     theta: "rope_local_base_freq",
     scaled: false,
-    by_type: true,
+    sections: Sections::PerType,
     ..rope::ONLY
 };
 
@@ -62,7 +62,7 @@ fn add_gguf_settings(header: &GgufHeader, config: &mut ConfigMap) -> Result<(), 
     let mut global = json!({"rope_theta": config.get("rope_theta")});
     if let Some(Value::Object(scaling)) = config.remove("rope_scaling") {
         let count = scaling["divisors"].as_array().map_or(0, Vec::len);
-        local["rope_type"] = json!("divided");
+        local["rope_type"] = json!("gguf.divided");
         local["divisors"] = json!(vec![1.0; count]);
         local["attention_factor"] = scaling["attention_factor"].clone();
         scaling.into_iter().for_each(|(setting, value)| global[setting] = value);

@@ -11,14 +11,15 @@ use crate::models::config::{Config, ConfigError, unsupported};
 use crate::models::decoder::{
     Attention, Decoder, FeedForward, Gated, InputBranch, Layer, LayerInputs, Matrix, Norm, Pairs,
 };
-use crate::models::rope::{self, RopeSetting};
+use crate::models::rope::{self, RopeSetting, Sections};
 use crate::models::windows;
 
 /// The rotary embedding of layers without a window.
-const GLOBAL: RopeSetting = RopeSetting { default_theta: 1_000_000.0, partial: true, ..rope::ONLY };
+const GLOBAL: RopeSetting =
+    RopeSetting { default_theta: 1_000_000.0, partial: true, sections: Sections::Either, ..rope::ONLY };
 
 /// The rotary embedding of layers with a window.
-const LOCAL: RopeSetting = RopeSetting { layer_type: "sliding_attention", ..rope::ONLY };
+const LOCAL: RopeSetting = RopeSetting { layer_type: "sliding_attention", sections: Sections::Either, ..rope::ONLY };
 
 /// Defaults of settings that are not in the config. The rotary embeddings depend on the head size of
 /// each type of layer.
@@ -95,7 +96,7 @@ fn image_blocks(config: &Config<'_>) -> Result<bool, ConfigError> {
 fn heads(config: &Config<'_>, i: usize, global: bool, shared: &Shared) -> Result<Shared, ConfigError> {
     const NAME: &str = "per_layer_config";
     let (kv_heads, head_size) = if config.has(NAME) || config.is_null(NAME) {
-        let Some(own) = config.entry(NAME, &i.to_string())? else { return Ok(*shared) };
+        let Some(own) = config.entry_of_layer(NAME, i)? else { return Ok(*shared) };
         own.allow(NAME, &["head_dim", "num_key_value_heads"])?;
         (own.find_size("num_key_value_heads")?, own.find_size("head_dim")?)
     } else if global {

@@ -104,6 +104,7 @@ pub(super) struct Shared {
 
 /// Describes the model as if the config were of Llama.
 pub(super) fn decoder(config: &Config<'_>, defaults: &Defaults) -> Result<Decoder, ConfigError> {
+    config.require("is_causal", &json!(true))?;
     let shared = Shared::read(config, defaults)?;
     let hidden = shared.hidden;
     let vocabulary = config.size_or("vocab_size", defaults.vocabulary)?;

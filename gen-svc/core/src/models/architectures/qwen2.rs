@@ -54,7 +54,8 @@ pub(super) fn add_windows(decoder: &mut Decoder, config: &Config<'_>, first: usi
 
 /// Returns the window, if the model has one.
 pub(super) fn window(config: &Config<'_>) -> Result<Option<usize>, ConfigError> {
-    let has_windows = config.flag_or("use_sliding_window", false)?;
-    let window = config.size_unless_null("sliding_window", DEFAULT_WINDOW_TOKENS)?;
-    Ok(window.filter(|_| has_windows))
+    match config.flag_or("use_sliding_window", false)? {
+        true => config.size_unless_null("sliding_window", DEFAULT_WINDOW_TOKENS),
+        false => Ok(None),
+    }
 }

@@ -30,7 +30,13 @@ const NEUTRAL: &[(&str, Neutral)] = &[
     ("attention.max_alibi_bias", Neutral::Zero),
     ("attention.sliding_window", Neutral::Zero),
     ("expert_count", Neutral::Zero),
+    ("expert_group_count", Neutral::Zero),
+    ("expert_group_used_count", Neutral::Zero),
+    ("expert_shared_count", Neutral::Zero),
+    ("expert_shared_feed_forward_length", Neutral::Zero),
     ("expert_used_count", Neutral::Zero),
+    ("final_logit_softcapping", Neutral::Zero),
+    ("leading_dense_block_count", Neutral::Zero),
     ("nextn_predict_layers", Neutral::Zero),
 ];
 

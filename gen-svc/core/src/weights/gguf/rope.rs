@@ -38,7 +38,7 @@ pub(super) fn scaling(header: &GgufHeader, divisors: Divisors) -> Result<Option<
     }
     let divisors = tensor.unwrap_or(vec![1.0; frequencies(header)?]);
     let divisors = scaled(&divisors, factor);
-    Ok(Some(json!({"rope_type": "divided", "divisors": divisors, "attention_factor": attention})))
+    Ok(Some(json!({"rope_type": "gguf.divided", "divisors": divisors, "attention_factor": attention})))
 }
 
 /// Returns the factor of all frequencies, which older files have under another key. Zero means none.
