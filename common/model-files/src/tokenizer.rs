@@ -352,6 +352,9 @@ impl Encoding {
 /// Parses a `tokenizer.json`. The library panics on some invalid files, such as a file with a merge
 /// longer than any token. A panic becomes an error.
 fn parse(json: &[u8]) -> Result<tokenizers::Tokenizer, TokenizerError> {
+    // The library panics on wrong syntax within a decoder.
+    let syntax = serde_json::from_slice::<serde::de::IgnoredAny>(json);
+    syntax.map_err(|error| TokenizerError::Json { reason: error.to_string() })?;
     let parsed = std::panic::catch_unwind(|| tokenizers::Tokenizer::from_bytes(json));
     match parsed {
         Ok(Ok(encoder)) => Ok(encoder),

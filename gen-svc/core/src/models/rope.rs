@@ -94,7 +94,7 @@ impl RopeSetting {
         let scaling = scaling.filter(|scaling| !scaling.is_empty());
         let all = config.section("rope_parameters")?;
         let of_type = all.map(|all| all.section(self.layer_type)).transpose()?.flatten();
-        if of_type.is_some() && self.sections == Sections::One {
+        if of_type.is_some() && scaling.is_none() && self.sections == Sections::One {
             return Err(unsupported("rope_parameters", "a section per type of layer"));
         }
         let by_type = self.sections == Sections::PerType;
