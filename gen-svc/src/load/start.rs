@@ -70,6 +70,12 @@ pub(super) fn load(
     }
     let file = models::open_with(&artifacts, config.mmproj.as_deref())?.cancelled_by(cancelled);
     let defaults = artifacts.sampling_defaults(config.generation_config.as_deref())?;
+    if !defaults.without_effect.is_empty() {
+        tracing::warn!(
+            settings = defaults.without_effect.join(", "),
+            "generation settings of the model have no effect"
+        );
+    }
     let sampling = SamplingOptions::recommended(&defaults)?;
     let decoder = models::describe(&file)?;
     // Before the weights, which may take minutes.

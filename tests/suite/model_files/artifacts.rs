@@ -204,14 +204,15 @@ fn generation_config_follows_the_file_order_of_transformers() {
     assert_eq!(model.generation_eos, [5]);
     assert_eq!(model.sampling_defaults(None).expect("no file"), SamplingDefaults::default());
     assert_eq!((model.architecture.as_deref(), model.context_length), (Some("m"), Some(2048)));
-    let generation =
-        r#"{"eos_token_id": [3, 4, 3], "temperature": 0.6, "top_k": 20, "top_p": 0.95, "do_sample": true}"#;
+    let generation = r#"{"eos_token_id": [3, 4, 3], "temperature": 0.6, "top_k": 20, "top_p": 0.95, "do_sample": true,
+        "num_beams": 1, "no_repeat_ngram_size": 3, "suppress_tokens": [7], "guidance_scale": null}"#;
     let model = load("generation", &[config, ("generation_config.json", generation)]);
     assert_eq!(model.generation_eos, [3, 4]);
     let sampling = model.sampling_defaults(None).expect("the values have the right types");
     assert_eq!((sampling.temperature, sampling.top_p), (Some(0.6), Some(0.95)));
     assert_eq!((sampling.top_k, sampling.do_sample), (Some(20), Some(true)));
     assert_eq!(sampling.min_p, None);
+    assert_eq!(sampling.without_effect, ["no_repeat_ngram_size", "suppress_tokens"]);
 }
 
 #[test]

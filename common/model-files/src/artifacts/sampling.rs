@@ -24,7 +24,30 @@ pub struct SamplingDefaults {
     pub min_p: Option<f32>,
     pub typical_p: Option<f32>,
     pub repetition_penalty: Option<f32>,
+    /// Names of settings that change a text in transformers, and have no effect here.
+    pub without_effect: Vec<&'static str>,
 }
+
+/// Settings of `generation_config.json` that change a text in transformers, and have no effect here.
+const WITHOUT_EFFECT: &[&str] = &[
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "diversity_penalty",
+    "encoder_no_repeat_ngram_size",
+    "encoder_repetition_penalty",
+    "epsilon_cutoff",
+    "eta_cutoff",
+    "exponential_decay_length_penalty",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "guidance_scale",
+    "no_repeat_ngram_size",
+    "num_beams",
+    "penalty_alpha",
+    "sequence_bias",
+    "suppress_tokens",
+    "watermarking_config",
+];
 
 impl Artifacts {
     /// Reads the sampling defaults from `file`. Without one, reads the first of these that exists:
@@ -84,7 +107,20 @@ fn from_json(path: &Path) -> Result<SamplingDefaults, ArtifactsError> {
         min_p: float("min_p")?,
         typical_p: float("typical_p")?,
         repetition_penalty: float("repetition_penalty")?,
+        without_effect: WITHOUT_EFFECT.iter().filter(|name| object.get(**name).is_some_and(is_set)).copied().collect(),
     })
+}
+
+/// Returns true unless a value is transformers' default: nothing, no item, 0, or 1 for factors and numbers of beams.
+fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(flag) => *flag,
+        Value::Number(number) => ![Some(0.0), Some(1.0)].contains(&number.as_f64()),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => !fields.is_empty(),
+    }
 }
 
 /// Reads a field. Null is treated as absent.
