@@ -1,6 +1,6 @@
-//! The tensors of a model folder: one file, or several with an index from tensor to file.
+//! The tensors of a model folder: one file, or several that an index names.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::path::{Component, Path};
 
@@ -33,41 +33,41 @@ struct Index {
 
 impl Checkpoint {
     /// Reads the headers of a folder's files. Prefers `model.safetensors` to the index, as
-    /// transformers does.
+    /// transformers does. Also as there, the index only names the files: all of their tensors are read.
     ///
     /// # Errors
     /// Fails if there is no file, or if a file or the index is invalid.
     pub fn open(folder: &Path) -> Result<Self, SafetensorsError> {
-        let (file, index) = (folder.join(FILE), folder.join(INDEX));
-        if file.exists() {
-            let file = Safetensors::open(&file)?;
-            let by_name = file.names().map(|name| (name.to_owned(), 0)).collect();
-            return Ok(Self { files: vec![file], by_name });
+        let index = folder.join(INDEX);
+        if folder.join(FILE).exists() {
+            Self::read(folder, [FILE.to_owned()].into())
+        } else if index.exists() {
+            Self::read(folder, files_of(&index)?)
+        } else {
+            Err(absent(folder))
         }
-        if !index.exists() {
-            return Err(absent(folder));
-        }
-        Self::from_index(folder, &index)
     }
 
-    fn from_index(folder: &Path, path: &Path) -> Result<Self, SafetensorsError> {
-        let (mut numbers, mut names) = (HashMap::new(), Vec::new());
-        let mut by_name = HashMap::new();
-        for (tensor, file) in read_index(path)? {
-            let number = *numbers.entry(file).or_insert_with_key(|file: &String| {
-                names.push(file.clone());
-                names.len() - 1
-            });
-            by_name.insert(tensor, number);
+    /// Reads the headers of files in a folder.
+    fn read(folder: &Path, names: BTreeSet<String>) -> Result<Self, SafetensorsError> {
+        let mut whole = Self { files: Vec::new(), by_name: HashMap::new() };
+        for name in &names {
+            let path = folder.join(name);
+            let file = Safetensors::open(&path)?;
+            whole.add(&path, file)?;
         }
-        if names.len() > MAX_FILES {
-            return Err(SafetensorsError::Files { path: path.to_owned(), count: names.len(), limit: MAX_FILES });
+        Ok(whole)
+    }
+
+    /// Adds the tensors of a file.
+    fn add(&mut self, path: &Path, file: Safetensors) -> Result<(), SafetensorsError> {
+        for name in file.names() {
+            if self.by_name.insert(name.to_owned(), self.files.len()).is_some() {
+                return Err(SafetensorsError::Repeated { path: path.to_owned(), name: name.to_owned() });
+            }
         }
-        if let Some(file) = names.iter().find(|name| !is_plain(name)) {
-            return Err(SafetensorsError::FileName { path: path.to_owned(), file: file.clone() });
-        }
-        let files = names.iter().map(|name| Safetensors::open(&folder.join(name))).collect::<Result<_, _>>()?;
-        Ok(Self { files, by_name })
+        self.files.push(file);
+        Ok(())
     }
 
     /// Returns a tensor by name.
@@ -93,11 +93,20 @@ fn absent(folder: &Path) -> SafetensorsError {
     }
 }
 
-fn read_index(path: &Path) -> Result<BTreeMap<String, String>, SafetensorsError> {
-    let text =
-        read_file(path, MAX_INDEX_BYTES).map_err(|source| SafetensorsError::Open { path: path.to_owned(), source })?;
-    let index: Index = parse(&text).map_err(|source| SafetensorsError::Index { path: path.to_owned(), source })?;
-    Ok(index.weight_map)
+/// Returns the names of the files that an index names.
+fn files_of(index: &Path) -> Result<BTreeSet<String>, SafetensorsError> {
+    let path = || index.to_owned();
+    let text = read_file(index, MAX_INDEX_BYTES).map_err(|source| SafetensorsError::Open { path: path(), source })?;
+    let Index { weight_map } = parse(&text).map_err(|source| SafetensorsError::Index { path: path(), source })?;
+    let names = weight_map.into_values().map(|name| name.strip_prefix("./").map_or(name.clone(), str::to_owned));
+    let names: BTreeSet<String> = names.collect();
+    if names.len() > MAX_FILES {
+        return Err(SafetensorsError::Files { path: path(), count: names.len(), limit: MAX_FILES });
+    }
+    match names.iter().find(|name| !is_plain(name)) {
+        Some(file) => Err(SafetensorsError::FileName { path: path(), file: file.clone() }),
+        None => Ok(names),
+    }
 }
 
 /// Returns true if the name has no folder in it.

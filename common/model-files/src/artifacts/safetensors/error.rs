@@ -45,4 +45,7 @@ pub enum SafetensorsError {
     /// The index names a file outside of the model's folder.
     #[error("{} names {file:?}, which is not a plain file name", path.display())]
     FileName { path: PathBuf, file: String },
+    /// Two files have a tensor of the same name.
+    #[error("{}: tensor {name:?} is in an earlier file too", path.display())]
+    Repeated { path: PathBuf, name: String },
 }
