@@ -97,7 +97,7 @@ fn absent(folder: &Path) -> SafetensorsError {
 fn files_of(index: &Path) -> Result<BTreeSet<String>, SafetensorsError> {
     let path = || index.to_owned();
     let text = read_file(index, MAX_INDEX_BYTES).map_err(|source| SafetensorsError::Open { path: path(), source })?;
-    let Index { weight_map } = parse(&text).map_err(|source| SafetensorsError::Index { path: path(), source })?;
+    let Index { weight_map } = parse(&text).map_err(|problem| SafetensorsError::Index { path: path(), problem })?;
     let names = weight_map.into_values().map(|name| name.strip_prefix("./").map_or(name.clone(), str::to_owned));
     let names: BTreeSet<String> = names.collect();
     if names.len() > MAX_FILES {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::header::HeaderError;
 use super::names::{FILE, INDEX};
+use crate::excerpt::excerpt;
 
 /// Why a model's safetensors files could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -33,19 +34,15 @@ pub enum SafetensorsError {
         source: HeaderError,
     },
     /// The index is invalid.
-    #[error("{} is not a valid index", path.display())]
-    Index {
-        path: PathBuf,
-        #[source]
-        source: serde_json::Error,
-    },
+    #[error("{} is not a valid index: {}", path.display(), excerpt(problem))]
+    Index { path: PathBuf, problem: serde_json::Error },
     /// The index names too many files.
     #[error("{} names {count} files, limit {limit}", path.display())]
     Files { path: PathBuf, count: usize, limit: usize },
     /// The index names a file outside of the model's folder.
-    #[error("{} names {file:?}, which is not a plain file name", path.display())]
+    #[error("{} names {:?}, which is not a plain file name", path.display(), excerpt(file))]
     FileName { path: PathBuf, file: String },
     /// Two files have a tensor of the same name.
-    #[error("{}: tensor {name:?} is in an earlier file too", path.display())]
+    #[error("{}: tensor {:?} is in an earlier file too", path.display(), excerpt(name))]
     Repeated { path: PathBuf, name: String },
 }

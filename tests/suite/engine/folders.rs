@@ -1,0 +1,77 @@
+//! Folders in the forms of other tools: computed as transformers does, or refused with the cause.
+
+use serde_json::{Value, json};
+use tandem_core::error::LoadError;
+use tandem_core::models::{self, CpuDecoder, Precision};
+use tandem_model_files::artifacts::Artifacts;
+use tandem_model_files::excerpt;
+use tandem_tests::gguf_file::File;
+use tandem_tests::repository;
+use tandem_tests::safetensors_file::{file, folder};
+use tempfile::TempDir;
+
+use super::gguf_keys::last_logprobs;
+
+/// A file of a folder: its name and its content.
+type Content<'a> = (&'a str, Vec<u8>);
+
+/// Returns a file of the tiny model.
+fn of_model(name: &str) -> Vec<u8> {
+    std::fs::read(repository().join("tests/contract/model").join(name)).expect("a file")
+}
+
+/// Returns the config of the tiny model with another setting.
+fn config_with(setting: &str, value: Value) -> Vec<u8> {
+    let mut config: Value = serde_json::from_slice(&of_model("config.json")).expect("JSON");
+    config[setting] = value;
+    config.to_string().into_bytes()
+}
+
+/// Returns the weights of the tiny model under new names. `None` leaves a tensor out.
+fn renamed(rename: impl Fn(&str) -> Option<String>) -> Vec<u8> {
+    let weights = of_model("model.safetensors");
+    let (length, rest) = weights.split_first_chunk::<8>().expect("a length");
+    let (header, data) = rest.split_at(u64::from_le_bytes(*length) as usize);
+    let header: serde_json::Map<String, Value> = serde_json::from_slice(header).expect("JSON");
+    let header: serde_json::Map<_, _> =
+        header.into_iter().filter_map(|(name, at)| Some((rename(&name)?, at))).collect();
+    file(&Value::Object(header).to_string(), data)
+}
+
+/// Computes the logits after some tokens.
+fn logits(folder: &TempDir) -> Result<Vec<f32>, LoadError> {
+    let file = models::open(&Artifacts::load(folder.path())?)?;
+    let decoder = models::describe(&file)?;
+    Ok(last_logprobs(CpuDecoder::backend(decoder, &file, Precision::F32, 1)?.as_mut(), &[5, 45, 100, 22, 7]))
+}
+
+/// Returns the error of a folder with these files.
+fn refused(files: &[Content<'_>]) -> String {
+    let folder = folder(files);
+    let error = logits(&folder).expect_err("it is refused");
+    format!("{}: {}", error.reason().name(), error.chain()).replace(&folder.path().display().to_string(), "FOLDER")
+}
+
+#[test]
+fn long_values_and_names_of_files_are_cut_in_errors() {
+    let long = "é".repeat(1 << 20);
+    let config = |setting: &str| ("config.json", config_with(setting, json!(long)));
+    let tied = ("config.json", config_with("tie_word_embeddings", json!(true)));
+    let with_name = renamed(|name| Some(if name == "lm_head.weight" { long.clone() } else { name.to_owned() }));
+    let weights = || ("model.safetensors", of_model("model.safetensors"));
+    let typed = format!(r#"{{"a": {{"dtype": "{long}", "shape": "{long}", "data_offsets": [0, 0]}}}}"#);
+    let header = File::new().text("general.architecture", "llama").u32("llama.block_count", 2);
+    let header = header.i32s("llama.attention.head_count", &[7; 1 << 20]);
+    let errors = [
+        refused(&[("model.gguf", header.bytes())]),
+        refused(&[config("hidden_size"), weights()]),
+        refused(&[config("hidden_act"), weights()]),
+        refused(&[config("model_type"), weights()]),
+        refused(&[("config.json", json!(long).to_string().into_bytes()), weights()]),
+        refused(&[tied, ("model.safetensors", with_name)]),
+        refused(&[config("unread"), ("model.safetensors", file(&typed, &[]))]),
+    ];
+    for error in errors {
+        assert!(error.len() < 1000 && error.contains('…'), "{} bytes: {}", error.len(), excerpt(&error));
+    }
+}
