@@ -17,6 +17,8 @@ use crate::python_json::parse;
 /// The maximum number of files; the largest known models have some hundreds.
 const MAX_FILES: usize = 4096;
 const MAX_INDEX_BYTES: u64 = 64 << 20;
+/// The maximum bytes of all headers together, as in GGUF files.
+const MAX_HEADER_BYTES: u64 = 256 << 20;
 
 /// All safetensors files of a model.
 #[derive(Debug)]
@@ -40,20 +42,24 @@ impl Checkpoint {
     pub fn open(folder: &Path) -> Result<Self, SafetensorsError> {
         let index = folder.join(INDEX);
         if folder.join(FILE).exists() {
-            Self::read(folder, [FILE.to_owned()].into())
+            Self::read(folder, [FILE.to_owned()].into(), MAX_HEADER_BYTES)
         } else if index.exists() {
-            Self::read(folder, files_of(&index)?)
+            Self::read(folder, files_of(&index)?, MAX_HEADER_BYTES)
         } else {
             Err(absent(folder))
         }
     }
 
-    /// Reads the headers of files in a folder.
-    fn read(folder: &Path, names: BTreeSet<String>) -> Result<Self, SafetensorsError> {
+    /// Reads the headers of files in a folder, which have at most `limit` bytes together.
+    fn read(folder: &Path, names: BTreeSet<String>, limit: u64) -> Result<Self, SafetensorsError> {
         let mut whole = Self { files: Vec::new(), by_name: HashMap::new() };
-        for name in &names {
-            let path = folder.join(name);
+        let mut found = 0;
+        for path in names.iter().map(|name| folder.join(name)) {
             let file = Safetensors::open(&path)?;
+            found += file.header_bytes();
+            if found > limit {
+                return Err(SafetensorsError::Headers { path, found, limit });
+            }
             whole.add(&path, file)?;
         }
         Ok(whole)
@@ -113,4 +119,24 @@ fn files_of(index: &Path) -> Result<BTreeSet<String>, SafetensorsError> {
 fn is_plain(name: &str) -> bool {
     let mut components = Path::new(name).components();
     matches!(components.next(), Some(Component::Normal(only)) if only == name) && components.next().is_none()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::Checkpoint;
+    use crate::artifacts::safetensors::SafetensorsError;
+
+    #[test]
+    fn the_headers_of_all_files_have_a_common_limit() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/contract/model");
+        let open = |limit| Checkpoint::read(&folder, ["model.safetensors".to_owned()].into(), limit);
+        let bytes = open(u64::MAX).expect("a file").files[0].header_bytes();
+        assert_eq!(open(bytes).expect("within the limit").files.len(), 1);
+        assert!(matches!(open(bytes - 1), Err(SafetensorsError::Headers { found, .. }) if found == bytes));
+        let two = ["model.safetensors", "../model/model.safetensors"].map(str::to_owned);
+        let error = Checkpoint::read(&folder, two.into(), 2 * bytes - 1).expect_err("above the limit");
+        assert!(matches!(error, SafetensorsError::Headers { found, .. } if found == 2 * bytes), "{error}");
+    }
 }

@@ -39,6 +39,9 @@ pub enum SafetensorsError {
     /// The index names too many files.
     #[error("{} names {count} files, limit {limit}", path.display())]
     Files { path: PathBuf, count: usize, limit: usize },
+    /// The headers of all files have too many bytes.
+    #[error("{}: the headers of this file and those before it have {found} bytes, limit {limit}", path.display())]
+    Headers { path: PathBuf, found: u64, limit: u64 },
     /// The index names a file outside of the model's folder.
     #[error("{} names {:?}, which is not a plain file name", path.display(), excerpt(file))]
     FileName { path: PathBuf, file: String },

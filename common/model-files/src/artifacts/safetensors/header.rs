@@ -71,6 +71,8 @@ pub enum HeaderError {
 /// The tensors of a file and their locations.
 #[derive(Debug)]
 pub struct Header {
+    /// The bytes of the JSON.
+    bytes: u64,
     entries: HashMap<String, Entry>,
 }
 
@@ -97,7 +99,12 @@ impl Header {
             |(name, described): (String, Described)| Ok((name.clone(), locate(name, described, start, available)?));
         let entries: Vec<_> = described.into_iter().map(locate).collect::<Result<_, _>>()?;
         check_overlaps(&entries)?;
-        Ok(Self { entries: entries.into_iter().collect() })
+        Ok(Self { bytes: json.len() as u64, entries: entries.into_iter().collect() })
+    }
+
+    /// Returns the bytes of the JSON.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Returns the names of all tensors, unordered.
