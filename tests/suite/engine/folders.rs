@@ -52,6 +52,25 @@ fn refused(files: &[Content<'_>]) -> String {
     format!("{}: {}", error.reason().name(), error.chain()).replace(&folder.path().display().to_string(), "FOLDER")
 }
 
+/// `safetensors.torch.save_model` writes a tensor of two names under the first in the order of the alphabet.
+#[test]
+fn embeddings_under_the_name_of_a_tied_output_matrix_give_the_same_logits() {
+    let is_head = |name: &str| name == "lm_head.weight";
+    let usual = renamed(|name| (!is_head(name)).then(|| name.to_owned()));
+    let other = renamed(|name| match name {
+        "model.embed_tokens.weight" => Some("lm_head.weight".to_owned()),
+        name => (!is_head(name)).then(|| name.to_owned()),
+    });
+    let logits_of = |is_tied: bool, weights: &[u8]| {
+        let config = config_with("tie_word_embeddings", json!(is_tied));
+        logits(&folder(&[("config.json", config), ("model.safetensors", weights.to_vec())]))
+    };
+    let expected = logits_of(true, &usual).expect("loads");
+    assert_eq!(logits_of(true, &other).expect("loads"), expected);
+    let error = logits_of(false, &other).expect_err("without embeddings");
+    assert!(error.chain().contains("model.embed_tokens.weight is missing"), "{}", error.chain());
+}
+
 #[test]
 fn long_values_and_names_of_files_are_cut_in_errors() {
     let long = "é".repeat(1 << 20);
