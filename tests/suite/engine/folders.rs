@@ -6,8 +6,8 @@ use tandem_core::models::{self, CpuDecoder, Precision};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::excerpt;
 use tandem_tests::gguf_file::File;
-use tandem_tests::repository;
 use tandem_tests::safetensors_file::{file, folder};
+use tandem_tests::{error_texts, repository};
 use tempfile::TempDir;
 
 use super::gguf_keys::last_logprobs;
@@ -69,6 +69,48 @@ fn embeddings_under_the_name_of_a_tied_output_matrix_give_the_same_logits() {
     assert_eq!(logits_of(true, &other).expect("loads"), expected);
     let error = logits_of(false, &other).expect_err("without embeddings");
     assert!(error.chain().contains("model.embed_tokens.weight is missing"), "{}", error.chain());
+}
+
+#[test]
+fn a_folder_without_the_name_of_an_architecture_is_refused_with_the_cause() {
+    let weights = || ("model.safetensors", of_model("model.safetensors"));
+    let tokenizer = || ("tokenizer.json", of_model("tokenizer.json"));
+    let errors = [
+        refused(&[weights(), tokenizer()]),
+        refused(&[weights(), ("config.json", config_with("model_type", Value::Null))]),
+        refused(&[("adapter_model.safetensors", Vec::new()), ("adapter_config.json", Vec::new()), tokenizer()]),
+        refused(&[("consolidated.safetensors", Vec::new()), ("params.json", Vec::new()), tokenizer()]),
+    ];
+    error_texts::check_rows("load/no-architecture", errors);
+}
+
+#[test]
+fn weights_under_other_names_are_named_with_a_remedy() {
+    let names = [
+        "adapter_model.safetensors",
+        "consolidated.safetensors",
+        "model-00001-of-00002.safetensors",
+        "diffusion.safetensors",
+    ];
+    let errors = names.map(|name| refused(&[("config.json", of_model("config.json")), (name, Vec::new())]));
+    error_texts::check_rows("load/other-weights", errors);
+}
+
+#[test]
+fn weights_of_gptq_and_of_mlx_are_named_beside_the_tensor() {
+    let config = || ("config.json", of_model("config.json"));
+    let gptq = || ("quantize_config.json", br#"{"bits": 4, "group_size": 128, "desc_act": false}"#.to_vec());
+    let packed = || renamed(|name| Some(name.replace("down_proj.weight", "down_proj.qweight")));
+    let mlx = config_with("quantization", json!({"group_size": 64, "bits": 8}));
+    let errors = [
+        refused(&[config(), gptq(), ("model.safetensors", packed())]),
+        refused(&[config(), gptq(), ("gptq_model-4bit-128g.safetensors", Vec::new())]),
+        refused(&[config(), gptq()]),
+        refused(&[("config.json", mlx), ("model.safetensors", packed())]),
+    ];
+    error_texts::check_rows("load/quantized", errors);
+    let plain = folder(&[config(), gptq(), ("model.safetensors", of_model("model.safetensors"))]);
+    logits(&plain).expect("weights that are not quantized");
 }
 
 #[test]

@@ -97,6 +97,16 @@ pub enum LoadError {
         /// The folder.
         model: PathBuf,
     },
+    /// The folder has no config.
+    #[error("{} contains no config.json, which names the architecture{remedy}", path.display())]
+    NoConfig {
+        path: PathBuf,
+        /// Empty, or the remedy after a semicolon.
+        remedy: &'static str,
+    },
+    /// The config names no architecture.
+    #[error("{} has no model_type, the name of the architecture", path.display())]
+    NoModelType { path: PathBuf },
     /// The architecture is not supported.
     #[error(
         "architecture {:?} is not supported; these are: {supported}; render-svc renders the prompts of every \
@@ -142,6 +152,9 @@ pub enum LoadError {
         format: String,
         /// The value of `--quantize` with about the same size.
         remedy: &'static str,
+        /// The error of the tensor, or of the files.
+        #[source]
+        problem: Box<LoadError>,
     },
     /// A tensor of the architecture is missing in the file.
     #[error("tensor {} is missing", excerpt(name))]
@@ -273,6 +286,8 @@ impl LoadError {
             | Self::Safetensors(_)
             | Self::Header(_)
             | Self::Config(_)
+            | Self::NoConfig { .. }
+            | Self::NoModelType { .. }
             | Self::SamplingDefault { .. }
             | Self::TemplateSource(_)
             | Self::TensorRead { .. }

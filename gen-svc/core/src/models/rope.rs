@@ -85,7 +85,10 @@ impl RopeSetting {
         let of_type = all.map(|all| all.section(self.layer_type)).transpose()?.flatten();
         if let Some(kind) = scaling.filter(|scaling| self.by_type && !scaling.has("rope_type")) {
             // transformers ignores the older name in these architectures, and so does not scale.
-            kind.require("type", &serde_json::Value::Null)?;
+            if let Some(found) = kind.find_text("type")? {
+                let value = serde_json::Value::from(found);
+                return Err(unsupported("rope_scaling.type", format_args!("{value} (write rope_type)")));
+            }
         }
         Ok(match (scaling, of_type) {
             (Some(scaling), Some(own)) if self.by_type => Some(scaling.before(&own)),

@@ -92,10 +92,26 @@ impl Checkpoint {
 fn absent(folder: &Path) -> SafetensorsError {
     let path = folder.to_owned();
     let names = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.file_name());
-    let pickled = names.filter_map(|name| name.into_string().ok()).filter(|name| is_pickled(name));
-    match pickled.min() {
-        Some(file) => SafetensorsError::Pickled { path, file },
+    let names: BTreeSet<String> = names.filter_map(|name| name.into_string().ok()).collect();
+    if let Some(file) = names.iter().find(|name| is_pickled(name)) {
+        return SafetensorsError::Pickled { path, file: file.clone() };
+    }
+    match names.into_iter().find(|name| name.ends_with(".safetensors")) {
+        Some(file) => SafetensorsError::Other { path, remedy: remedy(&file), file },
         None => SafetensorsError::None { path },
+    }
+}
+
+/// Returns the remedy for a folder whose only safetensors files are this one and others like it.
+fn remedy(file: &str) -> &'static str {
+    if file.starts_with("adapter_model") {
+        "a LoRA adapter needs to be merged into its base model"
+    } else if file.starts_with("consolidated") {
+        "consolidated files are of Mistral's own form; take the files of transformers' form"
+    } else if file.contains("-of-") {
+        "a model in parts needs the index"
+    } else {
+        "rename it to model.safetensors if it is the whole model"
     }
 }
 

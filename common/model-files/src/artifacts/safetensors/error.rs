@@ -12,6 +12,9 @@ pub enum SafetensorsError {
     /// The folder contains neither a single file nor an index.
     #[error("{} contains neither {} nor {}", path.display(), FILE, INDEX)]
     None { path: PathBuf },
+    /// The folder has other safetensors files only.
+    #[error("{} contains {file}, and neither {} nor {}: {remedy}", path.display(), FILE, INDEX)]
+    Other { path: PathBuf, file: String, remedy: &'static str },
     /// The folder has its weights in a file of pickled tensors only, which may run code.
     #[error(
         "{} contains {file}, and neither {} nor {}; \
