@@ -136,3 +136,14 @@ fn long_values_and_names_of_files_are_cut_in_errors() {
         assert!(error.len() < 1000 && error.contains('…'), "{} bytes: {}", error.len(), excerpt(&error));
     }
 }
+
+/// transformers ignores the older name of the key in this architecture, and so does not scale.
+#[test]
+fn an_older_key_without_effect_is_refused_with_the_newer_one() {
+    let mut config: Value = serde_json::from_slice(&of_model("config.json")).expect("JSON");
+    config["model_type"] = json!("gemma3_text");
+    config["rope_scaling"] = json!({"type": "linear", "factor": 2.0});
+    let files =
+        [("config.json", config.to_string().into_bytes()), ("model.safetensors", of_model("model.safetensors"))];
+    error_texts::check("load/older-rope-type", refused(&files));
+}
