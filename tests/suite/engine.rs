@@ -4,6 +4,7 @@ mod batching;
 mod config;
 mod drafts;
 mod errors;
+mod folders;
 mod gguf_keys;
 mod packed_weights;
 mod port;

@@ -102,6 +102,7 @@ impl Gguf {
         for number in 2..=name.count {
             let file = name.part(path, number);
             whole.append(&file, open(&file, number)?)?;
+            declared.check_most(&first, whole.tensors.len())?;
         }
         declared.check_tensors(&first, whole.tensors.len())?;
         Ok(whole)

@@ -3,9 +3,11 @@
 
 pub mod artifacts;
 pub mod digest;
+mod excerpt;
 pub mod gguf;
 mod python_json;
 mod source_file;
 pub mod tokenizer;
 
+pub use excerpt::excerpt;
 pub use source_file::FileBytes;

@@ -25,6 +25,7 @@ mod interface;
 mod mmproj;
 mod quantized;
 mod rope;
+mod unnamed;
 mod unused;
 pub mod vision;
 mod windows;
@@ -75,9 +76,9 @@ pub fn open(artifacts: &Artifacts) -> Result<ModelFile, LoadError> {
 /// not supported, or is of another model.
 pub fn open_with(artifacts: &Artifacts, mmproj: Option<&Path>) -> Result<ModelFile, LoadError> {
     let Some(gguf) = artifacts.gguf() else {
-        architectures::find(artifacts.architecture.as_deref().unwrap_or_default())?;
+        architectures::find(artifacts.architecture.as_deref().ok_or_else(|| unnamed::error(artifacts))?)?;
         return match mmproj {
-            None => ModelFile::from_folder(artifacts),
+            None => quantized::open(artifacts),
             Some(_) => Err(LoadError::MmprojOfFolder { model: artifacts.path.clone() }),
         };
     };

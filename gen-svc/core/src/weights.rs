@@ -2,11 +2,11 @@
 //! blocks stay quantized. A tensor is read when it is packed.
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use parking_lot::Mutex;
 use serde_json::Value;
 use tandem_images::Files;
-use tandem_model_files::artifacts::Artifacts;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::LoadError;
@@ -45,13 +45,12 @@ pub struct ModelFile {
 }
 
 impl ModelFile {
-    /// Opens the safetensors files of a Hugging Face folder.
+    /// Opens the safetensors files of a Hugging Face folder with this config.
     ///
     /// # Errors
     /// The folder has no weights, or a header is malformed.
-    pub fn from_folder(artifacts: &Artifacts) -> Result<Self, LoadError> {
-        let folder = FolderModel::open(&artifacts.path)?;
-        Ok(Self::new(Box::new(folder), artifacts.config.clone()))
+    pub fn from_folder(folder: &Path, config: Value) -> Result<Self, LoadError> {
+        Ok(Self::new(Box::new(FolderModel::open(folder)?), config))
     }
 
     /// Opens a GGUF file of the architecture that transformers calls `model_type`.

@@ -193,7 +193,7 @@ fn load(path: &std::path::Path) -> Result<Box<dyn models::Backend>, LoadError> {
     CpuDecoder::backend(decoder, &file, Precision::F32, 1)
 }
 
-fn last_logprobs(backend: &mut dyn models::Backend, tokens: &[u32]) -> Vec<f32> {
+pub(super) fn last_logprobs(backend: &mut dyn models::Backend, tokens: &[u32]) -> Vec<f32> {
     let blocks: Vec<BlockId> = (0..tokens.len().div_ceil(BLOCK) as u32).map(BlockId).collect();
     backend.allocate(blocks.len() as u32).expect("memory");
     let chunk = SequenceChunk {

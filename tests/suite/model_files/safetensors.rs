@@ -8,6 +8,7 @@ use tandem_common::status::chain;
 use tandem_model_files::artifacts::safetensors::{Checkpoint, Header, SafetensorsError};
 use tandem_tests::error_texts;
 use tandem_tests::safetensors_file::{file, folder};
+use tempfile::TempDir;
 
 #[test]
 fn tensor_has_the_written_dtype_shape_and_data() {
@@ -21,6 +22,40 @@ fn tensor_has_the_written_dtype_shape_and_data() {
     assert_eq!(checkpoint.tensor("none").expect("is there").shape, [0, 3]);
     assert!(checkpoint.tensor("__metadata__").is_none());
     assert_eq!(checkpoint.names().count(), 3);
+}
+
+/// Makes a folder with two files of the tensors `a` and `b`, and this index.
+fn two_files(index: &Value) -> TempDir {
+    let tensor = |name: &str| format!(r#"{{"{name}":{{"dtype":"U8","shape":[1],"data_offsets":[0,1]}}}}"#);
+    let index = json!({"metadata": {"total_size": 2}, "weight_map": index}).to_string();
+    folder(&[
+        ("1.safetensors", file(&tensor("a"), &[1])),
+        ("2.safetensors", file(&tensor("b"), &[2])),
+        ("model.safetensors.index.json", index.into_bytes()),
+    ])
+}
+
+/// transformers uses the index only to find the files. It loads all tensors of each.
+#[test]
+fn all_tensors_of_the_files_that_the_index_names_are_read() {
+    let indexes = [
+        json!({"a": "1.safetensors", "b": "2.safetensors"}),
+        json!({"a": "1.safetensors", "other": "2.safetensors"}), // without `b`
+        json!({"a": "2.safetensors", "b": "1.safetensors"}),
+        json!({"a": "1.safetensors", "b": "2.safetensors", "absent": "2.safetensors"}),
+        json!({"a": "./1.safetensors", "b": "./2.safetensors", "c": "2.safetensors"}),
+    ];
+    for index in indexes {
+        let folder = two_files(&index);
+        let checkpoint = Checkpoint::open(folder.path()).unwrap_or_else(|error| panic!("{index}: {}", chain(&error)));
+        for (name, value) in [("a", 1), ("b", 2)] {
+            let tensor = checkpoint.tensor(name).unwrap_or_else(|| panic!("{index} without {name}"));
+            assert_eq!(tensor.data.read().expect("is there"), [value], "{index}, {name}");
+        }
+        assert_eq!(checkpoint.names().count(), 2, "{index}");
+    }
+    let one = two_files(&json!({"a": "1.safetensors"}));
+    assert!(Checkpoint::open(one.path()).expect("opens").tensor("b").is_none(), "in a file that is not named");
 }
 
 #[test]
@@ -87,6 +122,10 @@ fn invalid_safetensors_index_is_rejected() {
         let error = Checkpoint::open(folder.path()).expect_err(case);
         error_texts::check(case, chain(&error).replace(&folder.path().display().to_string(), "FOLDER"));
     }
+    let twice = two_files(&json!({"a": "1.safetensors", "b": "2.safetensors"}));
+    std::fs::copy(twice.path().join("1.safetensors"), twice.path().join("2.safetensors")).expect("a file");
+    let error = Checkpoint::open(twice.path()).expect_err("both files have `a`");
+    error_texts::check("safetensors/two-files", chain(&error).replace(&twice.path().display().to_string(), "FOLDER"));
     let nothing = folder(&[]);
     let error = Checkpoint::open(nothing.path()).expect_err("the folder is empty");
     assert!(matches!(error, SafetensorsError::None { .. }), "{error:?}");

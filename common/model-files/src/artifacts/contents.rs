@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use crate::digest::hex_sha256;
+use crate::excerpt::excerpt;
 use crate::gguf::Gguf;
 use crate::tokenizer::{FolderTokens, Tokenizer};
 
@@ -78,7 +79,7 @@ pub enum TemplatesError {
     #[error("the model has more than {MAX_TEMPLATES} chat templates")]
     Count,
     /// One is too long.
-    #[error("chat template {name:?} has {bytes} bytes, limit {MAX_TEMPLATE_BYTES}")]
+    #[error("chat template {:?} has {bytes} bytes, limit {MAX_TEMPLATE_BYTES}", excerpt(name))]
     Size { name: String, bytes: usize },
 }
 

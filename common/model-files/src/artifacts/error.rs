@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::contents::TemplatesError;
 use super::names::FILES;
+use crate::excerpt::excerpt;
 use crate::gguf::GgufError;
 
 /// Why artifacts could not be read.
@@ -28,7 +29,7 @@ pub enum ArtifactsError {
     #[error("{} contains no .gguf file, and none of {}", path.display(), FILES.join(", "))]
     Empty { path: PathBuf },
     /// The file is a model, not its tower.
-    #[error("{} has the architecture {found:?}, expected {expected}", path.display())]
+    #[error("{} has the architecture {:?}, expected {expected}", path.display(), excerpt(found))]
     NotMmproj { path: PathBuf, found: String, expected: &'static str },
     /// The folder contains several models or snapshots.
     #[error("{} contains several {kind}; name one of {}", path.display(), names.join(", "))]
@@ -44,12 +45,8 @@ pub enum ArtifactsError {
         source: std::io::Error,
     },
     /// A JSON file has invalid syntax.
-    #[error("{} is not valid JSON", path.display())]
-    Json {
-        path: PathBuf,
-        #[source]
-        source: serde_json::Error,
-    },
+    #[error("{} is not valid JSON: {}", path.display(), excerpt(problem))]
+    Json { path: PathBuf, problem: serde_json::Error },
     /// The values of a JSON file take too much memory.
     #[error("the values of {} take {found} bytes, limit {limit}", path.display())]
     Memory { path: PathBuf, found: usize, limit: usize },
@@ -61,7 +58,7 @@ pub enum ArtifactsError {
         source: TemplatesError,
     },
     /// A field of a JSON file has the wrong type.
-    #[error("{}: {field} is not {expected}", path.display())]
+    #[error("{}: {} is not {expected}", path.display(), excerpt(field))]
     Field { path: PathBuf, field: String, expected: &'static str },
     /// The GGUF file could not be read.
     #[error("{}", path.display())]

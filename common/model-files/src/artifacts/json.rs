@@ -41,7 +41,7 @@ pub fn read_object(path: &Path) -> Result<Option<Object>, ArtifactsError> {
     if found > MAX_MEMORY_BYTES {
         return Err(ArtifactsError::Memory { path: path.to_owned(), found, limit: MAX_MEMORY_BYTES });
     }
-    parse(text.as_bytes()).map(Some).map_err(|source| ArtifactsError::Json { path: path.to_owned(), source })
+    parse(text.as_bytes()).map(Some).map_err(|problem| ArtifactsError::Json { path: path.to_owned(), problem })
 }
 
 /// Reads a text. Returns None if the file does not exist.

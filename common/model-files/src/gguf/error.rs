@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::excerpt::excerpt;
+
 /// Why a GGUF file could not be read, or a value of it is missing.
 #[derive(Debug, thiserror::Error)]
 pub enum GgufError {
@@ -12,7 +14,7 @@ pub enum GgufError {
     #[error("cannot read the header")]
     Read(#[source] std::io::Error),
     /// A count or a length is larger than in any real file.
-    #[error("{part}: {found} {what}, limit {limit}")]
+    #[error("{}: {found} {what}, limit {limit}", excerpt(part))]
     Limit { part: String, what: &'static str, found: u64, limit: u64 },
     /// The file does not start with `GGUF`.
     #[error("not a GGUF file: starts with \"{}\" instead of \"GGUF\"", found.escape_ascii())]
@@ -36,22 +38,22 @@ pub enum GgufError {
     #[error("array at byte {offset} is nested deeper than {limit}")]
     Depth { limit: u32, offset: u64 },
     /// A key or a tensor name is repeated.
-    #[error("{what} {name:?} occurs twice")]
+    #[error("{what} {:?} occurs twice", excerpt(name))]
     Duplicate { what: &'static str, name: String },
     /// A required key is missing.
-    #[error("metadata key {key:?} is missing")]
+    #[error("metadata key {:?} is missing", excerpt(key))]
     Missing { key: String },
     /// A key's value has the wrong type.
-    #[error("metadata key {key:?} is {found}, expected {expected}")]
+    #[error("metadata key {:?} is {found}, expected {expected}", excerpt(key))]
     WrongType { key: String, expected: &'static str, found: String },
     /// `general.alignment` is invalid.
     #[error("general.alignment is {found}, expected a power of two from 8 to 65536")]
     Alignment { found: u32 },
     /// A tensor has a type that ggml does not define.
-    #[error("tensor {tensor:?} has unknown type {id}")]
+    #[error("tensor {:?} has unknown type {id}", excerpt(tensor))]
     TensorType { tensor: String, id: u32 },
     /// A tensor has an invalid shape.
-    #[error("tensor {tensor:?} has invalid shape {dims:?} (innermost first): {why}")]
+    #[error("tensor {:?} has invalid shape {dims:?} (innermost first): {why}", excerpt(tensor))]
     Shape { tensor: String, dims: Vec<u64>, why: &'static str },
     /// A file is a part of a model, and has another name than that part.
     #[error(
@@ -70,12 +72,15 @@ pub enum GgufError {
     #[error("{} is a part of another model: {key} is {found}, expected {expected}", file.display())]
     OtherSplit { file: PathBuf, key: &'static str, found: String, expected: u32 },
     /// A part has a tensor that an earlier part has too.
-    #[error("{}: tensor {name:?} is in an earlier part too", file.display())]
+    #[error("{}: tensor {:?} is in an earlier part too", file.display(), excerpt(name))]
     RepeatedTensor { file: PathBuf, name: String },
     /// The parts have another number of tensors than they state.
     #[error("{}: the parts of the model have {found} tensors, split.tensors.count is {expected}", file.display())]
     PartTensors { file: PathBuf, found: usize, expected: u32 },
     /// A tensor's data is outside of the file or not aligned.
-    #[error("tensor {tensor:?}: {size} bytes at offset {offset} of the data {why} ({available} bytes of data)")]
+    #[error(
+        "tensor {:?}: {size} bytes at offset {offset} of the data {why} ({available} bytes of data)",
+        excerpt(tensor)
+    )]
     Data { tensor: String, offset: u64, size: u64, available: u64, why: &'static str },
 }

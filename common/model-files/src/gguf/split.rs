@@ -107,6 +107,14 @@ impl Declared {
         }
     }
 
+    /// Fails if the first parts of the model in `file` have more tensors than stated.
+    ///
+    /// # Errors
+    /// They have.
+    pub(super) fn check_most(&self, file: &Path, found: usize) -> Result<(), GgufError> {
+        if found > self.tensors as usize { self.check_tensors(file, found) } else { Ok(()) }
+    }
+
     /// Fails if the parts of the model in `file` have another number of tensors than stated.
     ///
     /// # Errors

@@ -6,6 +6,7 @@ use tandem_common::status::{Reason, chain};
 use tandem_images::ProcessorError;
 use tandem_model_files::artifacts::ArtifactsError;
 use tandem_model_files::artifacts::safetensors::SafetensorsError;
+use tandem_model_files::excerpt;
 use tandem_model_files::gguf::GgufError;
 use tandem_model_files::tokenizer::TokenizerError;
 use tandem_template::CompileError;
@@ -45,10 +46,10 @@ pub enum LoadError {
     #[error("the model's control tokens cannot be found in prompts")]
     ControlTokens,
     /// The token of images is not in the vocabulary.
-    #[error("the vocabulary has no image token {token:?}")]
+    #[error("the vocabulary has no image token {:?}", excerpt(token))]
     ImageToken { token: String },
     /// The projector of an `mmproj` file is not supported.
-    #[error("{}: projector {found:?} is not supported; these are: {supported}", file.display())]
+    #[error("{}: projector {:?} is not supported; these are: {supported}", file.display(), excerpt(found))]
     UnsupportedProjector {
         file: PathBuf,
         /// The value of `clip.projector_type`.
@@ -82,7 +83,7 @@ pub enum LoadError {
         problem: String,
     },
     /// A setting of the `mmproj` file is not supported.
-    #[error("the mmproj file has {key} = {value}, which is not supported")]
+    #[error("the mmproj file has {} = {value}, which is not supported", excerpt(key))]
     MmprojSetting { key: String, value: String },
     /// Several `mmproj` files beside the model fit it.
     #[error("several mmproj files beside the model fit it: {names}; name one with --mmproj")]
@@ -96,10 +97,21 @@ pub enum LoadError {
         /// The folder.
         model: PathBuf,
     },
+    /// The folder has no config.
+    #[error("{} contains no config.json, which names the architecture{remedy}", path.display())]
+    NoConfig {
+        path: PathBuf,
+        /// Empty, or the remedy after a semicolon.
+        remedy: &'static str,
+    },
+    /// The config names no architecture.
+    #[error("{} has no model_type, the name of the architecture", path.display())]
+    NoModelType { path: PathBuf },
     /// The architecture is not supported.
     #[error(
-        "architecture {found:?} is not supported; these are: {supported}; render-svc renders the prompts of every \
-         architecture: serve the weights of this one with another engine"
+        "architecture {:?} is not supported; these are: {supported}; render-svc renders the prompts of every \
+         architecture: serve the weights of this one with another engine",
+        excerpt(found)
     )]
     UnsupportedArchitecture {
         /// The architecture in the model's config.
@@ -118,7 +130,7 @@ pub enum LoadError {
         value: String,
     },
     /// A key of the GGUF header, or its value, is not supported.
-    #[error("the model's header has {key} = {value}, which is not supported: use a file without it")]
+    #[error("the model's header has {} = {value}, which is not supported: use a file without it", excerpt(key))]
     HeaderSetting { key: String, value: String },
     /// A sampling default of the model is out of range.
     #[error("{}: {parameter} {problem}; correct it, or name another file with --generation-config", file.display())]
@@ -140,24 +152,28 @@ pub enum LoadError {
         format: String,
         /// The value of `--quantize` with about the same size.
         remedy: &'static str,
+        /// The error of the tensor, or of the files.
+        #[source]
+        problem: Box<LoadError>,
     },
     /// A tensor of the architecture is missing in the file.
-    #[error("tensor {name} is missing")]
+    #[error("tensor {} is missing", excerpt(name))]
     TensorMissing {
         /// The name in the file.
         name: String,
     },
     /// A tensor of the file is not in the model.
     #[error(
-        "tensor {name} is not part of the model that its settings describe, and answers without it would be \
-         wrong: correct the settings, or take other files"
+        "tensor {} is not part of the model that its settings describe, and answers without it would be \
+         wrong: correct the settings, or take other files",
+        excerpt(name)
     )]
     TensorUnused {
         /// The name in the file.
         name: String,
     },
     /// The data of a tensor cannot be read, or the file was changed.
-    #[error("tensor {name} cannot be read")]
+    #[error("tensor {} cannot be read", excerpt(name))]
     TensorRead {
         /// The name in the file.
         name: String,
@@ -165,7 +181,7 @@ pub enum LoadError {
         source: std::io::Error,
     },
     /// A tensor that is a setting has a value that is NaN or infinite.
-    #[error("tensor {name} has the value {found}, expected finite numbers")]
+    #[error("tensor {} has the value {found}, expected finite numbers", excerpt(name))]
     TensorNotFinite {
         /// The name in the file.
         name: String,
@@ -173,7 +189,7 @@ pub enum LoadError {
         found: f32,
     },
     /// A tensor has another shape than the config implies.
-    #[error("tensor {name} has shape {found:?}, expected {expected:?}")]
+    #[error("tensor {} has shape {}, expected {expected:?}", excerpt(name), excerpt(format_args!("{found:?}")))]
     TensorShape {
         /// The name in the file.
         name: String,
@@ -183,7 +199,7 @@ pub enum LoadError {
         found: Vec<i64>,
     },
     /// A tensor has a storage type that is not supported.
-    #[error("tensor {name} has type {found}, which is not supported")]
+    #[error("tensor {} has type {}, which is not supported", excerpt(name), excerpt(found))]
     TensorType {
         /// The name in the file.
         name: String,
@@ -270,6 +286,8 @@ impl LoadError {
             | Self::Safetensors(_)
             | Self::Header(_)
             | Self::Config(_)
+            | Self::NoConfig { .. }
+            | Self::NoModelType { .. }
             | Self::SamplingDefault { .. }
             | Self::TemplateSource(_)
             | Self::TensorRead { .. }

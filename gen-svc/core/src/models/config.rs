@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use serde_json::Value;
+use tandem_model_files::excerpt;
 
 use super::decoder::Activation;
 pub(super) use crate::error::ConfigError;
@@ -288,10 +289,10 @@ fn number(value: &Value) -> String {
 }
 
 fn wrong(name: &'static str, expected: impl Display, found: impl Display) -> ConfigError {
-    ConfigError::Wrong { name, expected: expected.to_string(), found: found.to_string() }
+    ConfigError::Wrong { name, expected: expected.to_string(), found: excerpt(found) }
 }
 
 /// Returns the error for a value that is not supported.
 pub(super) fn unsupported(name: &'static str, value: impl Display) -> ConfigError {
-    ConfigError::Unsupported { name, value: value.to_string() }
+    ConfigError::Unsupported { name, value: excerpt(value) }
 }

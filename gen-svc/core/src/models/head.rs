@@ -10,14 +10,19 @@ const NAME: &str = "lm_head";
 const PART_BYTES: usize = 1 << 20;
 
 /// Gives the decoder the file's output matrix, if it differs from the embeddings. As in transformers,
-/// the config is then ignored.
+/// the config is then ignored. A file that has only the output matrix has the embeddings under its name: of two
+/// names for one tensor, `safetensors.torch.save_model` writes the first in the order of the alphabet.
 pub(super) fn untie(decoder: &mut Decoder, file: &ModelFile) -> Result<(), LoadError> {
-    let name = format!("{NAME}.weight");
+    let [name, embeddings] = [NAME, &decoder.embeddings.name].map(|matrix| format!("{matrix}.weight"));
     if decoder.head.is_some() || !file.has(&name) {
         return Ok(());
     }
+    if !file.has(&embeddings) {
+        decoder.embeddings.name = NAME.to_owned();
+        return Ok(());
+    }
     let shape = [decoder.vocabulary, decoder.hidden];
-    let embeddings = file.tensor(&format!("{}.weight", decoder.embeddings.name), &shape)?;
+    let embeddings = file.tensor(&embeddings, &shape)?;
     if !are_equal(&file.tensor(&name, &shape)?, &embeddings)? {
         tracing::warn!(tensor = name, "output matrix is not tied: it differs from the embeddings");
         decoder.head = Some(Matrix::new(NAME.to_owned(), decoder.vocabulary, decoder.hidden));

@@ -1,41 +1,81 @@
 //! Weights that `config.json` says are quantized, in formats of other engines.
 
-use serde_json::Value;
+use serde_json::{Value, json};
+use tandem_model_files::artifacts::safetensors::SafetensorsError;
+use tandem_model_files::artifacts::{Artifacts, read_object};
+use tandem_model_files::excerpt;
 
 use crate::error::LoadError;
+use crate::weights::ModelFile;
 
-/// The keys of the format's settings, in newer and in older files.
-const KEYS: [&str; 2] = ["quantization_config", "compression_config"];
+/// The keys of the format's settings, and the method of settings without a name: of MLX, and in newer and in
+/// older files. Folders of MLX may have the first two.
+const KEYS: [(&str, &str); 3] = [
+    ("quantization", "MLX"),
+    ("quantization_config", "an unknown method"),
+    ("compression_config", "an unknown method"),
+];
+
+/// The settings of GPTQ in older folders, whose config has none.
+const GPTQ_SETTINGS: &str = "quantize_config.json";
 
 /// The methods whose names are abbreviations.
 const ABBREVIATIONS: [&str; 7] = ["aqlm", "awq", "eetq", "fp8", "gptq", "hqq", "mxfp4"];
+
+/// Opens the safetensors files of a folder.
+///
+/// # Errors
+/// The folder has no weights, or a header is malformed.
+pub(super) fn open(artifacts: &Artifacts) -> Result<ModelFile, LoadError> {
+    let config = with_gptq(artifacts);
+    ModelFile::from_folder(&artifacts.path, config.clone()).map_err(|error| explained(error, &config))
+}
+
+/// Returns the folder's config, with the settings of a file of GPTQ beside it.
+fn with_gptq(artifacts: &Artifacts) -> Value {
+    let mut config = artifacts.config.clone();
+    if settings(&config).is_none()
+        && let Ok(Some(gptq)) = read_object(&artifacts.path.join(GPTQ_SETTINGS))
+    {
+        config["quantization_config"] = json!({"quant_method": "gptq", "bits": gptq.get("bits")});
+    }
+    config
+}
 
 /// Returns the error of a tensor. If the config says that the weights are quantized, this is the reason why a
 /// tensor is missing, not used, or has another shape or type. A model whose tensors are as expected is loaded, whatever its
 /// config says.
 pub(super) fn explained(error: LoadError, config: &Value) -> LoadError {
-    let is_of_format = matches!(
-        error,
+    let is_of_format = match &error {
         LoadError::TensorMissing { .. }
-            | LoadError::TensorShape { .. }
-            | LoadError::TensorType { .. }
-            | LoadError::TensorUnused { .. }
-    );
+        | LoadError::TensorShape { .. }
+        | LoadError::TensorType { .. }
+        | LoadError::TensorUnused { .. } => true,
+        LoadError::Safetensors(error) => {
+            matches!(**error, SafetensorsError::None { .. } | SafetensorsError::Other { .. })
+        }
+        _ => false,
+    };
     match settings(config).filter(|_| is_of_format) {
-        Some(settings) => LoadError::Quantized { format: format(settings), remedy: remedy(settings) },
+        Some((default, settings)) => LoadError::Quantized {
+            format: excerpt(format(settings, default)),
+            remedy: remedy(settings),
+            problem: Box::new(error),
+        },
         None => error,
     }
 }
 
-fn settings(config: &Value) -> Option<&Value> {
+/// Returns the settings of the format, and the method of settings without a name.
+fn settings(config: &Value) -> Option<(&'static str, &Value)> {
     let sections = [config, &config["text_config"]];
-    let found = sections.iter().flat_map(|section| KEYS.map(|key| &section[key]));
-    found.into_iter().find(|settings| settings.is_object())
+    let mut found = sections.iter().flat_map(|section| KEYS.map(|(key, method)| (method, &section[key])));
+    found.find(|(_, settings)| settings.is_object())
 }
 
 /// Returns the method and the bits of a weight, such as `AWQ (4 bits)`.
-fn format(settings: &Value) -> String {
-    let method = settings["quant_method"].as_str().unwrap_or("an unknown method");
+fn format(settings: &Value, default: &str) -> String {
+    let method = settings["quant_method"].as_str().unwrap_or(default);
     let method = if ABBREVIATIONS.contains(&method) { method.to_uppercase() } else { method.to_owned() };
     match bits(settings) {
         Some(bits) => format!("{method} ({bits} bits)"),
@@ -98,11 +138,18 @@ mod tests {
         for (settings, format, quantize) in cases {
             let expected = format!(
                 "the weights are quantized with {format}, which is not supported: take the unquantized folder with \
-                 --quantize {quantize}, or a GGUF file"
+                 --quantize {quantize}, or a GGUF file: tensor a is missing"
             );
             assert_eq!(chain(json!({"quantization_config": settings})), expected);
             assert_eq!(chain(json!({"text_config": {"quantization_config": settings}})), expected);
         }
+    }
+
+    #[test]
+    fn settings_of_mlx_have_no_name() {
+        let settings = json!({"group_size": 64, "bits": 4});
+        let config = json!({"quantization": settings, "quantization_config": settings});
+        assert!(chain(config).starts_with("the weights are quantized with MLX (4 bits), which"));
     }
 
     #[test]

@@ -100,7 +100,10 @@ impl RopeSetting {
         let by_type = self.sections == Sections::PerType;
         if let Some(kind) = scaling.filter(|scaling| by_type && !scaling.has("rope_type")) {
             // transformers ignores the older name in these architectures, and so does not scale.
-            kind.require("type", &serde_json::Value::Null)?;
+            if let Some(found) = kind.find_text("type")? {
+                let value = serde_json::Value::from(found);
+                return Err(unsupported("rope_scaling.type", format_args!("{value} (write rope_type)")));
+            }
         }
         Ok(match (scaling, of_type) {
             (Some(scaling), Some(own)) if by_type => Some(scaling.before(&own)),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::header::HeaderError;
 use super::names::{FILE, INDEX};
+use crate::excerpt::excerpt;
 
 /// Why a model's safetensors files could not be read.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +12,9 @@ pub enum SafetensorsError {
     /// The folder contains neither a single file nor an index.
     #[error("{} contains neither {} nor {}", path.display(), FILE, INDEX)]
     None { path: PathBuf },
+    /// The folder has other safetensors files only.
+    #[error("{} contains {file}, and neither {} nor {}: {remedy}", path.display(), FILE, INDEX)]
+    Other { path: PathBuf, file: String, remedy: &'static str },
     /// The folder has its weights in a file of pickled tensors only, which may run code.
     #[error(
         "{} contains {file}, and neither {} nor {}; \
@@ -33,16 +37,18 @@ pub enum SafetensorsError {
         source: HeaderError,
     },
     /// The index is invalid.
-    #[error("{} is not a valid index", path.display())]
-    Index {
-        path: PathBuf,
-        #[source]
-        source: serde_json::Error,
-    },
+    #[error("{} is not a valid index: {}", path.display(), excerpt(problem))]
+    Index { path: PathBuf, problem: serde_json::Error },
     /// The index names too many files.
     #[error("{} names {count} files, limit {limit}", path.display())]
     Files { path: PathBuf, count: usize, limit: usize },
+    /// The headers of all files have too many bytes.
+    #[error("{}: the headers of this file and those before it have {found} bytes, limit {limit}", path.display())]
+    Headers { path: PathBuf, found: u64, limit: u64 },
     /// The index names a file outside of the model's folder.
-    #[error("{} names {file:?}, which is not a plain file name", path.display())]
+    #[error("{} names {:?}, which is not a plain file name", path.display(), excerpt(file))]
     FileName { path: PathBuf, file: String },
+    /// Two files have a tensor of the same name.
+    #[error("{}: tensor {:?} is in an earlier file too", path.display(), excerpt(name))]
+    Repeated { path: PathBuf, name: String },
 }

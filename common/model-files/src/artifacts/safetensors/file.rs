@@ -34,6 +34,11 @@ impl Safetensors {
         Some(TensorView { dtype, shape, data: self.file.bytes(range.clone()) })
     }
 
+    /// Returns the bytes of the header.
+    pub(super) fn header_bytes(&self) -> u64 {
+        self.header.bytes()
+    }
+
     /// Returns the names of all tensors, unordered.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.header.names()

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
 use super::view::Entry;
+use crate::excerpt::excerpt;
 
 /// The maximum length of the JSON: a hundred times the length in the largest known models.
 const MAX_HEADER_BYTES: u64 = 64 << 20;
@@ -51,22 +52,27 @@ pub enum HeaderError {
     #[error("header has {found} bytes, limit {MAX_HEADER_BYTES}")]
     TooLarge { found: u64 },
     /// The header is not valid JSON of the expected form, or names a tensor twice.
-    #[error("invalid header")]
-    Json(#[source] serde_json::Error),
+    #[error("invalid header: {}", excerpt(.0))]
+    Json(serde_json::Error),
     /// A tensor's shape and size disagree.
-    #[error("tensor {tensor:?} has {size} bytes, which does not match {dtype} of shape {shape:?}")]
+    #[error(
+        "tensor {:?} has {size} bytes, which does not match {} of shape {}",
+        excerpt(tensor), excerpt(dtype), excerpt(format_args!("{shape:?}"))
+    )]
     Shape { tensor: String, dtype: String, shape: Vec<u64>, size: u64 },
     /// A tensor's data is outside of the file.
-    #[error("tensor {tensor:?} has offsets {begin} to {end}, outside of the {available} bytes of data")]
+    #[error("tensor {:?} has offsets {begin} to {end}, outside of the {available} bytes of data", excerpt(tensor))]
     Outside { tensor: String, begin: u64, end: u64, available: u64 },
     /// Two tensors share bytes.
-    #[error("tensors {first:?} and {second:?} overlap")]
+    #[error("tensors {:?} and {:?} overlap", excerpt(first), excerpt(second))]
     Overlap { first: String, second: String },
 }
 
 /// The tensors of a file and their locations.
 #[derive(Debug)]
 pub struct Header {
+    /// The bytes of the JSON.
+    bytes: u64,
     entries: HashMap<String, Entry>,
 }
 
@@ -93,7 +99,12 @@ impl Header {
             |(name, described): (String, Described)| Ok((name.clone(), locate(name, described, start, available)?));
         let entries: Vec<_> = described.into_iter().map(locate).collect::<Result<_, _>>()?;
         check_overlaps(&entries)?;
-        Ok(Self { entries: entries.into_iter().collect() })
+        Ok(Self { bytes: json.len() as u64, entries: entries.into_iter().collect() })
+    }
+
+    /// Returns the bytes of the JSON.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// Returns the names of all tensors, unordered.

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tandem_model_files::excerpt;
 use tandem_model_files::gguf::{Array, FromValue, Gguf, GgufError, TensorInfo, Value};
 
 use crate::error::LoadError;
@@ -78,7 +79,7 @@ impl GgufHeader {
                 self.record(format!("{}.{key}", self.architecture));
                 Ok(numbers.first().copied())
             }
-            Some(numbers) => Err(self.refused(key, format!("{numbers:?} in {layers} layers"))),
+            Some(numbers) => Err(self.refused(key, format_args!("{numbers:?} in {layers} layers"))),
             None => self.find(key),
         }
     }
@@ -117,7 +118,7 @@ impl GgufHeader {
 
     /// Returns the error of a key whose value is not supported.
     pub fn refused(&self, key: &str, value: impl std::fmt::Display) -> LoadError {
-        LoadError::HeaderSetting { key: format!("{}.{key}", self.architecture), value: value.to_string() }
+        LoadError::HeaderSetting { key: format!("{}.{key}", self.architecture), value: excerpt(value) }
     }
 
     /// Returns the sliding window, if the file has one.

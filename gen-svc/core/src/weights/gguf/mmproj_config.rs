@@ -2,6 +2,7 @@
 //! header leaves out is left out here: transformers' default applies.
 
 use serde_json::json;
+use tandem_model_files::excerpt;
 use tandem_model_files::gguf::Value;
 
 use super::architecture::Name;
@@ -65,7 +66,7 @@ pub(crate) fn row_size(header: &GgufHeader) -> Result<Option<u32>, LoadError> {
 
 /// Returns the error of a key whose value is not supported.
 pub(crate) fn refused(header: &GgufHeader, key: &str, value: impl std::fmt::Display) -> LoadError {
-    LoadError::MmprojSetting { key: format!("{}.{key}", header.architecture()), value: value.to_string() }
+    LoadError::MmprojSetting { key: format!("{}.{key}", header.architecture()), value: excerpt(value) }
 }
 
 /// Returns all settings.
