@@ -12,10 +12,7 @@ pub struct AgreedHash(u64);
 
 impl AgreedHash {
     /// The hash of nothing.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
+    pub const EMPTY: Self = Self(0xcbf2_9ce4_8422_2325);
 
     /// Adds bytes, after their number.
     #[must_use]

@@ -100,7 +100,7 @@ impl Replica {
         changed: watch::Sender<()>,
     ) -> Arc<Self> {
         let host = target.host().unwrap_or_default();
-        let id = AgreedHash::new().bytes(host.as_bytes()).bytes(address.to_string().as_bytes());
+        let id = AgreedHash::EMPTY.bytes(host.as_bytes()).bytes(address.to_string().as_bytes());
         let channel = connect(endpoint.clone());
         let replica = Arc::new(Self {
             id: id.finish(),

@@ -24,7 +24,7 @@ impl PrefixKey {
     /// messages has units of text and images in the place of ids.
     pub(super) fn new(salt: &str, token_ids: &[u32]) -> Self {
         let blocks = token_ids.len().min(MAX_PREFIX_TOKENS) / BLOCK_TOKENS;
-        let hash = AgreedHash::new().bytes(salt.as_bytes());
+        let hash = AgreedHash::EMPTY.bytes(salt.as_bytes());
         let ids = token_ids[..blocks * BLOCK_TOKENS].iter();
         Self(ids.fold(hash, |hash, id| hash.number(u64::from(*id))).finish())
     }
@@ -32,7 +32,7 @@ impl PrefixKey {
     /// Returns the key's weight at a replica. It depends on no other replica, and is equal in every
     /// render service.
     fn affinity(self, replica: &Replica) -> u64 {
-        AgreedHash::new().number(self.0).number(replica.id()).finish()
+        AgreedHash::EMPTY.number(self.0).number(replica.id()).finish()
     }
 }
 

@@ -46,7 +46,7 @@ fn push_text(text: &str, units: &mut Vec<u32>) {
 }
 
 fn push_hash(value: &Value, units: &mut Vec<u32>) {
-    let mut hash = AgreedHash::new();
+    let mut hash = AgreedHash::EMPTY;
     let _ = serde_json::to_writer(&mut hash, value); // Neither JSON nor a hash fails.
     let hash = hash.finish();
     units.extend([(hash >> 32) as u32, hash as u32]);

@@ -154,7 +154,8 @@ fn a_missing_tokenizer_is_named_before_the_weights_are_loaded() {
         let config = Config { kv_memory: Some(1), ..Config::new(folder.path().to_owned()) };
         load::start(config, &WithoutLibrary).expect_err("it is refused").chain()
     };
-    ["config.json", "model.safetensors"].map(copy);
+    copy("config.json");
+    copy("model.safetensors");
     assert!(error().contains("tokenizer.json"), "{}", error());
     copy("tokenizer.json");
     assert!(error().contains("kv-memory"), "{}", error());

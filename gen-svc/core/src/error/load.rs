@@ -199,7 +199,11 @@ pub enum LoadError {
         found: Vec<i64>,
     },
     /// A tensor has a storage type that is not supported.
-    #[error("tensor {} has type {}, which is not supported", excerpt(name), excerpt(found))]
+    #[error(
+        "tensor {} has type {}, which is not supported; files named Q4_K_M, Q5_K_M, Q6_K or Q8_0 have types that are",
+        excerpt(name),
+        excerpt(found)
+    )]
     TensorType {
         /// The name in the file.
         name: String,
