@@ -132,8 +132,19 @@ impl ModelFile {
     /// Returns the names in the file of the tensors that were never asked for.
     #[must_use]
     pub fn unread(&self) -> Vec<String> {
+        self.never_read(self.source.names())
+    }
+
+    /// Returns the names in the `mmproj` file of the tensors that were never asked for.
+    #[must_use]
+    pub fn unread_of_tower(&self) -> Vec<String> {
+        self.never_read(self.source.tower_names())
+    }
+
+    fn never_read(&self, mut names: Vec<String>) -> Vec<String> {
         let read = self.read.lock();
-        self.source.names().into_iter().filter(|name| !read.contains(name)).collect()
+        names.retain(|name| !read.contains(name));
+        names
     }
 
     /// Returns whether a module has a bias. `None`: the config decides.

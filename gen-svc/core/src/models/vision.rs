@@ -64,7 +64,7 @@ impl TowerFit {
 }
 
 /// Describes the tower of a model with images, and checks that the file has every tensor in its
-/// shape.
+/// shape, and an `mmproj` file no others.
 pub fn describe(file: &ModelFile) -> Result<Option<Tower>, LoadError> {
     let Some(family) = towers::find(file) else { return Ok(None) };
     let tower =
@@ -72,5 +72,8 @@ pub fn describe(file: &ModelFile) -> Result<Option<Tower>, LoadError> {
     for (name, shape) in tower.tensors() {
         file.tensor(&name, &shape)?;
     }
-    Ok(Some(tower))
+    match file.unread_of_tower().into_iter().min() {
+        None => Ok(Some(tower)),
+        Some(name) => Err(LoadError::TensorUnused { name }),
+    }
 }

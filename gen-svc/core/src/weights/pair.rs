@@ -25,6 +25,10 @@ impl TensorSource for GgufPair {
         self.text.names()
     }
 
+    fn tower_names(&self) -> Vec<String> {
+        self.tower.names()
+    }
+
     fn bytes(&self) -> u64 {
         self.tower.bytes() + self.text.bytes()
     }

@@ -24,6 +24,11 @@ pub(super) trait TensorSource: std::fmt::Debug + Send + Sync {
 
     /// Returns the names in the file of the tensors that are no settings, without those of a second file.
     fn names(&self) -> Vec<String>;
+
+    /// Returns the names of the tensors in a second file, which has a tower.
+    fn tower_names(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// A tensor in its file.

@@ -37,6 +37,11 @@ impl MmprojModel {
         Some(Ok(Stored::new(name, info.dtype, info.dims, info.data, RowOrder::AsIs)))
     }
 
+    /// Returns the names in the file of all tensors.
+    pub(in crate::weights) fn names(&self) -> Vec<String> {
+        self.header.file().tensors().map(|tensor| tensor.name.to_owned()).collect()
+    }
+
     /// Returns the bytes of all tensors.
     pub(in crate::weights) fn bytes(&self) -> u64 {
         self.header.tensor_bytes()
