@@ -69,13 +69,16 @@ impl<'a> Config<'a> {
         Self { reads: Some(reads), ..self }
     }
 
+    /// Returns the settings of a section alone.
+    fn of(&self, section: &'a Value) -> Self {
+        Self { inner: &Value::Null, outer: section, added: None, ..*self }
+    }
+
     /// Returns a setting that is an object.
     pub(super) fn section(&self, name: &'static str) -> Result<Option<Self>, ConfigError> {
         match self.find(name) {
             None => Ok(None),
-            Some(section @ Value::Object(_)) => {
-                Ok(Some(Self { inner: &Value::Null, outer: section, added: None, ..*self }))
-            }
+            Some(section @ Value::Object(_)) => Ok(Some(self.of(section))),
             Some(value) => Err(wrong(name, "an object", value)),
         }
     }
@@ -91,9 +94,7 @@ impl<'a> Config<'a> {
         let mut of_layer = entries.filter(|(key, _)| key.parse() == Ok(layer)).map(|(_, entry)| entry);
         match of_layer.next().filter(|entry| !entry.is_null()) {
             None => Ok(None),
-            Some(entry @ Value::Object(_)) => {
-                Ok(Some(Self { inner: &Value::Null, outer: entry, added: None, ..*self }))
-            }
+            Some(entry @ Value::Object(_)) => Ok(Some(self.of(entry))),
             Some(value) => Err(wrong(name, "an object of objects", value)),
         }
     }

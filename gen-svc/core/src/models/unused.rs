@@ -81,11 +81,12 @@ pub(super) fn check(file: &ModelFile, decoder: &Decoder, reads: &Reads) -> Resul
 /// # Errors
 /// One of them is set, and the architecture does not read it.
 pub(super) fn check_settings(config: &Value, reads: &Reads) -> Result<(), ConfigError> {
-    let settings = text_settings(config);
-    let is_neutral = |name: &str| settings[name].is_null() || settings[name] == json!({}) || reads.contains(name);
-    match OF_EVERY_MODEL.iter().find(|name| !is_neutral(name)) {
+    let unread = || OF_EVERY_MODEL.iter().filter(|name| !reads.contains(name));
+    let all =
+        [config, &config["text_config"]].into_iter().flat_map(|section| unread().map(|name| (name, &section[*name])));
+    match all.into_iter().find(|(_, value)| !value.is_null() && **value != json!({})) {
         None => Ok(()),
-        Some(name) => Err(unsupported(name, &settings[*name])),
+        Some((name, value)) => Err(unsupported(name, value)),
     }
 }
 
