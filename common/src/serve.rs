@@ -198,7 +198,7 @@ fn server(
 ) -> Result<impl Future<Output = Result<(), ServeError>> + use<>, ServeError> {
     let Endpoint { listener, security: Security { tls, tokens, .. }, names, routes, outlasts_drain: _ } = endpoint;
     let (capacity, max_message_bytes) = (Capacity::new(args.max_calls), args.max_message_bytes);
-    let message_bytes = MessageBytes::new(args.max_total_message_bytes, max_message_bytes);
+    let message_bytes = MessageBytes::new(args.max_total_message_bytes());
     let origins = Origins::new(&args.allowed_origins);
     let admit = move |mut request: Request<Body>| {
         let admission = tokens.as_ref().map_or(Admission::Granted(None), |tokens| tokens.check(&request));
@@ -237,7 +237,7 @@ fn server(
         .layer(MapRequestLayer::new(move |request| message_limit::with_message_limit(max_message_bytes, request)))
         .layer(CallLayer::new(|request: &mut Request<Body>| ReflectionErrors::of(request)))
         .layer(NotReadyLayer::new(routes))
-        .max_concurrent_streams(args.max_connection_calls)
+        .max_concurrent_streams(u32::try_from(args.max_calls).unwrap_or(u32::MAX))
         .http2_max_header_list_size(header_limit::MAX_READ_BYTES)
         .http2_keepalive_interval(Some(PING_INTERVAL))
         .http2_keepalive_timeout(Some(PING_TIMEOUT))
@@ -246,7 +246,7 @@ fn server(
         .add_service(
             reflection::service(&names)?.build_v1alpha()?.max_decoding_message_size(reflection::MAX_MESSAGE_BYTES),
         );
-    let places = Places::new(args.max_connections);
+    let places = Places::new(args.max_connections());
     connections::observe(names.first().copied().unwrap_or_default(), &places.all);
     // Browsers and proxies send gRPC-Web over HTTP/1.1 too.
     let incoming = connections::incoming(listener, places, tls.map(Tls::with_http1), args.answer_patience());

@@ -35,7 +35,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer, fmt, layer};
 
 use crate::program::Build;
-use line_limit::CallerLimit;
+use line_limit::{CallerLimit, LINES_PER_SECOND};
 use log_outputs::LogOutputs;
 
 pub use args::{LogArgs, LogFormat, OtlpArgs, TelemetryArgs};
@@ -111,7 +111,7 @@ impl Telemetry {
         // subscriber.
         let _ = tracing_subscriber::registry().with(outputs(log, exported)?).try_init();
         tracing::info!(program = build.name, version = Build::VERSION, commit = build.commit(), "starting");
-        span::install(traces.as_ref().map(|traces| traces.tracer("tandem")), otlp.trace_ratio);
+        span::install(traces.as_ref().map(|traces| traces.tracer("tandem")), collector.ratio);
         if let Some(metrics) = &metrics {
             global::set_meter_provider(metrics.clone());
         }
@@ -178,6 +178,6 @@ where
     let filter = filter(args)?.and(filter_fn(|metadata| metadata.is_event()).with_max_level_hint(LevelFilter::TRACE));
     let format = lines::Lines { format: args.log_format };
     let lines = fmt::layer().event_format(format).with_writer(io::stderr).with_ansi(false);
-    let limit = CallerLimit::new(args.log_lines_per_caller);
+    let limit = CallerLimit::new(LINES_PER_SECOND);
     Ok(LogOutputs { lines, exported, limit }.with_filter(filter))
 }

@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::builder::{PossibleValue, RangedU64ValueParser};
 use clap::{Parser, Subcommand, ValueEnum};
@@ -12,10 +11,26 @@ use tandem_common::check::CheckArgs;
 use tandem_common::program::{CompletionsArgs, DryRunArgs, ManArgs};
 use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::{LogArgs, TelemetryArgs};
-use tandem_core::engine::{Config, DeviceList, DtypeChoice, Quantize, RuntimeChoice};
-use tandem_core::media::{ImageHosts, MediaLimits, Origin};
+use tandem_core::engine::{Config, DeviceList, DtypeChoice, Quantize};
+use tandem_core::media::{ImageHost, MediaLimits};
 use tandem_core::sampling::PARAMETER_NAMES;
 use tandem_images::Limits as ImageLimits;
+
+/// The flags of `gen-svc serve` that most operators set. `-h` lists them.
+pub const USUAL_FLAGS: [&str; 12] = [
+    "model",
+    "mmproj",
+    "device",
+    "quantize",
+    "threads",
+    "max-queue",
+    "max-running",
+    "kv-memory-mib",
+    "listen",
+    "tls-cert",
+    "tls-key",
+    "token-file",
+];
 
 /// Runs one language model and streams its tokens.
 #[derive(Debug, Parser)]
@@ -139,6 +154,10 @@ pub struct Generate {
     /// The engine.
     #[command(flatten)]
     pub engine: EngineArgs,
+    /// Whether a step is launched before the tokens of the last one are known on the host [default: false, on a
+    /// GPU true]. The proof on a GPU compares both.
+    #[arg(long, value_name = "BOOL", hide = true)]
+    pub overlap_steps: Option<bool>,
     /// Logs.
     #[command(flatten)]
     pub log: LogArgs,
@@ -172,12 +191,6 @@ fn setting(text: &str) -> Result<(String, Value), String> {
     Ok((key.to_owned(), value))
 }
 
-/// Reads a share.
-fn share(text: &str) -> Result<f64, String> {
-    let share = text.parse().ok().filter(|share| *share > 0.0 && *share <= 1.0);
-    share.ok_or_else(|| format!("must be above 0 and at most 1, is {text:?}"))
-}
-
 /// The model and the engine.
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Engine")]
@@ -193,18 +206,11 @@ pub struct EngineArgs {
     /// Model id in requests [default: the file's name without .gguf, or the folder's name]
     #[arg(long, env = "TANDEM_MODEL_ID", value_name = "ID")]
     pub model_id: Option<String>,
-    /// Sampling defaults: a JSON file in the format of Hugging Face's generation_config.json
-    /// [default: that file in a folder, or NAME.generation_config.json beside NAME.gguf, else the
-    /// GGUF's own values]
-    #[arg(long, env = "TANDEM_GENERATION_CONFIG", value_name = "FILE")]
-    pub generation_config: Option<PathBuf>,
     /// Device: cpu, or cuda:N for the GPU of index N, from 0. Several GPUs, such as cuda:0,cuda:1,
-    /// each hold and compute a part of the layers, by their memory.
+    /// each hold and compute a part of the layers, by their memory. On cpu, the kernels of gen-svc
+    /// compute, and libtorch the models that they do not support; on cpu-torch, libtorch all.
     #[arg(long, env = "TANDEM_DEVICE", default_value_t = Config::default().devices, value_name = "DEVICE,...")]
     pub device: DeviceList,
-    /// What computes on the CPU.
-    #[arg(long, env = "TANDEM_RUNTIME", default_value_t = Choice(Config::default().runtime), value_name = "RUNTIME", value_enum)]
-    pub runtime: Choice<RuntimeChoice>,
     /// Dtype of weights and activations.
     #[arg(long, env = "TANDEM_DTYPE", default_value_t = Choice(Config::default().dtype), value_name = "DTYPE", value_enum)]
     pub dtype: Choice<DtypeChoice>,
@@ -234,33 +240,11 @@ pub struct EngineArgs {
         value_name = "TOKENS"
     )]
     pub max_output_tokens: Option<usize>,
-    /// Tokens of an output whose request sets no max_new_tokens [default: --max-output-tokens]
-    #[arg(
-        long,
-        env = "TANDEM_DEFAULT_OUTPUT_TOKENS",
-        value_parser = RangedU64ValueParser::<usize>::new().range(1..),
-        value_name = "TOKENS"
-    )]
-    pub default_output_tokens: Option<usize>,
     /// KV cache size in MiB, for running requests and prefix reuse. When full, the newest request
-    /// is preempted [default: a quarter of the free memory, on a GPU the rest of --gpu-memory, at most
-    /// enough for --max-running]
+    /// is preempted [default: a quarter of the free memory, on a GPU what weights and workspace leave of nine
+    /// tenths of its memory, at most enough for --max-running]
     #[arg(long, env = "TANDEM_KV_MEMORY_MIB", value_name = "MIB")]
     pub kv_memory_mib: Option<u32>,
-    /// Share of each GPU's memory for weights, KV cache and workspace, above 0 and at most 1. The memory of
-    /// other processes counts as used.
-    #[arg(
-        long,
-        env = "TANDEM_GPU_MEMORY",
-        default_value_t = Config::default().gpu_memory,
-        value_parser = share,
-        value_name = "SHARE"
-    )]
-    pub gpu_memory: f64,
-    /// Whether a step is launched before the tokens of the last one are known on the host [default: false,
-    /// on a GPU true]
-    #[arg(long, env = "TANDEM_OVERLAP_STEPS", value_name = "BOOL")]
-    pub overlap_steps: Option<bool>,
     /// Compute products of libtorch with as many rows in every step, so that an output depends on the
     /// other outputs less. Steps with prompts take longer. The kernels of gen-svc need no such flag.
     #[arg(long, env = "TANDEM_BATCH_INVARIANT")]
@@ -272,14 +256,6 @@ pub struct EngineArgs {
     /// Images that a request may have, for models with images.
     #[arg(long, env = "TANDEM_MAX_IMAGES", default_value_t = MediaLimits::default().images, value_name = "COUNT")]
     pub max_images: usize,
-    /// Size of an encoded image in MiB.
-    #[arg(
-        long,
-        env = "TANDEM_MAX_IMAGE_MIB",
-        default_value_t = (MediaLimits::default().image.max_bytes >> 20) as u32,
-        value_name = "MIB"
-    )]
-    pub max_image_mib: u32,
     /// Pixels that an image may have. Checked in its header, before it is decoded.
     #[arg(
         long,
@@ -288,17 +264,9 @@ pub struct EngineArgs {
         value_name = "PIXELS"
     )]
     pub max_image_pixels: u64,
-    /// Tiles or crops into which an image may be cut, the whole image included, for models that cut
-    /// images. Counted from the sides in its header, before it is decoded.
-    #[arg(
-        long,
-        env = "TANDEM_MAX_IMAGE_TILES",
-        default_value_t = MediaLimits::default().image.max_tiles,
-        value_name = "TILES"
-    )]
-    pub max_image_tiles: usize,
     /// Memory in MiB for the prepared images of all requests until their answers end. One caller may have
-    /// three quarters. An image of a million pixels takes some 3 to 7 MiB.
+    /// three quarters. A quarter as much more is for images that later requests reuse. An image of a million
+    /// pixels takes some 3 to 7 MiB.
     #[arg(
         long,
         env = "TANDEM_MAX_IMAGE_MEMORY_MIB",
@@ -306,39 +274,11 @@ pub struct EngineArgs {
         value_name = "MIB"
     )]
     pub max_image_memory_mib: u32,
-    /// Memory in MiB for prepared images, which later requests reuse.
-    #[arg(
-        long,
-        env = "TANDEM_IMAGE_CACHE_MIB",
-        default_value_t = (MediaLimits::default().cache_bytes >> 20) as u32,
-        value_name = "MIB"
-    )]
-    pub image_cache_mib: u32,
     /// Hosts from which images at URLs are fetched: HOST or HOST:PORT for https, or http://HOST:PORT.
-    /// Without it, no image is fetched. Redirects are not followed, and hosts need public addresses.
+    /// Without it, no image is fetched. Redirects are not followed. A host needs a public address, unless
+    /// private: precedes it, as for the object store of a cluster.
     #[arg(long, env = "TANDEM_IMAGE_HOSTS", value_delimiter = ',', value_name = "HOST,...")]
-    pub image_hosts: Vec<Origin>,
-    /// Let --image-hosts have private addresses too, such as those of a cluster's object store.
-    #[arg(long, env = "TANDEM_ALLOW_PRIVATE_IMAGE_HOSTS", requires = "image_hosts")]
-    pub allow_private_image_hosts: bool,
-    /// The highest priority that a request may have; a higher one counts as this. The limit of the
-    /// holder of a token is max-priority=NUMBER of its line, and 0 without it.
-    #[arg(
-        long,
-        env = "TANDEM_MAX_PRIORITY",
-        default_value_t = Config::default().max_priority,
-        allow_negative_numbers = true,
-        value_name = "NUMBER"
-    )]
-    pub max_priority: i32,
-    /// Seconds without a read by the caller after which a request is cancelled.
-    #[arg(
-        long,
-        env = "TANDEM_READER_PATIENCE_SECONDS",
-        default_value_t = Config::default().reader_patience.as_secs(),
-        value_name = "SECONDS"
-    )]
-    pub reader_patience_seconds: u64,
+    pub image_hosts: Vec<ImageHost>,
 }
 
 impl From<EngineArgs> for Config {
@@ -346,8 +286,6 @@ impl From<EngineArgs> for Config {
         Self {
             model_id: args.model_id,
             mmproj: args.mmproj,
-            generation_config: args.generation_config,
-            runtime: args.runtime.0,
             dtype: args.dtype.0,
             quantize: args.quantize.map(|choice| choice.0),
             threads: args.threads,
@@ -355,26 +293,16 @@ impl From<EngineArgs> for Config {
             max_running: args.max_running.unwrap_or(args.device.default_max_running()),
             max_prompt_tokens: args.max_prompt_tokens,
             max_output_tokens: args.max_output_tokens,
-            default_output_tokens: args.default_output_tokens,
             prefill_chunk: args.prefill_chunk.unwrap_or(args.device.default_prefill_chunk()),
             devices: args.device,
             media: MediaLimits {
                 images: args.max_images,
-                image: ImageLimits {
-                    max_bytes: (args.max_image_mib as usize) << 20,
-                    max_pixels: args.max_image_pixels,
-                    max_tiles: args.max_image_tiles,
-                },
-                cache_bytes: u64::from(args.image_cache_mib) << 20,
+                image: ImageLimits { max_pixels: args.max_image_pixels, ..ImageLimits::default() },
                 memory_bytes: (args.max_image_memory_mib as usize) << 20,
             },
-            image_hosts: ImageHosts { origins: args.image_hosts, allow_private: args.allow_private_image_hosts },
-            max_priority: args.max_priority,
-            gpu_memory: args.gpu_memory,
-            overlap_steps: args.overlap_steps,
+            image_hosts: args.image_hosts,
             batch_invariant: args.batch_invariant,
             kv_memory: args.kv_memory_mib.map(|mib| u64::from(mib) << 20),
-            reader_patience: Duration::from_secs(args.reader_patience_seconds),
             grammar_trials: own_program(),
             ..Self::new(args.model)
         }
@@ -421,18 +349,6 @@ impl Values for DtypeChoice {
             Self::F32 => "32-bit floats everywhere, the reference",
             Self::Bf16 => "bfloat16: half the memory, coarser rounding",
             Self::F16 => "16-bit floats: finer rounding than bf16, up to 65504; libtorch computes",
-        };
-        (self.name(), help)
-    }
-}
-
-impl Values for RuntimeChoice {
-    const ALL: &'static [Choice<Self>] = &[Choice(Self::Auto), Choice(Self::Torch)];
-
-    fn name_and_help(self) -> (&'static str, &'static str) {
-        let help = match self {
-            Self::Auto => "the kernels of gen-svc, and libtorch for models that they do not support",
-            Self::Torch => "libtorch, as on a GPU",
         };
         (self.name(), help)
     }

@@ -31,7 +31,7 @@ mod output_spec;
 /// fails.
 pub fn run(args: Generate, library: &'static dyn Library) -> Result<ExitCode, CommandError> {
     let defaults = Defaults::new(args.set).map_err(|error| failed(&json::failure(&error)))?;
-    let config = Config::from(args.engine);
+    let config = Config { overlap_steps: args.overlap_steps, ..Config::from(args.engine) };
     let in_flight = config.max_running.clamp(1, config.max_queue.max(1));
     let content = if args.jsonl { "requests, one per line," } else { "a request" };
     let input =

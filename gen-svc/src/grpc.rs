@@ -46,8 +46,7 @@ impl GenerateService for Service {
         let (deadline, last) = (serve::deadline(request.metadata()), serve::last_deadline(request.metadata()));
         let caller = Caller::of(&request);
         let mut draft = Draft::try_from(request.into_inner())?;
-        let max_priority = caller.max_priority.unwrap_or(i32::MAX).min(self.engine.limits().max_priority);
-        draft.request.priority = draft.request.priority.min(max_priority);
+        draft.request.priority = draft.request.priority.min(caller.max_priority.unwrap_or(i32::MAX));
         draft.request.caller = caller.id;
         let (engine, progress) = (self.engine.clone(), Arc::<RequestProgress>::default());
         let late = LateEnd::new(last, &draft.request, Arc::clone(&progress));

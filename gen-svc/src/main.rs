@@ -3,7 +3,7 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use gen_svc::args::{Args, Command, Generate, Serve, TimeSteps};
+use gen_svc::args::{Args, Command, Generate, Serve, TimeSteps, USUAL_FLAGS};
 use gen_svc::{cli, serve};
 use tandem_common::check::Check;
 use tandem_common::program::{Build, Invocation};
@@ -20,7 +20,7 @@ const LIBRARY: &dyn Library = &gen_svc::load::WithoutLibrary;
 
 fn main() -> ExitCode {
     let build = build();
-    let (Args { command }, invocation) = Invocation::parse(&build);
+    let (Args { command }, invocation) = Invocation::parse(&build, &USUAL_FLAGS);
     if matches!(command, Command::Serve(_) | Command::Generate(_)) {
         LIBRARY.prepare_process();
     }

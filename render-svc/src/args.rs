@@ -23,6 +23,22 @@ use crate::cli::screen::Reader;
 use crate::generation;
 use crate::limits::Limits;
 
+/// The flags of `render-svc serve` that most operators set. `-h` lists them.
+pub const USUAL_FLAGS: [&str; 12] = [
+    "models",
+    "config",
+    "generate",
+    "generate-ca",
+    "generate-token-file",
+    "listen",
+    "max-calls",
+    "health-listen",
+    "metrics-listen",
+    "tls-cert",
+    "tls-key",
+    "token-file",
+];
+
 /// Turns conversations into the exact prompts of models.
 #[derive(Debug, Parser)]
 #[command(name = "render-svc", version)]
@@ -93,7 +109,7 @@ pub enum Command {
 pub struct Serve {
     /// The models.
     #[command(flatten)]
-    pub sources: SourceArgs,
+    pub sources: Sources,
 
     /// The generation service.
     #[command(flatten)]
@@ -112,7 +128,7 @@ pub struct Serve {
 
     /// The limits of a conversation.
     #[command(flatten)]
-    pub limits: LimitArgs,
+    pub limits: Limits,
 
     /// The server.
     #[command(flatten)]
@@ -129,10 +145,10 @@ pub struct Serve {
 
 /// The default of `--generate-patience-seconds`.
 const DEFAULT_PATIENCE_SECONDS: u64 = 5;
-/// The default of `--generate-stall-seconds`. An honest replica may report no advance for minutes: on a
-/// CPU, the tower of one image takes up to 40 s, and images of several tasks are computed in turns. A
-/// preempted output has no place in the queue, and waits until outputs before it end.
-const DEFAULT_STALL_SECONDS: u64 = 600;
+/// An honest replica may report no advance for minutes: on a CPU, the tower of one image takes up to 40 s,
+/// and images of several tasks are computed in turns. A preempted output has no place in the queue, and
+/// waits until outputs before it end.
+const STALL_SECONDS: u64 = 600;
 
 /// The generation service that tasks use.
 #[derive(Debug, Clone, clap::Args)]
@@ -155,15 +171,9 @@ pub struct GenerationArgs {
     pub generate_patience_seconds: u64,
 
     /// Maximum time of an output outside of the queue without an advance, in seconds. Then the replica is
-    /// stuck, although it sends events, and the answer resumes on another one. In the queue, the place may stay the
-    /// same for six times as long.
-    #[arg(
-        long,
-        env = "TANDEM_GENERATE_STALL_SECONDS",
-        default_value_t = DEFAULT_STALL_SECONDS,
-        value_name = "SECONDS",
-        value_parser = clap::value_parser!(u64).range(1..)
-    )]
+    /// stuck, although it sends events, and the answer resumes on another one. In the queue, the place may
+    /// stay the same for six times as long.
+    #[arg(skip = STALL_SECONDS)]
     pub generate_stall_seconds: u64,
 
     /// Be ready only while a healthy replica serves one of the models: `/readyz` and the health of the
@@ -195,7 +205,7 @@ impl Default for GenerationArgs {
         Self {
             generate: Vec::new(),
             generate_patience_seconds: DEFAULT_PATIENCE_SECONDS,
-            generate_stall_seconds: DEFAULT_STALL_SECONDS,
+            generate_stall_seconds: STALL_SECONDS,
             ready_with_replica: false,
             generate_ca: None,
             generate_cert: None,
@@ -230,68 +240,6 @@ impl GenerationArgs {
     }
 }
 
-/// The limits of one conversation.
-#[derive(Debug, Clone, Copy, clap::Args)]
-#[command(next_help_heading = "Limits")]
-pub struct LimitArgs {
-    /// Maximum steps of a chat template: operations, rounds of loops, and one for every 32 bytes of
-    /// text that is copied or searched. Every byte of the conversation adds 16. Real templates need
-    /// far less than the default; a hostile one stops within 2 seconds.
-    #[arg(long, env = "TANDEM_MAX_TEMPLATE_STEPS", default_value_t = Limits::DEFAULT.max_template_steps, value_name = "STEPS")]
-    pub max_template_steps: u64,
-
-    /// Maximum bytes of values that a chat template holds at once. Every byte of the conversation
-    /// adds 8. With LITERAL control tokens a conversation may be rendered a second time, with four
-    /// bytes per character.
-    #[arg(long, env = "TANDEM_MAX_TEMPLATE_BYTES", default_value_t = Limits::DEFAULT.max_template_bytes, value_name = "BYTES")]
-    pub max_template_bytes: u64,
-
-    /// Maximum bytes of the prompt.
-    #[arg(long, env = "TANDEM_MAX_PROMPT_BYTES", default_value_t = Limits::DEFAULT.max_prompt_bytes, value_name = "BYTES")]
-    pub max_prompt_bytes: u64,
-
-    /// Maximum images in a conversation.
-    #[arg(long, env = "TANDEM_MAX_IMAGES", default_value_t = Limits::DEFAULT.max_images, value_name = "IMAGES")]
-    pub max_images: usize,
-
-    /// Maximum pixels of an image: width times height, from its header. Images that the request
-    /// does not contain, or whose header has no size, are not checked.
-    #[arg(long, env = "TANDEM_MAX_IMAGE_PIXELS", default_value_t = Limits::DEFAULT.max_image_pixels, value_name = "PIXELS")]
-    pub max_image_pixels: u64,
-}
-
-impl From<LimitArgs> for Limits {
-    fn from(args: LimitArgs) -> Self {
-        let LimitArgs { max_template_steps, max_template_bytes, max_prompt_bytes, max_images, max_image_pixels } = args;
-        Self { max_template_steps, max_template_bytes, max_prompt_bytes, max_images, max_image_pixels }
-    }
-}
-
-/// The sources of models.
-#[derive(Debug, Clone, clap::Args)]
-pub struct SourceArgs {
-    /// A model, or a folder of models; a model is a .gguf file, a Hugging Face folder or a repository
-    /// in Hugging Face's cache. Weights are not needed. May be repeated, or hold several with commas.
-    #[arg(long, env = "TANDEM_MODELS", value_name = "PATH", value_delimiter = ',')]
-    pub models: Vec<PathBuf>,
-
-    /// A TOML file of models and their settings. Each model is a table `[[models]]` with path
-    /// (relative to the file). Optional keys are id, aliases (a list), generate_id, adapter (pinned
-    /// for every request), capabilities, eos_token_ids and toggles. The key generate_id is the id at
-    /// the generation service, if that is none of the others and not the file's name. The list
-    /// capabilities, such as ["SUPPORTS_SYSTEM_ROLE", "REQUIRES_STRICT_TURNS"], replaces the inferred
-    /// ones; an empty list means unknown. The list eos_token_ids replaces every token that ends a
-    /// turn. The table toggles has template_args for requests that do not set them.
-    #[arg(long, env = "TANDEM_CONFIG", value_name = "FILE")]
-    pub config: Option<PathBuf>,
-}
-
-impl From<SourceArgs> for Sources {
-    fn from(SourceArgs { models, config }: SourceArgs) -> Self {
-        Self { models, config }
-    }
-}
-
 /// `render-svc render`
 #[derive(Debug, clap::Args)]
 pub struct RenderArgs {
@@ -314,7 +262,7 @@ pub struct RenderArgs {
 
     /// The models that requests may name by id.
     #[command(flatten)]
-    pub sources: SourceArgs,
+    pub sources: Sources,
 
     /// Logs.
     #[command(flatten)]
@@ -325,7 +273,7 @@ impl From<RenderArgs> for cli::Config {
     fn from(args: RenderArgs) -> Self {
         // The log is set up before the command runs.
         let RenderArgs { input, jsonl: is_jsonl, capabilities, sources, log: _ } = args;
-        Self { input, is_jsonl, capabilities, sources: sources.into() }
+        Self { input, is_jsonl, capabilities, sources }
     }
 }
 
@@ -348,7 +296,7 @@ pub struct TokenizeArgs {
 
     /// The models that --model and requests may name by id.
     #[command(flatten)]
-    pub sources: SourceArgs,
+    pub sources: Sources,
 
     /// Logs.
     #[command(flatten)]
@@ -363,7 +311,7 @@ impl From<TokenizeArgs> for query::Config {
             Some(text) => Question::Text { text, model },
             None => Question::Tokens { input, model },
         };
-        Self { question, sources: sources.into() }
+        Self { question, sources }
     }
 }
 
@@ -384,7 +332,7 @@ pub struct ExplainArgs {
 
     /// The models that requests may name by id.
     #[command(flatten)]
-    pub sources: SourceArgs,
+    pub sources: Sources,
 
     /// Logs.
     #[command(flatten)]
@@ -393,7 +341,7 @@ pub struct ExplainArgs {
 
 impl From<ExplainArgs> for query::Config {
     fn from(ExplainArgs { input, sources, log: _ }: ExplainArgs) -> Self {
-        Self { question: Question::Resolution { input }, sources: sources.into() }
+        Self { question: Question::Resolution { input }, sources }
     }
 }
 

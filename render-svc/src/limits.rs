@@ -14,20 +14,32 @@ use crate::conversation::{Conversation, Invalid, blocks, is_image};
 const HEADER_CHARS: usize = 1 << 20;
 
 /// The limits of one conversation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::Args)]
+#[command(next_help_heading = "Limits")]
 pub struct Limits {
-    /// Steps of a chat template: operations, rounds of loops, and one for every 32 bytes of text
-    /// that is copied or searched. Every byte of the conversation adds 16.
-    pub max_template_steps: u64,
-    /// Bytes of values that a chat template may hold at once. Every byte of the conversation adds
-    /// 8.
-    pub max_template_bytes: u64,
-    /// Bytes of the prompt.
+    /// Maximum bytes of the prompt.
+    #[arg(long, env = "TANDEM_MAX_PROMPT_BYTES", default_value_t = Self::DEFAULT.max_prompt_bytes, value_name = "BYTES")]
     pub max_prompt_bytes: u64,
-    /// Images in a conversation.
+
+    /// Maximum images in a conversation.
+    #[arg(long, env = "TANDEM_MAX_IMAGES", default_value_t = Self::DEFAULT.max_images, value_name = "IMAGES")]
     pub max_images: usize,
-    /// Pixels of an image: width times height, from its header.
+
+    /// Maximum pixels of an image: width times height, from its header. Images that the request
+    /// does not contain, or whose header has no size, are not checked.
+    #[arg(long, env = "TANDEM_MAX_IMAGE_PIXELS", default_value_t = Self::DEFAULT.max_image_pixels, value_name = "PIXELS")]
     pub max_image_pixels: u64,
+
+    /// Steps of a chat template: operations, rounds of loops, and one for every 32 bytes of text
+    /// that is copied or searched. Every byte of the conversation adds 16. Real templates need far less;
+    /// a hostile one stops within 2 seconds.
+    #[arg(skip = Self::DEFAULT.max_template_steps)]
+    pub max_template_steps: u64,
+
+    /// Bytes of values that a chat template may hold at once, or twice those of the prompt, if these are
+    /// more. Every byte of the conversation adds 8.
+    #[arg(skip = Self::DEFAULT.max_template_bytes)]
+    pub max_template_bytes: u64,
 }
 
 impl Default for Limits {
@@ -64,7 +76,7 @@ impl Limits {
         let widest = if has_taint { char::MAX.len_utf8() as u64 } else { 1 };
         tandem_template::Limits {
             steps: self.max_template_steps,
-            bytes: self.max_template_bytes,
+            bytes: self.max_template_bytes.max(self.max_prompt_bytes.saturating_mul(2)),
             output: self.max_prompt_bytes.saturating_mul(widest),
         }
     }

@@ -16,7 +16,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let build = build();
-    let (Args { command }, invocation) = Invocation::parse(&build);
+    let (Args { command }, invocation) = Invocation::parse(&build, &args::USUAL_FLAGS);
     let ended = match command {
         Command::Serve(args) if args.dry_run.print_config => print_config(&args, &invocation),
         Command::Serve(args) if args.dry_run.check => check_serve(*args, &build, &invocation),

@@ -49,7 +49,7 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
     let availability = generation.as_ref().map(GenerationClient::availability);
     let runner = TaskRunner::new(generation);
     let health = health(&args.generation);
-    let (sources, deferred) = (args.sources.clone().into(), DeferredRoutes::default());
+    let (sources, deferred) = (args.sources.clone(), DeferredRoutes::default());
     let loading = tokio::task::spawn_blocking(|| ModelCatalog::open(sources, Registry::default()));
     let listener = SecureListener { listener, security };
     let mut serving = pin!(serve(listener, &args.serve, health.clone(), Arc::clone(&deferred), shutdown));
@@ -61,7 +61,7 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
     let reports = tokio::spawn(report_availability(health.clone(), availability, Arc::clone(&catalog)));
     log_settings(&args, &catalog);
     // The routes are set only here, so that setting them cannot fail.
-    let _ = deferred.set(routes(Executor::new(catalog, args.limits.into()), runner, args.serve.max_message_bytes));
+    let _ = deferred.set(routes(Executor::new(catalog, args.limits), runner, args.serve.max_message_bytes));
     tokio::select! {
         ended = &mut serving => return Ok(ended?),
         () = health.ready() => writeln!(stdout, "render-svc listening on {address}")?,
@@ -79,19 +79,16 @@ fn health(args: &GenerationArgs) -> Health {
 
 /// Logs the settings in force, defaults included.
 fn log_settings(args: &Serve, catalog: &ModelCatalog) {
-    let Limits { max_template_steps, max_template_bytes, max_prompt_bytes, max_images, max_image_pixels } =
-        args.limits.into();
+    let Limits { max_prompt_bytes, max_images, max_image_pixels, .. } = args.limits;
     let replicas = args.generation.config().map(|config| config.targets);
     let replicas: Vec<_> = replicas.unwrap_or_default().iter().map(ToString::to_string).collect();
     tracing::info!(
         models = catalog.models().loaded().count(),
         replicas = replicas.join(" "),
         max_calls = args.serve.max_calls,
-        max_connections = args.serve.max_connections,
+        max_connections = args.serve.max_connections(),
         max_message_bytes = args.serve.max_message_bytes,
-        max_total_message_bytes = args.serve.max_total_message_bytes,
-        max_template_steps,
-        max_template_bytes,
+        max_total_message_bytes = args.serve.max_total_message_bytes(),
         max_prompt_bytes,
         max_images,
         max_image_pixels,
@@ -114,8 +111,7 @@ pub async fn check(args: Serve) -> Result<String, CommandError> {
     if let Some(config) = args.generation.config() {
         config.credentials.check(&config.targets)?;
     }
-    let sources = args.sources.into();
-    let catalog = tokio::task::spawn_blocking(|| ModelCatalog::open(sources, Registry::default())).await??;
+    let catalog = tokio::task::spawn_blocking(|| ModelCatalog::open(args.sources, Registry::default())).await??;
     let models = catalog.models();
     if let Some(problem) = models.entries().find_map(|(_, entry)| entry.problem.clone()) {
         return Err(CommandError::Model(problem));

@@ -29,7 +29,7 @@ CONFIG = {
     "hidden_act": "silu",
     "tie_word_embeddings": False,
 }
-OPTIONS = ["--device", "cpu", "--runtime", "torch", "--dtype", "bf16", "--kv-memory-mib", "64"]
+OPTIONS = ["--device", "cpu-torch", "--dtype", "bf16", "--kv-memory-mib", "64"]
 # The bytes of a piece, which the README of gen-svc states for 32-bit floats.
 PIECE = (32 << 20) // 2
 # The available memory under which a measurement ends.

@@ -8,7 +8,7 @@ from service import request
 # How many times as large as the error of buckets the error of flash attention in bf16 may be.
 FACTOR = 1.5
 NEW_TOKENS = 16
-# The default of --gpu-memory.
+# The share of a GPU's memory that gen-svc uses.
 GPU_MEMORY = 0.9
 
 

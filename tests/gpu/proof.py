@@ -81,16 +81,15 @@ class Proof:
         return service.enqueued_steps(self.program, folder, options, sequences, positions, steps, left)
 
     def on_device(self, *options):
-        """Returns options of gen-svc, with the device unless they name one. A proof on a CPU needs libtorch there,
-        unless they name a runtime."""
-        device = [] if "--device" in options else ["--device", self.device]
-        runtime = ["--runtime", "torch"] if self.device == "cpu" and "--runtime" not in options else []
-        return [*device, *runtime, *options, *self.options]
+        """Returns options of gen-svc, with the device unless they name one. A proof on a CPU needs libtorch there."""
+        own = "cpu-torch" if self.device == "cpu" else self.device
+        device = [] if "--device" in options else ["--device", own]
+        return [*device, *options, *self.options]
 
     def two_devices(self):
         """Returns a list of two devices for gen-svc, or None on a machine with one GPU."""
         if self.device == "cpu":
-            return "cpu,cpu"
+            return "cpu-torch,cpu-torch"
         return "cuda:0,cuda:1" if torch.cuda.device_count() > 1 else None
 
     def _hold(self, key, start):

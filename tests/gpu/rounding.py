@@ -120,7 +120,7 @@ def devices(proof, name, form):
     dtype, options = FORMS[form]
     error = own_error(proof, name, dtype)
     own = outputs_of(proof, name, dtype, *options)
-    theirs = outputs_of(proof, name, dtype, *options, "--device", "cpu", "--runtime", "torch")
+    theirs = outputs_of(proof, name, dtype, *options, "--device", "cpu-torch")
     found = difference(proof, name, own, theirs)
     return {
         "ok": all(value <= FACTOR * other for value, other in zip(found, error)),

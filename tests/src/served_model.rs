@@ -31,7 +31,6 @@ pub fn served_model() -> ServedModel {
         architecture: "echo".to_owned(),
         max_prompt_tokens: usize::MAX,
         max_output_tokens: usize::MAX,
-        default_output_tokens: usize::MAX,
         context_length: CONTEXT,
         vocabulary_size: VOCABULARY,
         dtype: "f32".to_owned(),

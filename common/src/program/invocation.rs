@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 
-use clap::{ArgMatches, Command, Parser};
+use clap::{Arg, ArgMatches, Command, Parser};
 
 use super::args::{CompletionsArgs, ManArgs};
 use super::build::Build;
@@ -16,11 +16,18 @@ pub struct Invocation {
 
 impl Invocation {
     /// Parses the process's command line and environment. `-V` prints the version only, `--version`
-    /// all facts of the build. An invalid command line ends the process.
+    /// all facts of the build. `serve -h` lists the flags `usual`, `serve --help` all. An invalid command
+    /// line ends the process.
     #[must_use]
-    pub fn parse<A: Parser>(build: &Build) -> (A, Self) {
+    pub fn parse<A: Parser>(build: &Build, usual: &[&str]) -> (A, Self) {
+        let is_usual = |arg: &Arg| arg.get_long().is_some_and(|flag| usual.contains(&flag));
         // clap keeps texts for the whole process, which parses once.
-        let mut command = A::command().long_version(&*build.long_version().leak());
+        let mut command = A::command().long_version(&*build.long_version().leak()).mut_subcommand("serve", |serve| {
+            serve.mut_args(|arg| {
+                let is_hidden = !is_usual(&arg);
+                arg.hide_short_help(is_hidden)
+            })
+        });
         let matches = command.get_matches_mut();
         let args = A::from_arg_matches(&matches).unwrap_or_else(|error| error.format(&mut command).exit());
         (args, Self { command, matches })

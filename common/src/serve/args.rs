@@ -16,6 +16,11 @@ use crate::random::random_u64;
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
     /// Maximum size of a request message in bytes, images included
+    ///
+    /// The messages of all calls in progress, requests and answers until they are sent, may have four times
+    /// as many, and those of one caller three times. The first 64 KiB of each call are not counted. A
+    /// nested message, repeated string or enumerator counts 256 bytes more than its size, and a value of
+    /// JSON text 64. A request takes up to eight times the counted bytes in memory while it is answered.
     #[arg(
         long,
         env = "TANDEM_MAX_MESSAGE_BYTES",
@@ -25,26 +30,11 @@ pub struct ServeArgs {
     )]
     pub max_message_bytes: usize,
 
-    /// Maximum size in bytes of the messages of all calls in progress: requests, and answers until they
-    /// are sent. Further messages are rejected at once
-    ///
-    /// The first 64 KiB of each call are not counted. One caller may have at most three quarters. A
-    /// nested message, repeated string or enumerator counts 256 bytes more than its size, and a value
-    /// of JSON text 64. A request takes up to eight times the counted bytes in memory while it is
-    /// answered.
-    #[arg(
-        long,
-        env = "TANDEM_MAX_TOTAL_MESSAGE_BYTES",
-        default_value_t = Self::DEFAULT.max_total_message_bytes,
-        value_name = "BYTES",
-        help_heading = "Serving"
-    )]
-    pub max_total_message_bytes: usize,
-
     /// Maximum number of concurrent calls; further calls are rejected at once. Health checks are
     /// not counted
     ///
-    /// One caller may have at most three quarters of them. Callers are identified by the name of their
+    /// One caller may have at most three quarters of them. There may be four times as many connections, of
+    /// one address at most three quarters. Callers are identified by the name of their
     /// token, else by their certificate, else by their address.
     #[arg(
         long,
@@ -55,42 +45,6 @@ pub struct ServeArgs {
         help_heading = "Serving"
     )]
     pub max_calls: usize,
-
-    /// Maximum number of concurrent calls per connection; further calls wait in the client
-    #[arg(
-        long,
-        env = "TANDEM_MAX_CONNECTION_CALLS",
-        default_value_t = Self::DEFAULT.max_connection_calls,
-        value_name = "CALLS",
-        help_heading = "Serving"
-    )]
-    pub max_connection_calls: u32,
-
-    /// Maximum number of connections; further connections are closed at once
-    ///
-    /// One address may have at most three quarters of them, and connections over HTTP/1.1 one eighth.
-    #[arg(
-        long,
-        env = "TANDEM_MAX_CONNECTIONS",
-        default_value_t = Self::DEFAULT.max_connections,
-        value_name = "CONNECTIONS",
-        help_heading = "Serving"
-    )]
-    pub max_connections: usize,
-
-    /// Seconds for which a client may leave an answer unread. Then its connection is closed
-    ///
-    /// A client that reads at least 16 KiB of the answer within this time keeps its connection. If it reads
-    /// other answers of the connection, as a proxy does, up to four unread ones are ended instead.
-    #[arg(
-        long,
-        env = "TANDEM_ANSWER_PATIENCE_SECONDS",
-        default_value_t = Self::DEFAULT.answer_patience_seconds,
-        value_parser = RangedU64ValueParser::<u64>::new().range(1..=86_400),
-        value_name = "SECONDS",
-        help_heading = "Serving"
-    )]
-    pub answer_patience_seconds: u64,
 
     /// Maximum connection age in seconds, plus up to 10 % jitter [default: unlimited]
     ///
@@ -160,6 +114,12 @@ pub struct ServeArgs {
     )]
     pub allowed_origins: Vec<HeaderValue>,
 
+    /// Seconds for which a client may leave an answer unread. Then its connection is closed. A client that
+    /// reads at least 16 KiB of the answer within this time keeps it. If it reads other answers of the
+    /// connection, as a proxy does, up to four unread ones are ended instead.
+    #[arg(skip = Self::DEFAULT.answer_patience_seconds)]
+    pub answer_patience_seconds: u64,
+
     /// TLS and tokens of connections.
     #[command(flatten)]
     pub security: SecurityArgs,
@@ -169,18 +129,27 @@ impl ServeArgs {
     /// The defaults of the flags.
     pub const DEFAULT: Self = Self {
         max_message_bytes: 32 << 20,
-        max_total_message_bytes: 128 << 20,
         max_calls: 1024,
-        max_connection_calls: 1024,
-        max_connections: 4096,
-        answer_patience_seconds: 45,
         max_connection_age_seconds: None,
         drain_seconds: 25,
         drain_delay_seconds: 0,
         health_listen: None,
         allowed_origins: Vec::new(),
+        answer_patience_seconds: 45,
         security: SecurityArgs::DEFAULT,
     };
+
+    /// Returns the limit of the bytes of all messages in progress.
+    #[must_use]
+    pub fn max_total_message_bytes(&self) -> usize {
+        self.max_message_bytes.saturating_mul(4)
+    }
+
+    /// Returns the maximum number of connections. Idle ones cost little, and most callers keep one.
+    #[must_use]
+    pub fn max_connections(&self) -> usize {
+        self.max_calls.saturating_mul(4)
+    }
 
     /// Returns the time for which a client may leave an answer unread.
     pub(super) fn answer_patience(&self) -> Duration {

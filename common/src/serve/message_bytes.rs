@@ -19,13 +19,9 @@ const UNCOUNTED_BYTES: usize = 64 << 10;
 pub(super) struct MessageBytes(Permits);
 
 impl MessageBytes {
-    /// Creates permits for `limit` bytes. One caller can hold three quarters of them. It can also hold those of
-    /// one message and of its answer, which may repeat the message.
-    pub(super) fn new(limit: usize, max_message_bytes: usize) -> Self {
-        let permits = Permits::new(limit.max(max_message_bytes));
-        let least = max_message_bytes.saturating_mul(2).min(permits.limit());
-        let of_caller = permits.limit_per_caller().max(least);
-        Self(Permits::with_caller_limit(permits.limit(), of_caller))
+    /// Creates permits for `limit` bytes. One caller can hold three quarters of them.
+    pub(super) fn new(limit: usize) -> Self {
+        Self(Permits::new(limit))
     }
 
     /// Returns the bytes of a new call, and attaches them to its request.
@@ -112,12 +108,11 @@ impl Held {
 fn refusal(exhausted: Exhausted, permits: &Permits) -> Failure {
     let message = match exhausted {
         Exhausted::All => format!(
-            "the messages in progress have reached their limit of {} bytes (--max-total-message-bytes)",
+            "the messages in progress have reached their limit of {} bytes, four times --max-message-bytes",
             permits.limit()
         ),
         Exhausted::OfCaller => format!(
-            "the caller's messages in progress have reached their limit of {} bytes, three quarters of \
-             --max-total-message-bytes",
+            "the caller's messages in progress have reached their limit of {} bytes, three times --max-message-bytes",
             permits.limit_per_caller()
         ),
     };

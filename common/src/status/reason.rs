@@ -219,7 +219,7 @@ reasons! {
     CredentialsInvalid = "CREDENTIALS_INVALID", Unauthenticated, Never, AnyMethod;
     /// The calls have reached `--max-calls`, or the caller's share of it; retry after RetryInfo.retry_delay.
     Overloaded = "OVERLOADED", ResourceExhausted, Later(1000 ms), AnyMethod;
-    /// The messages of all calls have reached `--max-total-message-bytes`, or the caller's share of it; retry
+    /// The messages of all calls have reached four times `--max-message-bytes`, or the caller's three; retry
     /// after RetryInfo.retry_delay.
     TotalMessageBytes = "TOTAL_MESSAGE_BYTES", ResourceExhausted, Later(1000 ms), AnyMethod;
     /// The request queue is full, or the caller's share of it; retry after RetryInfo.retry_delay.

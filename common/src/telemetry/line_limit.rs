@@ -7,6 +7,8 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use tracing::Level;
 
+/// The events per second that the calls of one caller can cause. Metrics count every call.
+pub(super) const LINES_PER_SECOND: f64 = 100.0;
 /// The seconds whose events a caller can cause at once.
 const BURST_SECONDS: f64 = 10.0;
 /// The maximum number of callers that have separate limits. Further callers share one.
@@ -22,9 +24,8 @@ pub(super) struct CallerLimit {
 }
 
 impl CallerLimit {
-    /// Limits each caller's events per second: errors, and information and warnings together. 0
-    /// disables the limits.
-    pub(super) fn new(lines_per_second: u32) -> Self {
+    /// Limits each caller's events: errors, and information and warnings together.
+    pub(super) fn new(lines_per_second: f64) -> Self {
         Self { usual: LineLimit::new(lines_per_second), errors: LineLimit::new(lines_per_second) }
     }
 
@@ -58,17 +59,13 @@ struct Lines {
 }
 
 impl LineLimit {
-    /// Limits the lines of each caller. 0 disables the limit.
-    fn new(lines_per_second: u32) -> Self {
-        Self { lines_per_second: lines_per_second.into(), callers: Mutex::default() }
+    fn new(lines_per_second: f64) -> Self {
+        Self { lines_per_second, callers: Mutex::default() }
     }
 
     /// Counts a line. Returns None if it exceeds the caller's limit, else the number of the caller's
     /// lines that were not written since the last line.
     fn permit(&self, caller: &Arc<str>, now: Instant) -> Option<u64> {
-        if self.lines_per_second == 0.0 {
-            return Some(0);
-        }
         let burst = self.lines_per_second * BURST_SECONDS;
         let refilled = |lines: &Lines| {
             lines.left + now.saturating_duration_since(lines.updated).as_secs_f64() * self.lines_per_second
@@ -109,7 +106,7 @@ mod tests {
 
     #[test]
     fn callers_that_went_silent_free_their_places() {
-        let (limit, start) = (LineLimit::new(1), Instant::now());
+        let (limit, start) = (LineLimit::new(1.0), Instant::now());
         for number in 0..MAX_CALLERS {
             for _ in 0..=BURST {
                 limit.permit(&caller(number), start);
@@ -127,7 +124,7 @@ mod tests {
 
     #[test]
     fn errors_have_a_limit_beside_that_of_other_lines() {
-        let (limit, caller) = (CallerLimit::new(1), caller(0));
+        let (limit, caller) = (CallerLimit::new(1.0), caller(0));
         let count = |level| (0..10_000).filter_map(|_| limit.permit(level, &caller)).count();
         let is_limited = |count: usize| (BURST..10_000).contains(&count);
         assert!(is_limited(count(Level::INFO)));

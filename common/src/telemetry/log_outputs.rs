@@ -96,7 +96,7 @@ mod tests {
             .event_format(Lines { format: LogFormat::Text })
             .with_writer(move || writer.clone())
             .with_ansi(false);
-        let outputs = LogOutputs { lines, exported: Some(records.clone()), limit: CallerLimit::new(1) };
+        let outputs = LogOutputs { lines, exported: Some(records.clone()), limit: CallerLimit::new(1.0) };
         tracing::subscriber::with_default(tracing_subscriber::registry().with(outputs), log);
         let text = String::from_utf8(std::mem::take(&mut text.0.lock())).expect("text");
         (text.lines().map(str::to_owned).collect(), records.0.load(Ordering::Relaxed))

@@ -32,7 +32,7 @@ pub enum ExportError {
     #[error("cannot use --otlp-endpoint")]
     Exporter(#[from] ExporterBuildError),
     /// The file of the collector's authorities cannot be read.
-    #[error("cannot read --otlp-ca {}", path.display())]
+    #[error("cannot read OTEL_EXPORTER_OTLP_CERTIFICATE {}", path.display())]
     Authority {
         /// The file.
         path: PathBuf,
@@ -40,27 +40,30 @@ pub enum ExportError {
         source: std::io::Error,
     },
     /// The endpoint is https, without an authority.
-    #[error("--otlp-endpoint is https: set --otlp-ca")]
+    #[error("--otlp-endpoint is https: set OTEL_EXPORTER_OTLP_CERTIFICATE")]
     NoAuthority,
+    /// The sampling ratio is none.
+    #[error("OTEL_TRACES_SAMPLER_ARG must be a number from 0 to 1, is {0:?}")]
+    Ratio(String),
     /// The reader of the metrics page cannot be built.
     #[error("cannot export metrics to Prometheus")]
     Scraping(#[from] opentelemetry_sdk::error::OTelSdkError),
 }
 
 impl OtlpArgs {
-    /// Returns the collector for a program.
+    /// Returns the collector for a program, with the settings of OpenTelemetry's environment variables.
     pub(super) fn collector(&self, build: &Build) -> Result<Collector, ExportError> {
         let is_secured = self.otlp_endpoint.as_ref().is_some_and(|uri| uri.scheme_str() == Some("https"));
-        let tls = match &self.otlp_ca {
+        let tls = match variable("OTEL_EXPORTER_OTLP_CERTIFICATE") {
             None if is_secured => return Err(ExportError::NoAuthority),
             Some(path) if is_secured => {
-                let pem =
-                    std::fs::read(path).map_err(|source| ExportError::Authority { path: path.clone(), source })?;
+                let path = PathBuf::from(path);
+                let pem = std::fs::read(&path).map_err(|source| ExportError::Authority { path, source })?;
                 Some(ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem)))
             }
             _ => None,
         };
-        let name = self.service_name.clone().unwrap_or_else(|| build.name.to_owned());
+        let name = variable("OTEL_SERVICE_NAME").unwrap_or_else(|| build.name.to_owned());
         let instance = format!("{:016x}", random_u64());
         let resource = Resource::builder_empty()
             .with_attributes([
@@ -73,7 +76,21 @@ impl OtlpArgs {
             .with_attributes([KeyValue::new("service.name", name)])
             .build();
         let endpoint = self.otlp_endpoint.as_ref().map(ToString::to_string);
-        Ok(Collector { endpoint, tls, ratio: self.trace_ratio, resource })
+        Ok(Collector { endpoint, tls, ratio: sampling_ratio(variable("OTEL_TRACES_SAMPLER_ARG"))?, resource })
+    }
+}
+
+/// Returns the value of an environment variable. An empty one counts as unset, as OpenTelemetry defines.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// Reads the share of the traces starting in this process that are recorded: 0 to 1, by default all.
+fn sampling_ratio(value: Option<String>) -> Result<f64, ExportError> {
+    let Some(text) = value else { return Ok(1.0) };
+    match text.parse() {
+        Ok(ratio @ 0.0..=1.0) => Ok(ratio),
+        _ => Err(ExportError::Ratio(text)),
     }
 }
 
@@ -82,7 +99,8 @@ impl OtlpArgs {
 pub(super) struct Collector {
     endpoint: Option<String>,
     tls: Option<ClientTlsConfig>,
-    ratio: f64,
+    /// The share of the traces starting in this process that are recorded.
+    pub(super) ratio: f64,
     resource: Resource,
 }
 

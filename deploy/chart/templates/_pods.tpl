@@ -61,11 +61,15 @@ topologySpreadConstraints:
 {{- with .root.Values.telemetry }}
 {{- if .otlpEndpoint }}
 - --otlp-endpoint={{ .otlpEndpoint }}
-{{- if .otlpCaSecretName }}
-- --otlp-ca=/etc/tandem/otlp/ca.crt
 {{- end }}
 {{- end }}
-- --trace-ratio={{ .traceRatio }}
+{{- end -}}
+
+{{- /* OpenTelemetry's variables of a container; the argument is .Values.telemetry. Those of the operator follow. */}}
+{{- define "tandem.telemetryEnv" -}}
+- {name: OTEL_TRACES_SAMPLER_ARG, value: {{ .traceRatio | toString | quote }}}
+{{- if and .otlpEndpoint .otlpCaSecretName }}
+- {name: OTEL_EXPORTER_OTLP_CERTIFICATE, value: /etc/tandem/otlp/ca.crt}
 {{- end }}
 {{- end -}}
 
@@ -87,7 +91,7 @@ key}. */}}
 {{- define "tandem.ownFlags" -}}
 {{- $own := list "model" "model-id" "models" "config" "generate" "generate-ca" "generate-cert" "generate-key" "generate-token-file" -}}
 {{- $own = concat $own (list "listen" "control-listen" "control-token-file" "health-listen" "metrics-listen" "tls-cert" "tls-key" "tls-client-ca" "tls-delegate") -}}
-{{- $own = concat $own (list "token-file" "insecure" "drain-delay-seconds" "drain-seconds" "log" "log-format" "otlp-endpoint" "otlp-ca" "trace-ratio") -}}
+{{- $own = concat $own (list "token-file" "insecure" "drain-delay-seconds" "drain-seconds" "log" "log-format" "otlp-endpoint") -}}
 {{- $own = append $own "device" -}}
 {{- range $name, $value := .flags }}
 {{- if and (has $name $own) (not (and (eq $name "device") (not $.isGpu))) }}

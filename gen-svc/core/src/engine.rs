@@ -32,7 +32,7 @@ mod step_clock;
 mod thread;
 mod warm_up;
 
-pub use config::{Config, DeviceChoice, DeviceList, DtypeChoice, EngineLimits, Quantize, RuntimeChoice};
+pub use config::{Config, DeviceChoice, DeviceList, DtypeChoice, EngineLimits, Quantize};
 pub use gpu_memory::{GpuMemory, MIN_CONTEXT, share_of};
 pub use handle::Engine;
 pub use memory::{

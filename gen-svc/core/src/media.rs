@@ -21,7 +21,7 @@ mod spans;
 mod vision;
 
 pub use axes::AxisPositions;
-pub use hosts::{ImageHosts, Origin, OriginError, is_public};
+pub use hosts::{ImageHost, Origin, OriginError, is_public};
 pub use limits::MediaLimits;
 pub(crate) use marked::urls;
 pub use marked::{Marked, MediaFile};

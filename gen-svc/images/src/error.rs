@@ -9,7 +9,7 @@ pub enum ImageError {
     #[error("image format is unknown: supported are JPEG, PNG, WebP, GIF and BMP")]
     Format,
     /// The encoded image is too long.
-    #[error("image has {bytes} bytes, limit {limit} (--max-image-mib)")]
+    #[error("image has {bytes} bytes, limit {limit}")]
     Bytes { bytes: usize, limit: usize },
     /// The header declares too many pixels.
     #[error("image has {width} x {height} pixels, limit {limit} pixels (--max-image-pixels)")]
@@ -21,7 +21,7 @@ pub enum ImageError {
     #[error("image has {width} x {height} pixels, each side must have at least 1")]
     Empty { width: u64, height: u64 },
     /// The processor would cut the image into too many parts.
-    #[error("image has {tiles} tiles, limit {limit} (--max-image-tiles)")]
+    #[error("image has {tiles} tiles, limit {limit}")]
     Tiles { tiles: usize, limit: usize },
     /// A JPEG file has more scans than any encoder writes. Each scan costs a pass over the image.
     #[error("JPEG image has {scans} scans, limit {limit}")]

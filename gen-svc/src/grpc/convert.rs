@@ -445,7 +445,7 @@ fn timings(timings: Timings) -> pb::Timings {
 }
 
 fn media_limits(limits: MediaLimits) -> pb::MediaLimits {
-    let MediaLimits { images, image, cache_bytes: _, memory_bytes: _ } = limits;
+    let MediaLimits { images, image, memory_bytes: _ } = limits;
     pb::MediaLimits {
         max_images: count(images),
         max_image_bytes: image.max_bytes as u64,

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use tandem_core::engine::{Config, DeviceList, DtypeChoice, Quantize, require_free};
+use tandem_core::engine::{Config, DtypeChoice, Quantize, require_free};
 use tandem_core::error::LoadError;
 use tandem_core::library::{Library, Target};
 use tandem_core::models::decoder::Decoder;
@@ -32,16 +32,8 @@ pub(super) fn resolve(config: &Config, library: &dyn Library) -> Result<BackendC
     if !config.devices.is_cpu() || config.asks_for_torch() {
         return library.resolve(config).map(BackendChoice::Library);
     }
-    require_one(&config.devices)?;
     let precision = precision(config.dtype, config.quantize)?;
     Ok(BackendChoice::Cpu { precision, threads: threads(config.threads) })
-}
-
-fn require_one(list: &DeviceList) -> Result<(), LoadError> {
-    if list.devices().len() > 1 {
-        return Err(LoadError::DevicesOfKernels { devices: list.to_string() });
-    }
-    Ok(())
 }
 
 fn precision(dtype: DtypeChoice, quantize: Option<Quantize>) -> Result<Precision, LoadError> {

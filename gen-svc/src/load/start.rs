@@ -69,7 +69,7 @@ pub(super) fn load(
         );
     }
     let file = models::open_with(&artifacts, config.mmproj.as_deref())?.cancelled_by(cancelled);
-    let defaults = artifacts.sampling_defaults(config.generation_config.as_deref())?;
+    let defaults = artifacts.sampling_defaults()?;
     if !defaults.without_effect.is_empty() {
         tracing::warn!(
             settings = defaults.without_effect.join(", "),
@@ -158,7 +158,6 @@ fn log_loaded(
         max_queue = limits.max_queue,
         max_prompt_tokens = served.max_prompt_tokens.min(context),
         max_output_tokens = served.max_output_tokens.min(context),
-        default_output_tokens = served.default_output_tokens.min(served.max_output_tokens).min(context),
         prefill_chunk = limits.prefill_chunk,
         sampling_defaults = served.defaults.in_force().described(),
         seconds = took.as_secs_f64(),
@@ -181,7 +180,6 @@ fn served_model(
         context_length: shape.context,
         max_prompt_tokens: config.max_prompt_tokens.unwrap_or(usize::MAX),
         max_output_tokens: config.max_output_tokens.unwrap_or(usize::MAX),
-        default_output_tokens: config.default_output_tokens.unwrap_or(usize::MAX),
         vocabulary_size: shape.vocabulary,
         dtype: loaded.dtype.name().to_owned(),
         quantization: loaded.quantization.name().to_owned(),

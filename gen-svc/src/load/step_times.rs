@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tandem_common::status::Reason;
 use tandem_core::cache::BlockId;
-use tandem_core::engine::{Config, RuntimeChoice};
+use tandem_core::engine::{Config, DeviceChoice};
 use tandem_core::error::StepError;
 use tandem_core::library::Library;
 use tandem_core::models::{Backend, LoadedModel, LogitsFor, ModelShape, SequenceChunk};
@@ -35,7 +35,9 @@ pub struct StepTimes {
 /// # Errors
 /// The model cannot be loaded, or has fewer positions than the last step needs; a step fails.
 pub fn measure(config: Config, library: &dyn Library, times: &StepTimes) -> Result<Vec<Duration>, CommandError> {
-    let config = Config { runtime: RuntimeChoice::Torch, ..config };
+    let on_kernels = config.devices == DeviceChoice::Cpu.into();
+    let devices = if on_kernels { DeviceChoice::CpuTorch.into() } else { config.devices };
+    let config = Config { devices, ..config };
     let (_, LoadedModel { mut backend, .. }) = load(&config, library, CancellationToken::new())?;
     times.sequences.iter().map(|&count| time(backend.as_mut(), count.max(1), times)).collect()
 }

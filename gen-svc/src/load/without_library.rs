@@ -19,7 +19,7 @@ impl Library for WithoutLibrary {
         if !config.devices.is_cpu() {
             return Err(LoadError::WithoutGpu { devices: config.devices.to_string() });
         }
-        let needed_by = if config.dtype == DtypeChoice::F16 { "--dtype f16" } else { "--runtime torch" };
+        let needed_by = if config.dtype == DtypeChoice::F16 { "--dtype f16" } else { "--device cpu-torch" };
         Err(LoadError::WithoutTorch { needed_by: needed_by.to_owned() })
     }
 

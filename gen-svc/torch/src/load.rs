@@ -125,7 +125,7 @@ fn log_placement(config: &Config, costs: &Costs, placement: &Placement) {
 /// Returns the configured devices, in order.
 fn devices(list: &DeviceList) -> Result<Vec<Device>, LoadError> {
     let device = |device: &DeviceChoice| match device {
-        DeviceChoice::Cpu => Ok(Device::Cpu),
+        DeviceChoice::Cpu | DeviceChoice::CpuTorch => Ok(Device::Cpu),
         DeviceChoice::Cuda(index) => cuda(*index),
     };
     list.devices().iter().map(device).collect()

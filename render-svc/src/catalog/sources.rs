@@ -12,11 +12,21 @@ use super::error::CatalogError;
 use crate::model::{LoadError, default_id};
 
 /// The places where models are searched.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, clap::Args)]
 pub struct Sources {
-    /// Each a model, or a folder of models.
+    /// A model, or a folder of models; a model is a .gguf file, a Hugging Face folder or a repository
+    /// in Hugging Face's cache. Weights are not needed. May be repeated, or hold several with commas.
+    #[arg(long, env = "TANDEM_MODELS", value_name = "PATH", value_delimiter = ',')]
     pub models: Vec<PathBuf>,
-    /// A TOML file with a list of `[[models]]`: path, id, aliases, adapter, capabilities.
+
+    /// A TOML file of models and their settings. Each model is a table `[[models]]` with path
+    /// (relative to the file). Optional keys are id, aliases (a list), generate_id, adapter (pinned
+    /// for every request), capabilities, eos_token_ids and toggles. The key generate_id is the id at
+    /// the generation service, if that is none of the others and not the file's name. The list
+    /// capabilities, such as ["SUPPORTS_SYSTEM_ROLE", "REQUIRES_STRICT_TURNS"], replaces the inferred
+    /// ones; an empty list means unknown. The list eos_token_ids replaces every token that ends a
+    /// turn. The table toggles has template_args for requests that do not set them.
+    #[arg(long, env = "TANDEM_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
 }
 

@@ -418,7 +418,7 @@ def unknown_methods(areas: dict[str, Area]) -> None:
 
 
 def generation_limits(refused: Area, returned: Area, oracle: Oracle) -> None:
-    """The limits of the server `limited`: 4 tokens of a prompt, 3 of an output, and 2 by default."""
+    """The limits of the server `limited`: 4 tokens of a prompt, 3 of an output."""
     ids = oracle.encode("abcde")
     assert len(ids) == 5
     refused.add(
@@ -430,7 +430,7 @@ def generation_limits(refused: Area, returned: Area, oracle: Oracle) -> None:
         "generate.proto Generate: PROMPT_OVER_LIMIT",
     )
     rule = "generate.proto Stop.max_new_tokens: a value above the server's limit counts as that limit"
-    for name, stop, count in (("default", {}, 2), ("above_the_limit", {"maxNewTokens": 100}, 3), ("below_the_limit", {"maxNewTokens": 1}, 1)):
+    for name, stop, count in (("default", {}, 3), ("above_the_limit", {"maxNewTokens": 100}, 3), ("below_the_limit", {"maxNewTokens": 1}, 1)):
         run = Run(oracle, ids[:4], count, eos={-1})
         events = run.events()
         events["events"][0]["accepted"] |= {"stop": {"maxNewTokens": count, "ignoreEos": True}}

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import transformers
 
-from .contract import Area, error, invalid, repeated
+from .contract import Area, error, invalid
 from .generate import GENERATE, GREEDY, LOADED
 from .images import LIMIT, MARKED, ORACLE, helper
 from .oracle import NAME
@@ -101,12 +101,11 @@ def refused(area: Area) -> None:
 
 
 def limited(area: Area) -> None:
-    """The limits of the server `marked`: 2 images, 1 MiB and 10,000 pixels."""
+    """The limits of the server `marked`: 2 images and 10,000 pixels."""
     rule = "generate.proto Generate: IMAGE_OVER_LIMIT, with the path of the image; MediaLimits"
     files = [{"data": image(), "offset": at} for at in range(3)]
     wide = {"data": base64.b64encode(png(101, 100)).decode(), "offset": 0}
-    large = {"data": repeated("AAAA", (1 << 20) // 3 + 1), "offset": 0}
-    for name, media, path in (("too_many", files, "media[2]"), ("pixels", [wide], "media[0]"), ("bytes", [large], "media[0]")):
+    for name, media, path in (("too_many", files, "media[2]"), ("pixels", [wide], "media[0]")):
         request = LIMITS | {"prompt": MARKER, "media": media}
         area.add(f"limits/{name}", "marked", GENERATE, request, invalid(path, "IMAGE_OVER_LIMIT"), rule)
     area.add(
@@ -114,7 +113,7 @@ def limited(area: Area) -> None:
         "marked",
         LOADED,
         {},
-        {"response": {"model": {"mediaLimits": {"maxImages": 2, "maxImageBytes": "1048576", "maxImagePixels": "10000"}}}},
+        {"response": {"model": {"mediaLimits": {"maxImages": 2, "maxImageBytes": "33554432", "maxImagePixels": "10000"}}}},
         "generate.proto LoadedModel.media_limits: limits of media",
     )
 

@@ -11,7 +11,7 @@ use libfuzzer_sys::fuzz_target;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tandem_core::media::{
-    HfMessages, ImageAttention, ImageHosts, Marked, MediaFile, MediaLimits, MediaSource, Room, Vision, read_processor,
+    HfMessages, ImageAttention, Marked, MediaFile, MediaLimits, MediaSource, Room, Vision, read_processor,
 };
 use tandem_images::Limits;
 use tandem_model_files::artifacts::Artifacts;
@@ -22,7 +22,6 @@ const NOW: LocalTime = LocalTime { year: 2025, month: 7, day: 4, hour: 9, minute
 const LIMITS: MediaLimits = MediaLimits {
     images: 4,
     image: Limits { max_bytes: 1 << 20, max_pixels: 1 << 14, max_tiles: 64 },
-    cache_bytes: 1 << 20,
     memory_bytes: 1 << 20,
 };
 
@@ -51,7 +50,7 @@ fn load(name: &str, model: &Model) -> (Vision, Tokenizer) {
     let artifacts = Artifacts::load(&folder).expect("a model's files");
     let attention = ImageAttention { has_axes: name.starts_with("qwen"), is_mutual: name.starts_with("gemma") };
     let processor = read_processor(&folder).expect("a processor");
-    let vision = Vision::load(&artifacts, processor, attention, LIMITS, ImageHosts::default()).expect("a processor");
+    let vision = Vision::load(&artifacts, processor, attention, LIMITS, Vec::new()).expect("a processor");
     let tokenizer = artifacts.tokenizer().expect("a tokenizer");
     fs::remove_dir_all(&folder).expect("the folder can be removed");
     (vision, tokenizer)

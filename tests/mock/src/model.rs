@@ -35,7 +35,6 @@ pub(crate) fn load(config: &Config, step: Duration) -> Result<(ServedModel, Box<
         context_length: CONTEXT,
         max_prompt_tokens: CONTEXT,
         max_output_tokens: CONTEXT,
-        default_output_tokens: CONTEXT,
         vocabulary_size: vocabulary,
         dtype: "f32".to_owned(),
         quantization: "none".to_owned(),

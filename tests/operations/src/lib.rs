@@ -92,7 +92,17 @@ impl Counter {
         arguments: &[&str],
     ) -> Result<Vec<Operations>> {
         let mut command = Command::new(gen_svc);
-        command.args(["generate", "--runtime", "torch", "--dtype", "f32", "--threads", "1", "--kv-memory-mib", "64"]);
+        command.args([
+            "generate",
+            "--device",
+            "cpu-torch",
+            "--dtype",
+            "f32",
+            "--threads",
+            "1",
+            "--kv-memory-mib",
+            "64",
+        ]);
         command
             .args(["--jsonl", "--log", "error", "--max-running", &sequences.to_string(), "--model"])
             .arg(model)

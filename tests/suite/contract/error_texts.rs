@@ -91,8 +91,12 @@ fn an_error_of_a_setting_has_one_text_for_the_operator() {
     let serving =
         [ServeError::Listen { address, source: cause() }, ServeError::Signal(cause())].map(|error| chain(&error));
     error_texts::check_rows("serve/error", serving);
-    let exporting = [ExportError::Authority { path: "ca.pem".into(), source: cause() }, ExportError::NoAuthority]
-        .map(|error| chain(&error));
+    let exporting = [
+        ExportError::Authority { path: "ca.pem".into(), source: cause() },
+        ExportError::NoAuthority,
+        ExportError::Ratio("2".into()),
+    ]
+    .map(|error| chain(&error));
     error_texts::check_rows("telemetry/error", exporting);
     let credentials = Credentials { ca: Some("ca.pem".into()), ..Credentials::default() };
     let error = credentials.endpoint(&"http://host".parse().expect("a URI"), address).expect_err("http has no TLS");

@@ -90,7 +90,7 @@ fn a_gguf_holds_named_templates_and_sampling_defaults() {
     assert_eq!(pairs(&model.templates.named), [("rag", "documents"), ("tool_use", "tools")]);
     assert_eq!(model.templates.get("default"), Some("plain"));
     assert_eq!(model.generation_eos, [7, 9]);
-    let sampling = model.sampling_defaults(None).expect("the keys have the right types");
+    let sampling = model.sampling_defaults().expect("the keys have the right types");
     assert_eq!((sampling.temperature, sampling.top_k, sampling.file), (Some(0.5), Some(20), Some(path)));
     assert!(model.special_tokens.named.is_empty());
 }
@@ -202,13 +202,13 @@ fn generation_config_follows_the_file_order_of_transformers() {
     let config = ("config.json", &*config.to_string());
     let model = load("generation-none", &[config]);
     assert_eq!(model.generation_eos, [5]);
-    assert_eq!(model.sampling_defaults(None).expect("no file"), SamplingDefaults::default());
+    assert_eq!(model.sampling_defaults().expect("no file"), SamplingDefaults::default());
     assert_eq!((model.architecture.as_deref(), model.context_length), (Some("m"), Some(2048)));
     let generation = r#"{"eos_token_id": [3, 4, 3], "temperature": 0.6, "top_k": 20, "top_p": 0.95, "do_sample": true,
         "num_beams": 1, "no_repeat_ngram_size": 3, "suppress_tokens": [7], "guidance_scale": null}"#;
     let model = load("generation", &[config, ("generation_config.json", generation)]);
     assert_eq!(model.generation_eos, [3, 4]);
-    let sampling = model.sampling_defaults(None).expect("the values have the right types");
+    let sampling = model.sampling_defaults().expect("the values have the right types");
     assert_eq!((sampling.temperature, sampling.top_p), (Some(0.6), Some(0.95)));
     assert_eq!((sampling.top_k, sampling.do_sample), (Some(20), Some(true)));
     assert_eq!(sampling.min_p, None);
@@ -216,21 +216,19 @@ fn generation_config_follows_the_file_order_of_transformers() {
 }
 
 #[test]
-fn sampling_defaults_beside_a_gguf_replace_its_own_and_a_named_file_replaces_both() {
+fn sampling_defaults_beside_a_gguf_replace_its_own() {
     let own = File::new().text("general.architecture", "llama").f32("general.sampling.temp", 0.5);
-    let folder = folder("sampling", &[("other.json", r#"{"top_k": 9}"#)]);
+    let folder = folder("sampling", &[]);
     let model = folder.join("m-1.5.gguf");
     std::fs::write(&model, own.bytes()).expect("the test's folder can be written");
-    let read = |file: Option<&Path>| {
-        let defaults = Artifacts::load(&model).expect("a model").sampling_defaults(file).expect("sound values");
+    let read = || {
+        let defaults = Artifacts::load(&model).expect("a model").sampling_defaults().expect("sound values");
         (defaults.temperature, defaults.top_k, defaults.file)
     };
-    assert_eq!(read(None), (Some(0.5), None, Some(model.clone())));
+    assert_eq!(read(), (Some(0.5), None, Some(model.clone())));
     let beside = folder.join("m-1.5.generation_config.json");
     std::fs::write(&beside, r#"{"temperature": 0.25, "top_k": null}"#).expect("the test's folder can be written");
-    assert_eq!(read(None), (Some(0.25), None, Some(beside)));
-    let other = folder.join("other.json");
-    assert_eq!(read(Some(&other)), (None, Some(9), Some(other.clone())));
+    assert_eq!(read(), (Some(0.25), None, Some(beside)));
 }
 
 #[test]
@@ -239,16 +237,11 @@ fn sampling_default_of_the_wrong_type_is_named() {
     let texts = wrong.map(|(key, value)| {
         let text = format!("{{\"{key}\": {value}}}");
         let model = load("sampling-type", &[("generation_config.json", &text)]);
-        let error = model.sampling_defaults(None).expect_err(value);
+        let error = model.sampling_defaults().expect_err(value);
         assert!(matches!(&error, ArtifactsError::Field { field, .. } if field == key), "{error:?}");
         chain(&error).replace(FOLDERS, "FOLDERS")
     });
     error_texts::check_rows("artifacts/sampling-type", texts);
-    let model = load("sampling-nan", &[("config.json", "{}"), ("nan.json", r#"{"temperature": NaN}"#)]);
-    let error = model.sampling_defaults(Some(&model.path.join("nan.json"))).expect_err("NaN is no temperature");
-    check_text("artifacts/sampling-nan", &error);
-    let error = model.sampling_defaults(Some(Path::new("/nowhere.json"))).expect_err("the file does not exist");
-    check_text("artifacts/sampling-absent", &error);
 }
 
 /// Files of Granite 4 and Nemotron 3 have such numbers, and Python's `json` writes them.
@@ -271,7 +264,7 @@ fn numbers_that_are_not_finite_do_not_matter_where_nothing_reads_them() {
     assert_eq!(model.special_tokens.get("bos_token"), Some("<s>"));
     assert_eq!(model.templates.get("default"), Some("p"));
     assert_eq!(model.generation_eos, [1, 2]);
-    assert_eq!(model.sampling_defaults(None).expect("a finite temperature").temperature, Some(0.5));
+    assert_eq!(model.sampling_defaults().expect("a finite temperature").temperature, Some(0.5));
     assert_eq!(model.config["rope_theta"].as_f64(), None);
 }
 
@@ -280,16 +273,16 @@ fn a_sampling_default_that_is_not_finite_is_named() {
     let errors = ["1e999", "-Infinity", "NaN"].map(|number| {
         let file = format!(r#"{{"eos_token_id": 1, "temperature": {number}}}"#);
         let model = load("infinite", &[("generation_config.json", &file)]);
-        let error = model.sampling_defaults(None).expect_err("not finite");
+        let error = model.sampling_defaults().expect_err("not finite");
         assert!(matches!(error, ArtifactsError::Field { .. }), "{error:?}");
         chain(&error).replace(FOLDERS, "FOLDERS")
     });
     error_texts::check_rows("artifacts/infinite", errors);
     let model = load("large", &[("generation_config.json", r#"{"temperature": 1e300}"#)]);
-    let error = model.sampling_defaults(None).expect_err("no f32");
+    let error = model.sampling_defaults().expect_err("no f32");
     check_text("artifacts/sampling-large", &error);
     let path = File::new().f32("general.sampling.temp", f32::NAN).write();
-    let error = Artifacts::load(&path).expect("valid").sampling_defaults(None).expect_err("NaN");
+    let error = Artifacts::load(&path).expect("valid").sampling_defaults().expect_err("NaN");
     error_texts::check("artifacts/sampling-gguf-nan", chain(&error).replace(&path.display().to_string(), "FILE"));
 }
 

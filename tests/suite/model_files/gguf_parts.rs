@@ -58,7 +58,7 @@ fn parts_in_a_folder_are_one_model_with_one_name() {
     assert!(is_later_part(&path(&folder, 2, 2)));
     std::fs::write(folder.path().join("m.generation_config.json"), r#"{"top_k": 7}"#).expect("a file");
     let model = Artifacts::load(&path(&folder, 2, 2)).expect("a model");
-    assert_eq!(model.sampling_defaults(None).expect("defaults").top_k, Some(7));
+    assert_eq!(model.sampling_defaults().expect("defaults").top_k, Some(7));
     std::fs::write(folder.path().join("config.json"), "{}").expect("a file");
     assert!(Artifacts::load(folder.path()).expect("a model").gguf().is_some());
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use serde_json::Value;
 use tandem_common::pb::render::v1::TokenizeRequest;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
@@ -13,9 +14,11 @@ use tempfile::TempDir;
 use tonic::Request;
 use tonic::transport::{Channel, Endpoint};
 
-const CALLS: u64 = 300;
-/// Ten seconds' lines at one line per second.
-const BURST: usize = 10;
+const CALLS: u64 = 4_000;
+/// Calls at a time, so that they come faster than lines are allowed.
+const AT_A_TIME: usize = 50;
+/// The lines that a caller may cause at once.
+const BURST: usize = 1_000;
 
 async fn call(channel: &Channel, caller: &str) {
     let mut request = Request::new(TokenizeRequest { text: "a".to_owned(), ..Default::default() });
@@ -38,14 +41,12 @@ async fn one_caller_cannot_fill_the_log() {
     let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}").with_tokenizer();
     let [model, tokens] = [model.path(), tokens].map(|path| path.display().to_string());
     let command = ["render-svc", "--models", &model, "--token-file", &tokens, "--log-format", "json"];
-    let command = [&command[..], &["--log-lines-per-caller", "1"]].concat();
     let process = Process::start_in("127.0.0.1:0", &command, &[], Stdio::from(File::create(&log).expect("a file")));
     let endpoint = Endpoint::from_shared(format!("http://{}", process.address)).expect("an address");
     let channel = endpoint.connect().await.expect("it answers");
 
-    for _ in 0..CALLS {
-        call(&channel, "greedy").await;
-    }
+    let calls = futures_util::stream::iter(0..CALLS).map(|_| call(&channel, "greedy"));
+    calls.buffer_unordered(AT_A_TIME).collect::<()>().await;
     call(&channel, "polite").await;
     let written = lines(&log, "greedy").len();
     assert!((BURST..CALLS as usize).contains(&written), "{written} lines");

@@ -227,7 +227,7 @@ async fn json_values_of_a_conversation_are_limited() {
     let parts = parts.map(|part| part.encode_to_vec()).concat();
     let (field, _) = too_large(service.refusal(RENDER, &parts, 4_999).await).expect("a refusal");
     assert_eq!(field, "conversation.tools.tool_json");
-    let service = Service::start(ServeArgs { max_total_message_bytes: 1 << 30, ..ServeArgs::default() }).await;
+    let service = Service::start(ServeArgs { max_message_bytes: 1 << 28, ..ServeArgs::default() }).await;
     let batch = pb::BatchRenderRequest { requests: vec![json_values(&[half, half]); 3] };
     let refusal = service.refusal(BATCH, &batch.encode_to_vec(), 1 << 14).await;
     assert!(refusal.is_none(), "{refusal:?}");
@@ -236,7 +236,7 @@ async fn json_values_of_a_conversation_are_limited() {
 #[tokio::test(flavor = "multi_thread")]
 async fn json_values_count_towards_the_limit_of_all_messages() {
     const LIMIT: usize = 8 << 20;
-    let args = ServeArgs { max_message_bytes: LIMIT / 8, max_total_message_bytes: LIMIT, ..ServeArgs::default() };
+    let args = ServeArgs { max_message_bytes: LIMIT / 4, ..ServeArgs::default() };
     let service = Service::start(args).await;
     let batch = |requests| pb::BatchRenderRequest { requests: vec![json_values(&[10_000]); requests] }.encode_to_vec();
     let (few, many) = (batch(1), batch(12));
@@ -356,7 +356,7 @@ async fn malformed_message_is_left_to_the_decoder() {
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_in_progress_are_limited_together_and_by_caller() {
     const LIMIT: usize = 1 << 20;
-    let args = ServeArgs { max_message_bytes: LIMIT * 3 / 8, max_total_message_bytes: LIMIT, ..ServeArgs::default() };
+    let args = ServeArgs { max_message_bytes: LIMIT / 4, ..ServeArgs::default() };
     let service = Service::start(args).await;
     // One byte is missing, so that the call waits.
     let part = |counted: usize| framed(&vec![0; counted + UNCOUNTED_BYTES], counted + UNCOUNTED_BYTES + 1);
@@ -388,9 +388,9 @@ async fn messages_in_progress_are_limited_together_and_by_caller() {
         }
         panic!("no call is refused");
     };
-    let (greedy, message) = fill("first", &[LIMIT / 4; 3]).await;
+    let (greedy, message) = fill("first", &[LIMIT / 8; 6]).await;
     error_texts::check("network/total-bytes-of-caller", message);
-    let (polite, message) = fill("second", &[LIMIT / 4]).await;
+    let (polite, message) = fill("second", &[LIMIT / 8; 2]).await;
     error_texts::check("network/total-bytes", message);
     let small = service.refusal(RENDER, &messages(1).encode_to_vec(), 1 << 14).await.expect("it has no role");
     assert_eq!(failed(&small).reason, "INVALID_REQUEST", "a small message is not counted");

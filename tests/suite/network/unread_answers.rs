@@ -162,7 +162,7 @@ async fn an_answer_keeps_its_place_until_it_is_sent() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unread_answers_count_towards_the_limit_of_all_messages() {
-    let args = ServeArgs { max_message_bytes: 1 << 19, max_total_message_bytes: 1 << 20, ..ServeArgs::default() };
+    let args = ServeArgs { max_message_bytes: 1 << 18, ..ServeArgs::default() };
     let (_model, service) = start(args).await;
     let (sender, _closed) = connect(&service, WINDOW).await;
     let mut unread = Vec::new();

@@ -47,7 +47,6 @@ fn print_config_states_each_setting_and_its_origin() {
     assert_eq!(settings["max-calls"], max_calls);
     assert_eq!(settings["device"]["value"], "cuda:0");
     assert_eq!(settings["drain-seconds"], json!({"value": 25, "origin": "default"}));
-    assert_eq!(settings["trace-ratio"]["value"].as_f64(), Some(1.0));
     assert_eq!(settings["kv-memory-mib"], json!({"value": null, "origin": "default"}));
     let help = String::from_utf8(serve("gen-svc", &["--help"], &[]).stdout).expect("UTF-8");
     let flags = help.lines().filter_map(|line| line.trim_start().strip_prefix("--")?.split([' ', '[', ']']).next());
@@ -139,7 +138,11 @@ fn check_of_a_bad_configuration_exits_with_1_and_names_the_cause() {
             &["--models", model, "--generate", "http://127.0.0.1:1", "--generate-token-file", empty],
             "token",
         ),
-        ("render-svc", &["--models", model, "--otlp-endpoint", "https://127.0.0.1:1"], "--otlp-ca"),
+        (
+            "render-svc",
+            &["--models", model, "--otlp-endpoint", "https://127.0.0.1:1"],
+            "OTEL_EXPORTER_OTLP_CERTIFICATE",
+        ),
     ];
     for (name, arguments, cause) in cases {
         let (code, line, error) = check(name, arguments);

@@ -132,7 +132,7 @@ fn start(files: &TempDir) -> [Process; 2] {
 #[ignore = "takes minutes, and measures times"]
 async fn two_hundred_streams_of_one_caller_leave_room_for_another() {
     let files = TempDir::new().expect("a folder");
-    assert!(STREAMS <= ServeArgs::default().max_connection_calls as usize);
+    assert!(STREAMS <= ServeArgs::default().max_calls);
     let [_generation, front] = start(&files);
     let (polite_channel, greedy_channel) = (connect(&front).await, connect(&front).await);
     let alone = polite(&polite_channel, 0).await;

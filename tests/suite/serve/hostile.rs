@@ -36,8 +36,7 @@ impl AttackedService {
     async fn start() -> Self {
         let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}").with_tokenizer();
         let path = model.path().display().to_string();
-        let start =
-            move || Process::start("127.0.0.1:0", &["render-svc", "--models", &path, "--max-connections", "64"]);
+        let start = move || Process::start("127.0.0.1:0", &["render-svc", "--models", &path]);
         let process = tokio::task::spawn_blocking(start).await.expect("it starts");
         let address = process.address.parse().expect("an address");
         let over = Arc::new(AtomicBool::new(false));

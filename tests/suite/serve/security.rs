@@ -518,14 +518,21 @@ async fn closed(mut stream: TcpStream) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn excess_and_silent_connections_are_closed() {
-    let service = serve(ServeArgs { max_connections: 1, ..ServeArgs::default() }).await;
-    let mut silent = TcpStream::connect(service.address).await.expect("it listens");
-    silent.write_all(b"PRI").await.expect("it is sent");
+    let service = serve(ServeArgs { max_calls: 1, ..ServeArgs::default() }).await;
+    // One address has three of the four connections.
+    let mut silent = Vec::new();
+    for _ in 0..3 {
+        let mut stream = TcpStream::connect(service.address).await.expect("it listens");
+        stream.write_all(b"PRI").await.expect("it is sent");
+        silent.push(closed(stream));
+    }
     let start = Instant::now();
     tokio::time::sleep(Duration::from_millis(100)).await;
     let one_too_many = TcpStream::connect(service.address).await.expect("it listens");
     tokio::time::timeout(Duration::from_secs(5), closed(one_too_many)).await.expect("closed at once");
-    tokio::time::timeout(WAIT_LIMIT, closed(silent)).await.expect("closed in time");
+    for silent in silent {
+        tokio::time::timeout(WAIT_LIMIT, silent).await.expect("closed in time");
+    }
     assert!(start.elapsed() > Duration::from_secs(5), "closed too early");
     let channel = service.channel().await;
     tokenize(channel, None).await.expect("there is room again");
@@ -533,7 +540,7 @@ async fn excess_and_silent_connections_are_closed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_address_has_all_connections() {
-    let service = serve(ServeArgs { max_connections: 4, ..ServeArgs::default() }).await;
+    let service = serve(ServeArgs { max_calls: 1, ..ServeArgs::default() }).await;
     let mut idle = Vec::new();
     for _ in 0..3 {
         let stream = TcpStream::connect(service.address).await.expect("it listens");
@@ -553,7 +560,7 @@ async fn no_address_has_all_connections() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_over_http_1_have_an_eighth_of_the_places() {
-    let service = serve(ServeArgs { max_connections: 160, ..ServeArgs::default() }).await;
+    let service = serve(ServeArgs { max_calls: 40, ..ServeArgs::default() }).await;
     // One address has at most three quarters of the 20.
     let mut closing = tokio::task::JoinSet::new();
     for _ in 0..16 {

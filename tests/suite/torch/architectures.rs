@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tandem_core::answer::Event;
 use tandem_core::cache::{BLOCK, BlockId};
-use tandem_core::engine::{Config, DeviceList, DtypeChoice, Engine, RuntimeChoice};
+use tandem_core::engine::{Config, DeviceChoice, DeviceList, DtypeChoice, Engine};
 use tandem_core::error::LoadError;
 use tandem_core::models::{self, Backend, LogitsFor, Precision, SequenceChunk, architectures};
 use tandem_core::request::{GenerateRequest, Input, Resume, Returns, SamplingOptions, StopOptions};
@@ -461,15 +461,15 @@ fn finish(mut events: Receiver<Event>) -> (Vec<u32>, usize) {
 /// Runs all prompts at once, twice. The second time, whole blocks of the prompts are cached.
 #[track_caller]
 fn assert_greedy(case: &Case, path: &Path, change: impl Fn(&mut Config), what: &str) {
-    let runtimes = RuntimeChoice::ALL.map(|runtime| (runtime, None, "cpu"));
-    let overlapping = ["cpu", "cpu,cpu"].map(|devices| (RuntimeChoice::Torch, Some(true), devices));
-    for (runtime, overlaps, devices) in runtimes.into_iter().chain(overlapping) {
+    let alone = ["cpu", "cpu-torch"].map(|devices| (devices, None));
+    let overlapping = ["cpu-torch", "cpu-torch,cpu-torch"].map(|devices| (devices, Some(true)));
+    for (devices, overlaps) in alone.into_iter().chain(overlapping) {
         let engine = start(path.to_owned(), |config| {
-            (config.runtime, config.dtype, config.overlap_steps) = (runtime, DtypeChoice::F32, overlaps);
+            (config.dtype, config.overlap_steps) = (DtypeChoice::F32, overlaps);
             config.devices = device_list(devices);
             change(config);
         });
-        assert_answers(case, &engine, &format!("{what}, {runtime:?}, {devices}, overlap: {overlaps:?}"));
+        assert_answers(case, &engine, &format!("{what}, {devices}, overlap: {overlaps:?}"));
     }
 }
 
@@ -510,9 +510,9 @@ fn chunked_prompts_match_transformers_tokens() {
 fn an_output_that_becomes_long_is_resumed_with_the_same_tokens() {
     let case = CASES.iter().find(|case| case.name == "phi3_longrope_crossed").expect("a case");
     let folder = case.whole(&case.config, "F32");
-    for runtime in RuntimeChoice::ALL {
+    for device in DeviceChoice::PROCESSORS {
         let engine = start(folder.path().to_owned(), |config| {
-            (config.runtime, config.dtype) = (runtime, DtypeChoice::F32);
+            (config.devices, config.dtype) = (device.into(), DtypeChoice::F32);
         });
         let (prompt, expected) = (&case.prompts[2], &case.greedy[2]);
         for done in [1, 6, 7, 8, 9, 20] {
@@ -520,7 +520,7 @@ fn an_output_that_becomes_long_is_resumed_with_the_same_tokens() {
             request.resume = Some(Resume { generated_tokens: done as u32, output_index: 0, token_ids: Vec::new() });
             let request = request.prepare(engine.model()).expect("a valid request");
             let (ids, _) = finish(engine.submit(request, None).expect("room"));
-            assert_eq!(ids, expected[done..], "{runtime:?}, resumed after {done} tokens");
+            assert_eq!(ids, expected[done..], "{device}, resumed after {done} tokens");
         }
     }
 }

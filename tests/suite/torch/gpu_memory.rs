@@ -12,7 +12,7 @@ use tandem_common::status::Reason;
 use tandem_core::cache::{BLOCK, Usage};
 use tandem_core::engine::{Config, EngineLimits, GpuMemory, GpuState, LargestImage, divide_memory, warm_up};
 use tandem_core::error::{LoadError, MemoryError, StepError};
-use tandem_core::media::{ImageAttention, ImageHosts, MediaLimits, Vision, read_processor};
+use tandem_core::media::{ImageAttention, MediaLimits, Vision, read_processor};
 use tandem_core::models::{self, Backend, DeviceMemory, DevicePart, Drawn, KeptRow, ModelShape, SequenceChunk, Tower};
 use tandem_core::sampling::{Chosen, RowPlan, Sampling, Slot};
 use tandem_images::Limits;
@@ -62,20 +62,6 @@ fn a_loaded_model_has_the_card_its_memory_and_its_blocks() {
 }
 
 #[test]
-fn the_share_is_above_zero_and_at_most_one() {
-    let parse = |share: &str| Args::try_parse_from(["gen-svc", "serve", "--model", "m", "--gpu-memory", share]);
-    for share in ["0", "-0.1", "1.01", "NaN", "inf", "many"] {
-        assert!(parse(share).is_err(), "{share}");
-    }
-    let config = |share| match parse(share).expect("a share").command {
-        Command::Serve(serve) => Config::from(serve.engine),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!((config("0.35").gpu_memory, config("1").gpu_memory), (0.35, 1.0));
-    assert_eq!(Config::new(default_model()).gpu_memory, 0.9);
-}
-
-#[test]
 fn a_gpu_has_defaults_of_its_own() {
     let sizes = |arguments: &[&str]| {
         let command = ["gen-svc", "serve", "--model", "m"].into_iter().chain(arguments.iter().copied());
@@ -106,7 +92,6 @@ const LIMITS: EngineLimits = EngineLimits {
     max_shared_prompt_tokens: usize::MAX,
     overlaps_steps: false,
     mask_patience: Duration::ZERO,
-    max_priority: 0,
 };
 
 /// The chunks of each step: earlier positions, tokens and rows of logits.
@@ -195,7 +180,7 @@ impl WithImages {
         let processor = read_processor(folder.path()).expect("a processor");
         let limits =
             MediaLimits { image: Limits { max_pixels: 40_000, ..Limits::default() }, ..MediaLimits::default() };
-        let vision = Vision::load(&artifacts, processor, attention, limits, ImageHosts::default()).expect("it loads");
+        let vision = Vision::load(&artifacts, processor, attention, limits, Vec::new()).expect("it loads");
         let loaded = backend::load(&file, decoder, BackendChoice::Torch(TorchTarget::REFERENCE)).expect("it loads");
         Self { tower: loaded.tower.expect("a tower"), vision, model: loaded.backend }
     }

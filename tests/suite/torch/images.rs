@@ -18,7 +18,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tandem_core::answer::{Event, Summary, Token};
 use tandem_core::cache::{BLOCK, ImageSpan};
-use tandem_core::engine::{Config, DtypeChoice, Engine, RuntimeChoice};
+use tandem_core::engine::{Config, DeviceChoice, DtypeChoice, Engine};
 use tandem_core::error::RequestError;
 use tandem_core::media::HfMessages;
 use tandem_core::models;
@@ -244,18 +244,18 @@ impl Case {
 #[test]
 fn conversations_of_the_oracle_have_the_tokens_of_transformers() {
     let Some(oracle) = vision_oracle::folder() else { return };
-    for (model, runtime) in
-        vision_oracle::FOLDERS.into_iter().flat_map(|model| RuntimeChoice::ALL.map(|it| (model, it)))
+    for (model, device) in
+        vision_oracle::FOLDERS.into_iter().flat_map(|model| DeviceChoice::PROCESSORS.map(|it| (model, it)))
     {
         let cases = vision_oracle::golden(&oracle, model)["cases"].take();
         let cases: BTreeMap<String, Case> = serde_json::from_value(cases).expect("cases");
-        let engine = start(&oracle.join("models").join(model), |config| config.runtime = runtime);
+        let engine = start(&oracle.join("models").join(model), |config| config.devices = device.into());
         let (checked, skipped): (Vec<_>, Vec<_>) = cases.iter().partition(|(_, case)| case.processor_kwargs.is_none());
         let running: Vec<_> = checked.iter().map(|(_, case)| submit(&engine, case.request(&oracle))).collect();
         for ((name, case), events) in checked.iter().zip(running) {
-            case.check(&finish(events), &format!("{model}, {name}, {runtime:?}"));
+            case.check(&finish(events), &format!("{model}, {name}, {device}"));
         }
-        eprintln!("{model}, {runtime:?}: {} cases checked, {} skipped", checked.len(), skipped.len());
+        eprintln!("{model}, {device}: {} cases checked, {} skipped", checked.len(), skipped.len());
     }
 }
 
@@ -415,16 +415,16 @@ fn block_bytes(folder: &Path) -> u64 {
 fn preempted_sequences_with_images_resume_with_the_same_tokens() {
     for_each(|name, folder| {
         let memory = 16 * block_bytes(folder);
-        for runtime in RuntimeChoice::ALL {
+        for device in DeviceChoice::PROCESSORS {
             let engine = start(folder, |config| {
-                (config.kv_memory, config.prefill_chunk, config.runtime) = (Some(memory), 32, runtime);
+                (config.kv_memory, config.prefill_chunk, config.devices) = (Some(memory), 32, device.into());
             });
             let requests = (1..5).map(|seed| {
                 let mut request = request(user([text("Describe"), image(seed), text("in words")]));
                 request.stop.max_new_tokens = Some(80);
                 request
             });
-            let what = format!("{name}, {runtime:?}");
+            let what = format!("{name}, {device}");
             check_together(folder, &engine, requests.collect(), &what);
             assert!(engine.gauges().preemptions > 0, "{what}");
         }

@@ -2,7 +2,7 @@
 
 use gen_svc::load;
 use tandem_common::status::Reason;
-use tandem_core::engine::{Config, DeviceList, GpuMemory, RuntimeChoice};
+use tandem_core::engine::{Config, DeviceList, GpuMemory};
 use tandem_core::error::{LoadError, MemoryError};
 use tandem_core::models::DeviceMemory;
 use tandem_tests::{Random, default_model, error_texts};
@@ -241,30 +241,30 @@ fn the_gpu_with_the_fewest_blocks_decides_the_size_of_the_kv_cache() {
 #[test]
 fn a_list_of_devices_has_different_gpus_or_cpus_only() {
     let parse = |text: &str| text.parse::<DeviceList>();
-    for (text, shown) in
-        [("cpu", "cpu"), ("cuda", "cuda:0"), ("cuda:1,cuda:0", "cuda:1,cuda:0"), ("cpu,cpu,cpu", "cpu,cpu,cpu")]
-    {
+    for (text, shown) in [
+        ("cpu", "cpu"),
+        ("cuda", "cuda:0"),
+        ("cuda:1,cuda:0", "cuda:1,cuda:0"),
+        ("cpu-torch,cpu-torch", "cpu-torch,cpu-torch"),
+    ] {
         assert_eq!(parse(text).expect(text).to_string(), shown);
     }
-    let invalid = ["", "gpu", "cuda:", "cuda:-1", "cuda:0,", "cuda:0,cuda:1,cuda", "cpu,cuda:0", "cuda:0,cpu"];
+    let invalid =
+        ["", "gpu", "cuda:", "cuda:-1", "cuda:0,", "cuda:0,cuda:1,cuda", "cpu-torch,cuda:0", "cuda:0,cpu", "cpu,cpu"];
     error_texts::check_rows("args/device", invalid.map(|text| parse(text).expect_err(text)));
 }
 
 #[test]
-fn several_devices_need_libtorch_and_enough_layers() {
-    let start = |devices: &str, runtime| {
+fn several_devices_need_enough_layers() {
+    let start = |devices: &str| {
         let config = Config {
             devices: devices.parse().expect("devices"),
-            runtime,
             kv_memory: Some(64 << 20),
             ..Config::new(default_model())
         };
         load::start(config, &Libtorch).map(|(engine, _)| engine.model().device.clone())
     };
-    let error = start("cpu,cpu", RuntimeChoice::Auto).expect_err("the kernels have one device");
-    assert_eq!(error.reason(), Reason::SettingsConflict);
-    error_texts::check("load/devices-of-kernels", error);
-    let error = start(&["cpu"; 100].join(","), RuntimeChoice::Torch).expect_err("too many");
+    let error = start(&["cpu-torch"; 100].join(",")).expect_err("too many");
     assert!(matches!(error, LoadError::TooManyDevices { devices: 100, .. }), "{error}");
-    assert_eq!(start("cpu,cpu", RuntimeChoice::Torch).expect("loads"), "cpu,cpu");
+    assert_eq!(start("cpu-torch,cpu-torch").expect("loads"), "cpu-torch,cpu-torch");
 }

@@ -3,15 +3,15 @@
 use gen_svc::load;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::serve::ServeArgs;
-use tandem_core::engine::{Config, DtypeChoice, RuntimeChoice};
+use tandem_core::engine::{Config, DeviceChoice, DtypeChoice};
 use tandem_tests::resumed::{check_resumes, check_resumes_with_a_grammar};
 use tandem_tests::{Generation, default_model};
 use tandem_torch::Libtorch;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn output_of_libtorch_resumes_unchanged() {
-    let (threads, dtype, runtime) = (1, DtypeChoice::F32, RuntimeChoice::Torch);
-    let config = Config { threads, dtype, runtime, ..Config::new(default_model()) };
+    let (threads, dtype, devices) = (1, DtypeChoice::F32, DeviceChoice::CpuTorch.into());
+    let config = Config { threads, dtype, devices, ..Config::new(default_model()) };
     let load = || load::start(config, &Libtorch).expect("the model loads").0;
     let engine = tokio::task::spawn_blocking(load).await.expect("no panic");
     let service = Generation::serving(engine, ServeArgs::default()).await;

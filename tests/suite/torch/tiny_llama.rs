@@ -4,7 +4,7 @@ use std::path::Path;
 
 use gen_svc::load::{self};
 use tandem_core::cache::{BLOCK, BlockId};
-use tandem_core::engine::{Config, DtypeChoice, RuntimeChoice};
+use tandem_core::engine::{Config, DeviceChoice, DtypeChoice};
 use tandem_core::error::LoadError;
 use tandem_core::models::{self, Backend, LogitsFor, SequenceChunk};
 use tandem_model_files::artifacts::Artifacts;
@@ -121,7 +121,7 @@ fn batched_token_ids_match_transformers() {
     let config = Config {
         threads: 1,
         dtype: DtypeChoice::F32,
-        runtime: RuntimeChoice::Torch,
+        devices: DeviceChoice::CpuTorch.into(),
         max_running: 5,
         ..Config::new(default_model())
     };

@@ -50,16 +50,12 @@ const WITHOUT_EFFECT: &[&str] = &[
 ];
 
 impl Artifacts {
-    /// Reads the sampling defaults from `file`. Without one, reads the first of these that exists:
-    /// `generation_config.json` in the model's folder; `NAME.generation_config.json` beside
+    /// Reads the sampling defaults from the first of these that exists: `generation_config.json` in the model's folder; `NAME.generation_config.json` beside
     /// `NAME.gguf` or its parts; the GGUF file's own keys. Ranges are not checked.
     ///
     /// # Errors
     /// The file cannot be read, or a value has the wrong type.
-    pub fn sampling_defaults(&self, file: Option<&Path>) -> Result<SamplingDefaults, ArtifactsError> {
-        if let Some(file) = file {
-            return from_json(file);
-        }
+    pub fn sampling_defaults(&self) -> Result<SamplingDefaults, ArtifactsError> {
         let beside = match &self.source {
             Source::Folder(_) => self.path.join(GENERATION_CONFIG),
             Source::Gguf(_) => self.path.with_file_name(format!("{}.{GENERATION_CONFIG}", self.name)),
@@ -88,8 +84,7 @@ fn from_gguf(path: &Path, gguf: &Gguf) -> Result<SamplingDefaults, GgufError> {
 }
 
 fn from_json(path: &Path) -> Result<SamplingDefaults, ArtifactsError> {
-    let absent = || std::io::Error::new(std::io::ErrorKind::NotFound, "no such file");
-    let object = read_object(path)?.ok_or_else(|| ArtifactsError::Read { path: path.to_owned(), source: absent() })?;
+    let object = read_object(path)?.unwrap_or_default();
     let float = |key: &str| {
         let finite = |value: &Value| Some(value.as_f64()? as f32).filter(|number| number.is_finite());
         field(path, &object, key, "a number of 32 bits", finite)

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::media::{ImageHosts, MediaLimits};
+use crate::media::{ImageHost, MediaLimits};
 
 /// The least capacity of an event channel: `Accepted`, a delta, and a slot for the summary.
 const MIN_EVENT_BUFFER: usize = 3;
@@ -19,16 +19,12 @@ pub struct Config {
     pub mmproj: Option<PathBuf>,
     /// The model's id in requests. None: the file's stem, or the folder's name.
     pub model_id: Option<String>,
-    /// The file of sampling defaults. None: the files of the model.
-    pub generation_config: Option<PathBuf>,
     /// The devices that compute. Several have a part of the layers each.
     pub devices: DeviceList,
     /// The dtype of weights and activations.
     pub dtype: DtypeChoice,
     /// The quantization of the weights. None: the blocks of a GGUF are kept, unless a dtype is set.
     pub quantize: Option<Quantize>,
-    /// What computes on the CPU. On a GPU, libtorch does.
-    pub runtime: RuntimeChoice,
     /// Compute threads. 0: one per core.
     pub threads: usize,
     /// Requests that may wait in the queue.
@@ -39,12 +35,8 @@ pub struct Config {
     pub max_prompt_tokens: Option<usize>,
     /// Tokens that an output may have. None: as many as the context.
     pub max_output_tokens: Option<usize>,
-    /// Tokens of an output whose request sets no maximum. None: `max_output_tokens`.
-    pub default_output_tokens: Option<usize>,
     /// Prompt tokens computed in one step, for all requests together.
     pub prefill_chunk: usize,
-    /// The highest priority of a request. A higher one counts as this.
-    pub max_priority: i32,
     /// The size of the KV cache in bytes. None: a share of the free memory, or on a GPU the rest of
     /// `gpu_memory`.
     pub kv_memory: Option<u64>,
@@ -58,8 +50,8 @@ pub struct Config {
     pub batch_invariant: bool,
     /// The limits of images.
     pub media: MediaLimits,
-    /// The hosts of images at URLs.
-    pub image_hosts: ImageHosts,
+    /// The hosts of images at URLs. Empty: no image is fetched.
+    pub image_hosts: Vec<ImageHost>,
     /// Events that may wait in a request's channel. At least 3.
     pub event_buffer: usize,
     /// The time after which a request is cancelled whose channel stays full.
@@ -83,25 +75,21 @@ impl Default for Config {
             model: PathBuf::new(),
             mmproj: None,
             model_id: None,
-            generation_config: None,
             devices: DeviceList::default(),
             dtype: DtypeChoice::Auto,
             quantize: None,
-            runtime: RuntimeChoice::Auto,
             threads: 0,
             max_queue: 256,
             max_running: DeviceList::default().default_max_running(),
             max_prompt_tokens: None,
             max_output_tokens: None,
-            default_output_tokens: None,
             prefill_chunk: DeviceList::default().default_prefill_chunk(),
-            max_priority: i32::MAX,
             kv_memory: None,
             gpu_memory: 0.9,
             overlap_steps: None,
             batch_invariant: false,
             media: MediaLimits::default(),
-            image_hosts: ImageHosts::default(),
+            image_hosts: Vec::new(),
             event_buffer: 64,
             reader_patience: Duration::from_secs(30),
             mask_patience: Duration::from_millis(10),
@@ -127,7 +115,6 @@ impl Config {
             max_decodes: usize::MAX,
             max_shared_decodes: on_cpu(CPU_SHARED_DECODES),
             max_shared_prompt_tokens: on_cpu(CPU_SHARED_PROMPT_TOKENS),
-            max_priority: self.max_priority,
             overlaps_steps: self.overlap_steps.unwrap_or(!self.devices.is_cpu()),
             mask_patience: self.mask_patience,
         }
@@ -135,7 +122,7 @@ impl Config {
 
     /// Returns true if libtorch computes on a CPU whatever the model is.
     pub fn asks_for_torch(&self) -> bool {
-        self.runtime == RuntimeChoice::Torch || self.dtype == DtypeChoice::F16
+        self.devices.devices().contains(&DeviceChoice::CpuTorch) || self.dtype == DtypeChoice::F16
     }
 
     /// Returns the capacity of a request's event channel, without the slots for the last events.
@@ -160,21 +147,26 @@ pub struct EngineLimits {
     pub max_shared_decodes: usize,
     /// The most tokens of other callers' prompts in one step, while such a caller is active.
     pub max_shared_prompt_tokens: usize,
-    /// The highest priority of a request.
-    pub max_priority: i32,
     /// True if a step may be launched before the tokens of the last one are known.
     pub overlaps_steps: bool,
     /// How long a step waits for the tokens that grammars allow, after the model.
     pub mask_patience: Duration,
 }
 
-/// A configured device: `cpu`, `cuda` or `cuda:N`.
+/// A configured device: `cpu`, `cpu-torch`, `cuda` or `cuda:N`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// The processor.
+    /// The processor: the kernels of this project, and libtorch for models that they do not support.
     Cpu,
+    /// The processor: libtorch, as on a GPU.
+    CpuTorch,
     /// The GPU of this index.
     Cuda(usize),
+}
+
+impl DeviceChoice {
+    /// The devices that every machine has.
+    pub const PROCESSORS: [Self; 2] = [Self::Cpu, Self::CpuTorch];
 }
 
 impl FromStr for DeviceChoice {
@@ -183,10 +175,13 @@ impl FromStr for DeviceChoice {
     fn from_str(text: &str) -> Result<Self, String> {
         let index = match text {
             "cpu" => return Ok(Self::Cpu),
+            "cpu-torch" => return Ok(Self::CpuTorch),
             "cuda" => Some(0),
             _ => text.strip_prefix("cuda:").and_then(|index| index.parse().ok()),
         };
-        index.map(Self::Cuda).ok_or_else(|| format!("must be cpu, cuda or cuda:N, or a list of them, is {text:?}"))
+        index
+            .map(Self::Cuda)
+            .ok_or_else(|| format!("must be cpu, cpu-torch, cuda or cuda:N, or a list of them, is {text:?}"))
     }
 }
 
@@ -194,13 +189,14 @@ impl fmt::Display for DeviceChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu => f.write_str("cpu"),
+            Self::CpuTorch => f.write_str("cpu-torch"),
             Self::Cuda(index) => write!(f, "cuda:{index}"),
         }
     }
 }
 
-/// Configured devices, in the order of computation, such as `cuda:0,cuda:1`. At least one. Either all are
-/// `cpu`, or all are different GPUs.
+/// Configured devices, in the order of computation, such as `cuda:0,cuda:1`. At least one. Several are
+/// different GPUs, or all `cpu-torch`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceList(Vec<DeviceChoice>);
 
@@ -214,7 +210,7 @@ impl DeviceList {
     /// Returns true if the processor computes.
     #[must_use]
     pub fn is_cpu(&self) -> bool {
-        self.0.contains(&DeviceChoice::Cpu)
+        !matches!(self.0[..], [DeviceChoice::Cuda(_), ..])
     }
 
     /// Returns the default of [`Config::max_running`]. A GPU reads a matrix in about the time that it computes
@@ -234,7 +230,13 @@ impl DeviceList {
 
 impl Default for DeviceList {
     fn default() -> Self {
-        Self(vec![DeviceChoice::Cpu])
+        DeviceChoice::Cpu.into()
+    }
+}
+
+impl From<DeviceChoice> for DeviceList {
+    fn from(device: DeviceChoice) -> Self {
+        Self(vec![device])
     }
 }
 
@@ -243,11 +245,11 @@ impl FromStr for DeviceList {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let devices = text.split(',').map(str::parse).collect::<Result<Vec<DeviceChoice>, String>>()?;
-        let gpus: Vec<_> = devices.iter().filter(|device| **device != DeviceChoice::Cpu).collect();
-        if !gpus.is_empty() && gpus.len() < devices.len() {
-            return Err(format!("must be GPUs only or cpu only, is {text:?}"));
+        let is_gpu = |device: &DeviceChoice| matches!(device, DeviceChoice::Cuda(_));
+        if devices.len() > 1 && !devices.iter().all(is_gpu) && devices.iter().any(|it| *it != DeviceChoice::CpuTorch) {
+            return Err(format!("must be cpu alone, GPUs only or cpu-torch only, is {text:?}"));
         }
-        match gpus.iter().enumerate().find(|(i, gpu)| gpus[..*i].contains(gpu)) {
+        match devices.iter().enumerate().find(|(i, gpu)| is_gpu(gpu) && devices[..*i].contains(gpu)) {
             Some((_, gpu)) => Err(format!("names {gpu} twice")),
             None => Ok(Self(devices)),
         }
@@ -274,15 +276,6 @@ pub enum DtypeChoice {
     F16,
 }
 
-/// What computes on the CPU.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RuntimeChoice {
-    /// The kernels of this project, and libtorch for models that they do not support.
-    Auto,
-    /// libtorch, as on a GPU.
-    Torch,
-}
-
 /// A configured quantization of the weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quantize {
@@ -305,20 +298,6 @@ impl DtypeChoice {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
             Self::F16 => "f16",
-        }
-    }
-}
-
-impl RuntimeChoice {
-    /// Every runtime.
-    pub const ALL: [Self; 2] = [Self::Auto, Self::Torch];
-
-    /// Returns the value of `--runtime`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Torch => "torch",
         }
     }
 }

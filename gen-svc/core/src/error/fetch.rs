@@ -17,13 +17,13 @@ pub enum FetchError {
         origin: String,
     },
     /// The host has private addresses only.
-    #[error("{host} has no public address (--allow-private-image-hosts)")]
+    #[error("{host} has no public address (--image-hosts private:HOST)")]
     PrivateAddress { host: String },
     /// The answer is another status than 200. Redirects are not followed.
     #[error("{host} answers with HTTP status {status}, not 200")]
     Status { host: String, status: u16 },
     /// The image is too large.
-    #[error("image at {host} has more than {limit} bytes (--max-image-mib)")]
+    #[error("image at {host} has more than {limit} bytes")]
     TooLarge { host: String, limit: usize },
     /// The images at URLs are too large together.
     #[error("images at URLs have more than {limit} bytes together")]

@@ -133,7 +133,7 @@ pub enum LoadError {
     #[error("the model's header has {} = {value}, which is not supported: use a file without it", excerpt(key))]
     HeaderSetting { key: String, value: String },
     /// A sampling default of the model is out of range.
-    #[error("{}: {parameter} {problem}; correct it, or name another file with --generation-config", file.display())]
+    #[error("{}: {parameter} {problem}", file.display())]
     SamplingDefault {
         /// The file that has the value.
         file: PathBuf,
@@ -233,12 +233,6 @@ pub enum LoadError {
         /// The configured devices.
         devices: String,
     },
-    /// The CPU's own kernels compute, which have one device.
-    #[error("--device {devices} needs --runtime torch: the CPU's own kernels compute on one device")]
-    DevicesOfKernels {
-        /// The configured devices.
-        devices: String,
-    },
     /// The model has fewer parts than there are devices.
     #[error(
         "--device names {devices} devices, limit {limit}: the parts into which the layers of this model can be divided"
@@ -250,7 +244,7 @@ pub enum LoadError {
         limit: usize,
     },
     /// libtorch computes, which does not support the quantization.
-    #[error("--quantize {quantize} needs --device cpu, without --runtime torch or --dtype f16")]
+    #[error("--quantize {quantize} needs --device cpu, without --dtype f16")]
     QuantizeDevice {
         /// The configured quantization.
         quantize: &'static str,
@@ -314,7 +308,6 @@ impl LoadError {
             }
             Self::QuantizeDtype { .. }
             | Self::QuantizeGpuDtype
-            | Self::DevicesOfKernels { .. }
             | Self::TooManyDevices { .. }
             | Self::ProjectorOfOthers { .. }
             | Self::ProjectorRows { .. }

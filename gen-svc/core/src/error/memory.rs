@@ -18,7 +18,7 @@ pub enum MemoryError {
     },
     /// The weights and the KV cache need more memory than a GPU has left for this process.
     #[error(
-        "weights need {} MiB and {kv}, {} MiB of {device} are left: --gpu-memory {share} of {} MiB, less the used memory",
+        "weights need {} MiB and {kv}, {} MiB of {device} are left: {share} of {} MiB, less the used memory",
         needed.div_ceil(1 << 20),
         available >> 20,
         total >> 20
@@ -39,7 +39,7 @@ pub enum MemoryError {
     },
     /// The configured KV cache needs more memory than the weights and a step leave on a GPU.
     #[error(
-        "KV cache needs {} MiB (--kv-memory-mib), weights and a step leave {} MiB of {device}: --gpu-memory {share} of {} MiB",
+        "KV cache needs {} MiB (--kv-memory-mib), weights and a step leave {} MiB of {device}: {share} of {} MiB",
         needed.div_ceil(1 << 20),
         available >> 20,
         total >> 20
@@ -60,7 +60,7 @@ pub enum MemoryError {
     #[error(
         "a step of {prefill_chunk} prompt tokens (--prefill-chunk) and {max_running} outputs (--max-running){} \
          exceeds the memory that the weights leave",
-        if *has_image { " beside the largest image (--max-image-pixels, --max-image-tiles)" } else { "" }
+        if *has_image { " beside the largest image (--max-image-pixels)" } else { "" }
     )]
     Step {
         /// The configured tokens.
@@ -75,7 +75,7 @@ pub enum MemoryError {
     /// The largest image needs more memory than the weights leave.
     #[error(
         "the largest image, of {} MiB of pixel values {shape:?}, exceeds the memory that the weights leave \
-         (--max-image-pixels, --max-image-tiles)",
+         (--max-image-pixels)",
         shape.iter().product::<usize>() >> 18
     )]
     Image {
@@ -85,7 +85,7 @@ pub enum MemoryError {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A part of the weights needs more memory than its GPU has left for this process.
-    #[error("weights need {}: --gpu-memory {share} of each, less the used memory", DeviceNeed::list(needs))]
+    #[error("weights need {}: {share} of each, less the used memory", DeviceNeed::list(needs))]
     Gpus {
         /// The bytes on each GPU, divided so that the fewest are missing on one.
         needs: Vec<DeviceNeed>,

@@ -15,7 +15,7 @@ use ureq::unversioned::resolver::{DefaultResolver, ResolvedSocketAddrs, Resolver
 use ureq::unversioned::transport::{DefaultConnector, NextTimeout};
 use ureq::{Agent, Body};
 
-use super::hosts::{ImageHosts, Origin, is_public};
+use super::hosts::{ImageHost, Origin, is_public};
 use crate::error::FetchError;
 
 /// The time for all images of a request.
@@ -44,15 +44,15 @@ impl Bounds {
 /// Fetches images from the hosts of an allow-list.
 #[derive(Debug)]
 pub(super) struct Fetcher {
-    hosts: ImageHosts,
+    hosts: Vec<Origin>,
     agent: Agent,
     max_bytes: usize,
 }
 
 impl Fetcher {
     /// Returns None if no host is allowed. An image may have `max_bytes`.
-    pub(super) fn new(hosts: ImageHosts, max_bytes: usize) -> Option<Self> {
-        if hosts.origins.is_empty() {
+    pub(super) fn new(hosts: Vec<ImageHost>, max_bytes: usize) -> Option<Self> {
+        if hosts.is_empty() {
             return None;
         }
         let config = Agent::config_builder()
@@ -63,8 +63,10 @@ impl Fetcher {
             .user_agent(USER_AGENT)
             .accept("image/*")
             .build();
-        let resolver = PublicResolver { allow_private: hosts.allow_private, inner: DefaultResolver::default() };
+        let private = hosts.iter().filter(|host| host.may_be_private).map(|host| host.origin.clone()).collect();
+        let resolver = PublicResolver { private, inner: DefaultResolver::default() };
         let agent = Agent::with_parts(config, DefaultConnector::default(), resolver);
+        let hosts = hosts.into_iter().map(|host| host.origin).collect();
         Some(Self { hosts, agent, max_bytes })
     }
 
@@ -86,7 +88,7 @@ impl Fetcher {
     fn fetch_one(&self, url: &str, bounds: &Bounds) -> Result<Vec<u8>, FetchError> {
         let uri: Uri = url.parse().map_err(|_| FetchError::Url)?;
         let origin = Origin::of(&uri).ok_or(FetchError::Url)?;
-        if !self.hosts.origins.contains(&origin) {
+        if !self.hosts.contains(&origin) {
             return Err(FetchError::NotAllowed { origin: origin.to_string() });
         }
         let host = origin.host();
@@ -128,17 +130,17 @@ impl Fetcher {
 #[error("no public address")]
 struct NoPublicAddress;
 
-/// Resolves names to public addresses.
+/// Resolves names to public addresses, and those of some hosts to any.
 #[derive(Debug)]
 struct PublicResolver {
-    allow_private: bool,
+    private: Vec<Origin>,
     inner: DefaultResolver,
 }
 
 impl Resolver for PublicResolver {
     fn resolve(&self, uri: &Uri, config: &Config, timeout: NextTimeout) -> Result<ResolvedSocketAddrs, ureq::Error> {
         let resolved = self.inner.resolve(uri, config, timeout)?;
-        if self.allow_private {
+        if Origin::of(uri).is_some_and(|origin| self.private.contains(&origin)) {
             return Ok(resolved);
         }
         let mut public = self.empty();

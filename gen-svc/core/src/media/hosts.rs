@@ -6,13 +6,23 @@ use std::str::FromStr;
 
 use http::Uri;
 
-/// The allow-list of images at URLs. Empty: no image is fetched.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ImageHosts {
-    /// The hosts.
-    pub origins: Vec<Origin>,
-    /// True if they may have private addresses.
-    pub allow_private: bool,
+/// A host from which images at URLs are fetched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageHost {
+    /// The origin of the URLs.
+    pub origin: Origin,
+    /// True if it may have private addresses.
+    pub may_be_private: bool,
+}
+
+impl FromStr for ImageHost {
+    type Err = OriginError;
+
+    /// Reads an origin, or `private:` and an origin.
+    fn from_str(text: &str) -> Result<Self, OriginError> {
+        let origin = text.trim().strip_prefix("private:");
+        Ok(Self { origin: origin.unwrap_or(text).parse()?, may_be_private: origin.is_some() })
+    }
 }
 
 /// A scheme, a host and a port.
@@ -26,7 +36,7 @@ pub struct Origin {
 
 /// A text is not the origin of a URL.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be HOST, HOST:PORT, or a URL of http or https without a path")]
+#[error("must be HOST, HOST:PORT, or a URL of http or https without a path, or one of them after private:")]
 pub struct OriginError;
 
 impl Origin {

@@ -9,14 +9,12 @@ pub struct MediaLimits {
     pub images: usize,
     /// The limits of one image.
     pub image: ImageLimits,
-    /// The bytes of prepared images that are kept for later requests.
-    pub cache_bytes: u64,
-    /// The bytes of prepared images of all requests.
+    /// The bytes of prepared images of all requests. A quarter as many more are kept for later requests.
     pub memory_bytes: usize,
 }
 
 impl Default for MediaLimits {
     fn default() -> Self {
-        Self { images: 64, image: ImageLimits::default(), cache_bytes: 256 << 20, memory_bytes: 1 << 30 }
+        Self { images: 64, image: ImageLimits::default(), memory_bytes: 1 << 30 }
     }
 }

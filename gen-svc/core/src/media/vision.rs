@@ -17,7 +17,7 @@ use tandem_template::{ChatTemplate, Limits as TemplateLimits, Taint};
 
 use super::axes::AxisPositions;
 use super::fetch::Fetcher;
-use super::hosts::ImageHosts;
+use super::hosts::ImageHost;
 use super::limits::MediaLimits;
 use super::messages::{Encoded, FIELD, HfMessages};
 use super::prompt::{MediaPrompt, PromptMedia};
@@ -71,7 +71,7 @@ impl Vision {
         processor: Processor,
         attention: ImageAttention,
         limits: MediaLimits,
-        hosts: ImageHosts,
+        hosts: Vec<ImageHost>,
     ) -> Result<Self, LoadError> {
         let tokenizer = artifacts.tokenizer()?;
         let image_token = tokenizer.token_to_id(processor.image_token());
@@ -94,7 +94,7 @@ impl Vision {
             template,
             control_tokens,
             special_tokens: named.map(|(name, text)| (name.clone(), text.clone().into())).collect(),
-            cache: PreparedCache::new(limits.cache_bytes),
+            cache: PreparedCache::new(limits.memory_bytes as u64 / 4),
             memory: Permits::new(limits.memory_bytes),
             fetcher: Fetcher::new(hosts, limits.image.max_bytes),
             processor,

@@ -20,8 +20,6 @@ pub struct ServedModel {
     pub max_prompt_tokens: usize,
     /// The maximum number of tokens of an output.
     pub max_output_tokens: usize,
-    /// The number of tokens of an output whose request sets no maximum.
-    pub default_output_tokens: usize,
     /// The size of the vocabulary. Token ids are below it.
     pub vocabulary_size: usize,
     /// The dtype, such as `f32`.

@@ -46,7 +46,7 @@ impl StopOptions {
     /// Completes the options from the output spec and the server's limits. `left` is the rest of the
     /// context.
     pub(super) fn resolve_defaults(self, spec: &OutputSpec, model: &ServedModel, left: usize) -> Limits {
-        let requested = self.max_new_tokens.map_or(model.default_output_tokens, |most| most as usize);
+        let requested = self.max_new_tokens.map_or(usize::MAX, |most| most as usize);
         let max_new_tokens = requested.min(model.max_output_tokens).min(left);
         let mut limits = Limits {
             min_new_tokens: (self.min_new_tokens as usize).min(max_new_tokens),

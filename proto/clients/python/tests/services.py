@@ -109,7 +109,7 @@ def echo():
 @lru_cache(None)
 def short_generation():
     """The address of a gen-svc whose outputs have few tokens by default."""
-    return start("gen-svc", "--model", MODEL, "--default-output-tokens", 8, name="short-gen-svc")
+    return start("gen-svc", "--model", MODEL, "--max-output-tokens", 8, name="short-gen-svc")
 
 
 @lru_cache(None)

@@ -28,7 +28,7 @@ pub(super) fn measure(args: &Generate) -> Result<()> {
     let models = models(args, &folder)?;
     let libtorch = std::env::var_os("LIBTORCH").context("LIBTORCH is not set; use `cargo xtask bench`")?;
     let counter = Counter::compile(&PathBuf::from(libtorch))?;
-    println!("\noperations of libtorch in a decode step, views left out; --runtime torch in f32");
+    println!("\noperations of libtorch in a decode step, views left out; --device cpu-torch in f32");
     println!("  {:12} {:>6} {:>14} {:>14} {:>10}", "", "layers", "1 sequence", "64 sequences", "per layer");
     let (pairs, _) = models.as_chunks::<2>();
     for [short, long] in pairs {

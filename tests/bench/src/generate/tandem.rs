@@ -101,7 +101,7 @@ pub(super) fn command(args: &Generate, what: &str, mode: Mode) -> Command {
         Mode::Bf16 => &["--dtype", "bf16"],
         Mode::Int8 => &["--quantize", "int8"],
         Mode::Int4 => &["--quantize", "int4"],
-        Mode::Torch => &["--runtime", "torch", "--dtype", "f32"],
+        Mode::Torch => &["--device", "cpu-torch", "--dtype", "f32"],
     };
     let mut command = Command::new(&args.gen_svc);
     command.args([what, "--log", "error", "--model"]).arg(&args.model).args(options);

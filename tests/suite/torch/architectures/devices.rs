@@ -7,7 +7,7 @@ use std::thread;
 
 use tandem_core::answer::{Event, Token};
 use tandem_core::cache::{BLOCK, BlockCopy, BlockId};
-use tandem_core::engine::{Config, DtypeChoice, Engine, RuntimeChoice};
+use tandem_core::engine::{Config, DtypeChoice, Engine};
 use tandem_core::error::LoadError;
 use tandem_core::models::{self, Backend, LogitsFor, SequenceChunk};
 use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
@@ -124,11 +124,12 @@ fn the_parts_of_a_model_have_its_layers_and_blocks() {
 
 // ---- through the engine ----
 
+const TWO: &str = "cpu-torch,cpu-torch";
+
 /// Starts an engine that computes with libtorch.
 fn torch(path: &Path, devices: &str, change: impl Fn(&mut Config)) -> Engine {
     start(path.to_owned(), |config| {
-        (config.runtime, config.dtype) = (RuntimeChoice::Torch, DtypeChoice::F32);
-        config.devices = device_list(devices);
+        (config.devices, config.dtype) = (device_list(devices), DtypeChoice::F32);
         change(config);
     })
 }
@@ -175,9 +176,10 @@ fn tokens_and_log_probabilities_are_those_of_one_device() {
                 let prompts = [&case.prompts[3], &case.prompts[2], &case.prompts[3]];
                 prompts.map(|prompt| sampled(&engine, prompt))
             };
-            let expected = outputs("cpu");
+            let expected = outputs("cpu-torch");
             assert!(expected.iter().all(|tokens| tokens.len() == 24), "{}", case.name);
-            let lists = if case.name == "gemma4_shared_pairs" { &["cpu,cpu"][..] } else { &["cpu,cpu", "cpu,cpu,cpu"] };
+            let lists =
+                if case.name == "gemma4_shared_pairs" { &[TWO][..] } else { &[TWO, "cpu-torch,cpu-torch,cpu-torch"] };
             for devices in lists {
                 assert_eq!(outputs(devices), expected, "{}, {devices}, overlap: {overlaps}", case.name);
             }
@@ -207,9 +209,9 @@ fn outputs_that_compete_for_memory_are_those_of_one_device() {
             let readers: Vec<_> = running.map(|events| thread::spawn(|| finish(events).0)).collect();
             readers.into_iter().map(|reader| reader.join().expect("no panic")).collect::<Vec<_>>()
         };
-        let expected = outputs(&torch(folder.path(), "cpu", |_| {}));
+        let expected = outputs(&torch(folder.path(), "cpu-torch", |_| {}));
         for overlaps in [false, true] {
-            let engine = torch(folder.path(), "cpu,cpu", |config| {
+            let engine = torch(folder.path(), TWO, |config| {
                 (config.kv_memory, config.overlap_steps) = (Some(16 * block_bytes), Some(overlaps));
             });
             assert_eq!(outputs(&engine), expected, "{}, overlap: {overlaps}", case.name);

@@ -4,7 +4,7 @@ use std::thread;
 
 use tandem_core::answer::Event;
 use tandem_core::cache::BLOCK;
-use tandem_core::engine::{Config, DtypeChoice, Engine, RuntimeChoice};
+use tandem_core::engine::{Config, DeviceChoice, DtypeChoice, Engine};
 use tandem_core::models::ModelShape;
 use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, ServedModel, StopOptions};
 use tandem_tests::served_model::served_model;
@@ -120,7 +120,7 @@ fn outputs_that_compete_for_memory_are_those_of_buckets() {
         readers.into_iter().map(|reader| reader.join().expect("no panic")).collect::<Vec<_>>()
     };
     let buckets = super::start(folder.path().to_owned(), |config| {
-        (config.runtime, config.dtype) = (RuntimeChoice::Torch, DtypeChoice::F32);
+        (config.devices, config.dtype) = (DeviceChoice::CpuTorch.into(), DtypeChoice::F32);
     });
     let expected = outputs(&buckets);
     for overlaps in [false, true] {

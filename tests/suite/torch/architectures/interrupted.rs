@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use tandem_core::answer::Event;
-use tandem_core::engine::{Config, DtypeChoice, Engine, RuntimeChoice};
+use tandem_core::engine::{Config, DeviceChoice, DtypeChoice, Engine};
 use tandem_core::request::{GenerateRequest, Input, Resume, Returns, SamplingOptions, StopOptions};
 use tokio::sync::mpsc::Receiver;
 
@@ -12,7 +12,7 @@ use super::{CASES, TORCH, finish, load, start, submit};
 
 fn engine(path: &Path, overlaps: bool, change: impl Fn(&mut Config)) -> Engine {
     start(path.to_owned(), |config| {
-        (config.runtime, config.dtype) = (RuntimeChoice::Torch, DtypeChoice::F32);
+        (config.devices, config.dtype) = (DeviceChoice::CpuTorch.into(), DtypeChoice::F32);
         config.overlap_steps = Some(overlaps);
         config.event_buffer = 1000;
         change(config);

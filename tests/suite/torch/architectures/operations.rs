@@ -102,7 +102,7 @@ fn a_step_on_several_devices_has_one_upload_for_each() {
         let folder = case.whole(&case.config, "F32");
         let inputs = u32::from(case.name == "gemma4");
         for overlaps in [false, true] {
-            let list = vec!["cpu"; devices as usize].join(",");
+            let list = vec!["cpu-torch"; devices as usize].join(",");
             let overlap = overlaps.to_string();
             let arguments = ["--device", list.as_str(), "--overlap-steps", overlap.as_str()];
             let settings = json!({"temperature": 0});

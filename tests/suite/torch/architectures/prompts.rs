@@ -1,7 +1,7 @@
 //! Log-probabilities of prompts: those of prompts at once are those of each alone.
 
 use tandem_core::answer::{Event, Token};
-use tandem_core::engine::{DtypeChoice, Engine, RuntimeChoice};
+use tandem_core::engine::{DeviceChoice, DtypeChoice, Engine};
 use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use tokio::sync::mpsc::Receiver;
 
@@ -41,11 +41,9 @@ fn difference(one: &[Token], other: &[Token]) -> f32 {
 fn prompts_at_once_have_the_log_probabilities_of_each_alone() {
     for case in ["llama", "gemma3", "qwen3_moe"].map(super::operations::case) {
         let folder = case.whole(&case.config, "F32");
-        for (runtime, tolerance) in
-            RuntimeChoice::ALL.map(|it| (it, if it == RuntimeChoice::Torch { 1e-4 } else { 0.0 }))
-        {
+        for (device, tolerance) in [(DeviceChoice::Cpu, 0.0), (DeviceChoice::CpuTorch, 1e-4)] {
             let engine = start(folder.path().to_owned(), |config| {
-                (config.runtime, config.dtype) = (runtime, DtypeChoice::F32);
+                (config.devices, config.dtype) = (device.into(), DtypeChoice::F32);
             });
             let prompts: Vec<Vec<u32>> =
                 (0..8).map(|i| (0..90 + i).map(|at| (at * 7 + i * 3) % 64).collect()).collect();
@@ -53,7 +51,7 @@ fn prompts_at_once_have_the_log_probabilities_of_each_alone() {
             let running: Vec<_> = prompts.iter().map(|prompt| submit(&engine, prompt)).collect();
             for (events, expected) in running.into_iter().zip(&alone) {
                 let difference = difference(&finish(events), expected);
-                assert!(difference <= tolerance, "{}, {runtime:?}: {difference}", case.name);
+                assert!(difference <= tolerance, "{}, {device}: {difference}", case.name);
             }
         }
     }

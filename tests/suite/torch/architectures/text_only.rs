@@ -63,7 +63,7 @@ fn program_without_libtorch_answers_text_of_a_model_with_images_and_refuses_imag
 
 #[test]
 fn program_without_libtorch_refuses_devices_and_names_the_remedy() {
-    let refused = [&["--device", "cuda:0"], &["--runtime", "torch"], &["--dtype", "f16"]].map(|options| {
+    let refused = [&["--device", "cuda:0"], &["--device", "cpu-torch"], &["--dtype", "f16"]].map(|options| {
         let mut command = Command::new(text_only_program());
         let command = command.args(["serve", "--check", "--listen", "127.0.0.1:0", "--model"]).arg(default_model());
         refusal(&command.args(options).output().expect("gen-svc runs"))

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 use tandem_core::engine::Engine;
 use tandem_core::error::RequestError;
-use tandem_core::media::{ImageHosts, Marked, MediaFile, MediaSource, Origin, is_public};
+use tandem_core::media::{ImageHost, Marked, MediaFile, MediaSource, Origin, is_public};
 use tandem_core::request::{GenerateRequest, Input, PreparedRequest};
 use tandem_tests::error_texts;
 use tandem_tests::failure::{Failed, failed};
@@ -45,10 +45,10 @@ impl Web {
         format!("http://{}/{path}", self.address)
     }
 
-    fn hosts(&self, allow_private: bool) -> ImageHosts {
-        let origins = [self.address.to_string(), format!("localhost:{}", self.address.port())];
-        let origins = origins.iter().map(|host| format!("http://{host}").parse().expect("an origin"));
-        ImageHosts { origins: origins.collect(), allow_private }
+    fn hosts(&self, are_private: bool) -> Vec<ImageHost> {
+        let start = if are_private { "private:" } else { "" };
+        let hosts = [self.address.to_string(), format!("localhost:{}", self.address.port())];
+        hosts.iter().map(|host| format!("{start}http://{host}").parse().expect("a host")).collect()
     }
 }
 
@@ -78,7 +78,7 @@ fn fetched(engine: &Engine, messages: Vec<Value>) -> Result<PreparedRequest, Req
     request.prepare(engine.model())
 }
 
-fn serve(folder: &std::path::Path, hosts: ImageHosts) -> Engine {
+fn serve(folder: &std::path::Path, hosts: Vec<ImageHost>) -> Engine {
     start(folder, |config| {
         config.image_hosts = hosts;
         config.media.image.max_bytes = MAX_IMAGE_BYTES;
@@ -105,7 +105,7 @@ fn images_of_other_hosts_and_answers_without_an_image_are_refused() {
     let web = Web::start();
     let closed = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("an address");
     let mut hosts = web.hosts(true);
-    hosts.origins.push(format!("http://{closed}").parse().expect("an origin"));
+    hosts.push(format!("private:http://{closed}").parse().expect("a host"));
     let port = web.address.port();
     let cases = [
         ("other-host", "https://example.com/a.png".to_owned(), "IMAGE_NOT_FETCHED"),
@@ -144,9 +144,9 @@ fn message_has_secret(status: &Status) -> bool {
 #[test]
 fn host_without_tls_is_refused() {
     let web = Web::start();
-    let origins = vec![format!("https://{}", web.address).parse().expect("an origin")];
+    let hosts = vec![format!("private:https://{}", web.address).parse().expect("a host")];
     for_each(|model, folder| {
-        let engine = serve(folder, ImageHosts { origins: origins.clone(), allow_private: true });
+        let engine = serve(folder, hosts.clone());
         let url = format!("https://{}/image", web.address);
         let status = Status::from(fetched(&engine, at(&url)).expect_err(model));
         assert_eq!(failed(&status).reason, "IMAGE_NOT_FETCHED", "{model}");
