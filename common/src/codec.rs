@@ -4,10 +4,10 @@ use std::marker::PhantomData;
 use std::sync::LazyLock;
 use std::thread::available_parallelism;
 
-use parking_lot::{Condvar, Mutex};
 use prost::Message;
 use prost::bytes::Buf as _;
 use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::sync::Semaphore;
 use tonic::Status;
 use tonic::codec::{BufferSettings, DecodeBuf, EncodeBuf};
 use tonic_prost::{ProstDecoder, ProstEncoder};
@@ -79,48 +79,20 @@ impl<U: Message + Default> tonic::codec::Decoder for Decoder<U> {
 }
 
 /// The concurrent conversions of large messages: one less than cores, so that a core is left for calls.
-static CONVERSIONS: LazyLock<Conversions> = LazyLock::new(|| {
+static CONVERSIONS: LazyLock<Semaphore> = LazyLock::new(|| {
     let cores = available_parallelism().map_or(1, usize::from);
-    Conversions { free: Mutex::new(cores.saturating_sub(1).max(1)), freed: Condvar::new() }
+    Semaphore::new(cores.saturating_sub(1).max(1))
 });
-
-/// Bounds concurrent conversions.
-struct Conversions {
-    /// The number of further ones that may run.
-    free: Mutex<usize>,
-    freed: Condvar,
-}
-
-impl Conversions {
-    /// Runs `work` once fewer others run than may. Blocks.
-    fn run<T>(&self, work: impl FnOnce() -> T) -> T {
-        let mut free = self.free.lock();
-        self.freed.wait_while(&mut free, |free| *free == 0);
-        *free -= 1;
-        drop(free);
-        let _end = Conversion(self);
-        work()
-    }
-}
-
-/// A conversion that runs.
-struct Conversion<'a>(&'a Conversions);
-
-impl Drop for Conversion<'_> {
-    fn drop(&mut self) {
-        *self.0.free.lock() += 1;
-        self.0.freed.notify_one();
-    }
-}
 
 /// Runs `work` for a message of this size. For a large one, another thread takes over the other
 /// calls of this thread.
 fn beside_serving<T>(bytes: usize, work: impl FnOnce() -> T) -> T {
-    let has_other_threads =
-        || Handle::try_current().is_ok_and(|runtime| runtime.runtime_flavor() == RuntimeFlavor::MultiThread);
-    if bytes >= LARGE_BYTES && has_other_threads() {
-        tokio::task::block_in_place(|| CONVERSIONS.run(work))
-    } else {
-        work()
+    let runtime = Handle::try_current().ok().filter(|it| it.runtime_flavor() == RuntimeFlavor::MultiThread);
+    match runtime.filter(|_| bytes >= LARGE_BYTES) {
+        Some(runtime) => tokio::task::block_in_place(|| {
+            let _permit = runtime.block_on(CONVERSIONS.acquire());
+            work()
+        }),
+        None => work(),
     }
 }

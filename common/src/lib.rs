@@ -2,18 +2,17 @@
 //! outgoing calls, telemetry.
 
 pub mod address;
+pub mod admission;
 mod bearer;
 pub mod call;
 mod call_layer;
 mod caller_id;
 pub mod check;
 mod codec;
-pub mod fair_queue;
 pub mod input;
 pub mod log_limit;
 pub mod pb;
 mod pem;
-pub mod permits;
 pub mod program;
 pub mod random;
 mod reload;
@@ -24,4 +23,3 @@ pub mod suggestion;
 pub mod telemetry;
 pub mod thread_priority;
 pub mod timing;
-pub mod turns;

@@ -18,7 +18,7 @@ use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 use self::late::LateEnd;
-use crate::executor::{self, Draft};
+use crate::executor::{Draft, Executor};
 
 pub mod control;
 mod convert;
@@ -30,12 +30,12 @@ pub use pb::generate_service_server::SERVICE_NAME;
 /// Returns the generation service of an engine.
 #[must_use]
 pub fn server(engine: Engine, max_message_bytes: usize) -> GenerateServiceServer<impl GenerateService> {
-    GenerateServiceServer::new(Service { engine }).max_decoding_message_size(max_message_bytes)
+    GenerateServiceServer::new(Service { executor: Executor::new(engine) }).max_decoding_message_size(max_message_bytes)
 }
 
 #[derive(Debug)]
 struct Service {
-    engine: Engine,
+    executor: Executor,
 }
 
 #[tonic::async_trait]
@@ -48,13 +48,12 @@ impl GenerateService for Service {
         let mut draft = Draft::try_from(request.into_inner())?;
         draft.request.priority = draft.request.priority.min(caller.max_priority.unwrap_or(i32::MAX));
         draft.request.caller = caller.id;
-        let (engine, progress) = (self.engine.clone(), Arc::<RequestProgress>::default());
+        let progress = Arc::<RequestProgress>::default();
         let late = LateEnd::new(last, &draft.request, Arc::clone(&progress));
         let first_output = draft.request.resume.as_ref().map_or(0, |resume| resume.output_index);
         let mut preparation: Preparation = {
-            let (engine, progress) = (engine.clone(), Arc::clone(&progress));
+            let submitted = self.executor.clone().submit(draft, deadline, Arc::clone(&progress));
             Box::pin(async move {
-                let submitted = executor::submit(&engine, draft, deadline, progress);
                 match deadline {
                     None => submitted.await,
                     Some(deadline) => {
@@ -67,6 +66,7 @@ impl GenerateService for Service {
             Ok(events) => Source::Events(events?),
             Err(_) => Source::Preparation(preparation),
         };
+        let engine = self.executor.engine().clone();
         Ok(Response::new(Responses::new(source, (late, first_output), progress, engine)))
     }
 
@@ -75,9 +75,10 @@ impl GenerateService for Service {
         request: Request<pb::GetLoadedModelRequest>,
     ) -> Result<Response<pb::GetLoadedModelResponse>, Status> {
         let pb::GetLoadedModelRequest { model } = request.into_inner();
-        let served = self.engine.model();
+        let engine = self.executor.engine();
+        let served = engine.model();
         served.check_id(&model)?;
-        let gpus: Vec<pb::Gpu> = self.engine.gpus().into_iter().map(convert::gpu).collect();
+        let gpus: Vec<pb::Gpu> = engine.gpus().into_iter().map(convert::gpu).collect();
         let model = pb::LoadedModel { gpu: gpus.first().cloned(), gpus, ..convert::loaded_model(served) };
         Ok(Response::new(pb::GetLoadedModelResponse { model: Some(model) }))
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-use tandem_common::fair_queue::FairQueue;
+use tandem_common::admission::FairQueue;
 use tandem_common::telemetry::Span;
 use tandem_common::thread_priority;
 use tandem_model_files::tokenizer::{CancelScope, Encoding};

@@ -8,8 +8,8 @@ use super::caller::Caller;
 use super::health::is_health;
 use super::health_capacity::{HealthCapacity, HealthLimit};
 use super::unsent::Unsent;
+use crate::admission::{Exhausted, Permits};
 use crate::call_layer::CallWork;
-use crate::permits::{Exhausted, Permits};
 use crate::status::{Failure, Reason};
 
 /// The permits for calls, and separate ones for calls of the health service.

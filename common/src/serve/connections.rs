@@ -21,7 +21,7 @@ use super::handshakes;
 use super::places::{Place, Places};
 use super::tls::Tls;
 use super::unread_answers::Watch;
-use crate::permits::Permits;
+use crate::admission::Permits;
 use crate::telemetry::meter;
 
 /// The time for the TLS handshake, and again for the first bytes of HTTP/2.

@@ -1,97 +1,66 @@
 //! The limits of concurrent calls of the health service. They need no token and no permit of other
-//! calls, so each connection has its own limit, and for `Watch` each address too.
+//! calls.
 
 use http::Request;
 use tonic::body::Body;
 
 use super::caller::{Peer, network};
 use super::health::is_health_check;
-use crate::permits::{Exhausted, Permit, Permits};
+use crate::admission::{Exhausted, Permit, Permits};
 
-/// The limits of `Watch`, whose streams stay open.
-const WATCHES: Limits = Limits { total: 1024, address: 768, connection: 16 };
-/// The limits of `Check`, which is answered at once: only requests that are not complete are many.
-/// The number of connections bounds them. A limit of an address would let one client hinder the
-/// checks of all others behind its address.
-const CHECKS: Limits = Limits { total: usize::MAX, address: usize::MAX, connection: 32 };
+/// The most concurrent streams of `Watch`, and the most of one address.
+const WATCHES: [usize; 2] = [1024, 768];
+/// The most concurrent calls of `Check` on a connection. Each is answered at once: only requests that are
+/// not complete are many. A limit of an address would let one client hinder the checks of all others
+/// behind its address. The number of connections bounds all.
+const CONNECTION_CHECKS: usize = 32;
 
-#[derive(Debug, Clone, Copy)]
-struct Limits {
-    total: usize,
-    address: usize,
-    connection: usize,
-}
-
-/// The permits for `Check` and for `Watch`.
+/// The permits for `Check`, by connection, and for `Watch`, by address.
 #[derive(Debug, Clone)]
 pub(super) struct HealthCapacity {
-    checks: PeerCapacity,
-    watches: PeerCapacity,
-}
-
-/// The permits for a method, by address and by connection.
-#[derive(Debug, Clone)]
-struct PeerCapacity {
-    addresses: Permits,
-    connections: Permits,
-}
-
-/// The permits of one call.
-#[derive(Debug)]
-pub(super) struct PeerPermits {
-    _address: Permit,
-    _connection: Permit,
+    checks: Permits,
+    watches: Permits,
 }
 
 /// The limit that a call exceeds.
 #[derive(Debug)]
 pub(super) enum HealthLimit {
-    All(usize),
-    OfAddress(usize),
-    OfConnection(usize),
+    AllWatches,
+    WatchesOfAddress,
+    ChecksOfConnection,
 }
 
 impl HealthCapacity {
     pub(super) fn new() -> Self {
-        Self { checks: PeerCapacity::new(CHECKS), watches: PeerCapacity::new(WATCHES) }
-    }
-
-    pub(super) fn acquire(&self, request: &Request<Body>) -> Result<PeerPermits, HealthLimit> {
-        let capacity = if is_health_check(request) { &self.checks } else { &self.watches };
-        capacity.acquire(request.extensions().get())
-    }
-}
-
-impl PeerCapacity {
-    fn new(limits: Limits) -> Self {
+        let [watches, of_address] = WATCHES;
         Self {
-            addresses: Permits::with_caller_limit(limits.total, limits.address),
-            connections: Permits::with_caller_limit(usize::MAX, limits.connection),
+            checks: Permits::with_caller_limit(usize::MAX, CONNECTION_CHECKS),
+            watches: Permits::with_caller_limit(watches, of_address),
         }
     }
 
-    fn acquire(&self, peer: Option<&Peer>) -> Result<PeerPermits, HealthLimit> {
+    pub(super) fn acquire(&self, request: &Request<Body>) -> Result<Permit, HealthLimit> {
+        let peer = request.extensions().get::<Peer>();
+        if is_health_check(request) {
+            let connection = peer.map_or(0, |peer| peer.connection).to_string();
+            return self.checks.acquire(&connection.into()).map_err(|_| HealthLimit::ChecksOfConnection);
+        }
         let address = peer.and_then(|peer| peer.address);
         let address = address.map_or_else(String::new, |address| network(address.ip()).to_string());
-        let connection = peer.map_or(0, |peer| peer.connection).to_string();
-        let of_connection = |_| HealthLimit::OfConnection(self.connections.limit_per_caller());
-        let of_address = |exhausted| match exhausted {
-            Exhausted::All => HealthLimit::All(self.addresses.limit()),
-            Exhausted::OfCaller => HealthLimit::OfAddress(self.addresses.limit_per_caller()),
-        };
-        Ok(PeerPermits {
-            _connection: self.connections.acquire(&connection.into()).map_err(of_connection)?,
-            _address: self.addresses.acquire(&address.into()).map_err(of_address)?,
+        self.watches.acquire(&address.into()).map_err(|exhausted| match exhausted {
+            Exhausted::All => HealthLimit::AllWatches,
+            Exhausted::OfCaller => HealthLimit::WatchesOfAddress,
         })
     }
 }
 
 impl HealthLimit {
     pub(super) fn message(&self) -> String {
+        let [watches, of_address] = WATCHES;
         let (who, limit) = match self {
-            Self::All(limit) => ("server", limit),
-            Self::OfAddress(limit) => ("address", limit),
-            Self::OfConnection(limit) => ("connection", limit),
+            Self::AllWatches => ("server", watches),
+            Self::WatchesOfAddress => ("address", of_address),
+            Self::ChecksOfConnection => ("connection", CONNECTION_CHECKS),
         };
         format!("the {who} has reached its limit of {limit} concurrent calls of this health method")
     }

@@ -8,7 +8,7 @@ use tonic::body::Body;
 
 use super::caller::Caller;
 use super::unsent::Unsent;
-use crate::permits::{Exhausted, Permit, Permits};
+use crate::admission::{Exhausted, Permit, Permits};
 use crate::status::{Failure, Reason};
 
 /// The bytes of a call that are not counted. Conversations usually have fewer.

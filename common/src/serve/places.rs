@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::caller::network;
-use crate::permits::{Permit, Permits};
+use crate::admission::{Permit, Permits};
 
 /// The first bytes of a connection over HTTP/2. No method of HTTP/1.1 begins with them.
 const HTTP2: &[u8] = b"PRI";

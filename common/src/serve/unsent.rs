@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tonic::body::Body;
 use tonic::codegen::Bytes;
 
-use crate::permits::{Permit, Permits};
+use crate::admission::{Permit, Permits};
 
 /// The most answers of a connection that are abandoned while others continue.
 const MAX_ABANDONED: usize = 4;

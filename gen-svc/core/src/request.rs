@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tandem_common::permits::Permit;
+use tandem_common::admission::Permit;
 
 use crate::cache::Content;
 use crate::error::RequestError;
@@ -246,11 +246,6 @@ impl GenerateRequest {
             cache_salt: self.cache_salt.into(),
             caller: self.caller,
         })
-    }
-
-    /// Returns true if [`fetch_images`](Self::fetch_images) would fetch an image.
-    pub fn must_fetch(&mut self, model: &ServedModel) -> bool {
-        model.vision.as_ref().is_some_and(|vision| vision.must_fetch(&self.input.urls()))
     }
 
     /// Fetches images at URLs, if the service's settings allow it. Blocks.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use h2::client::SendRequest;
 use http::{HeaderMap, Request, Response};
-use tandem_common::permits::{Exhausted, Permit, Permits};
+use tandem_common::admission::{Exhausted, Permit, Permits};
 use tandem_common::serve::{SecurityArgs, ServeArgs};
 use tandem_tests::{ModelFolder, Running, error_texts, render_service_with_args};
 use tempfile::TempDir;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
-use tandem_common::fair_queue::FairQueue;
+use tandem_common::admission::FairQueue;
 
 fn callers() -> [Arc<str>; 2] {
     ["greedy", "polite"].map(Arc::from)

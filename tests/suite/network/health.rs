@@ -14,9 +14,6 @@ use tonic_health::pb::health_client::HealthClient;
 const MAX_WATCHES: usize = 1024;
 /// The limit of concurrent watches per address.
 const PER_ADDRESS: usize = 768;
-/// The limit of concurrent watches per connection.
-const PER_CONNECTION: usize = 16;
-
 /// Connects from an address of this machine.
 async fn connect(service: SocketAddr, from: [u8; 4]) -> HealthClient<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{service}")).expect("an address");
@@ -35,23 +32,17 @@ async fn refused(client: &mut HealthClient<Channel>) -> String {
 async fn health_is_checked_beside_the_maximum_number_of_watches() {
     let model = ModelFolder::new("tiny").with_template("{{ messages[0].content }}").with_tokenizer();
     let service = render_service_with_args(&[model.path()], ServeArgs::default()).await;
-    let (first, second) = ([127, 0, 0, 1], [127, 0, 0, 2]);
     let mut watches = Vec::new();
-    for number in 0..MAX_WATCHES / PER_CONNECTION {
-        let from = if number < PER_ADDRESS / PER_CONNECTION { first } else { second };
+    let mut open = async |from, count| {
         let mut client = connect(service.address, from).await;
-        for _ in 0..PER_CONNECTION {
+        for _ in 0..count {
             watches.push(client.watch(HealthCheckRequest::default()).await.expect("a stream"));
         }
-        if watches.len() == PER_CONNECTION {
-            error_texts::check("network/watches-of-connection", refused(&mut client).await);
-        }
-        if watches.len() == PER_ADDRESS {
-            let mut other = connect(service.address, first).await;
-            error_texts::check("network/watches-of-address", refused(&mut other).await);
-        }
-    }
-    let mut client = connect(service.address, second).await;
+        client
+    };
+    let mut first = open([127, 0, 0, 1], PER_ADDRESS).await;
+    error_texts::check("network/watches-of-address", refused(&mut first).await);
+    let mut client = open([127, 0, 0, 2], MAX_WATCHES - PER_ADDRESS).await;
     error_texts::check("network/watches", refused(&mut client).await);
     client.check(HealthCheckRequest::default()).await.expect("watches do not hinder checks");
 }

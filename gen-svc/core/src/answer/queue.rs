@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tandem_common::permits::{Exhausted, Permit, Permits};
+use tandem_common::admission::{Exhausted, Permit, Permits};
 
 use super::metrics::RequestMetrics;
 use crate::error::RequestError;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
-use tandem_common::turns::Turns;
+use tandem_common::admission::Turns;
 
 /// The jobs that wait.
 pub(super) struct Jobs<J> {

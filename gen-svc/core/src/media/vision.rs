@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 
 use serde_json::{Map, Value};
-use tandem_common::permits::{Exhausted, Permit, Permits};
+use tandem_common::admission::{Exhausted, Permit, Permits};
 use tandem_images::{Files, ImageError, PreparedCache, PreparedImage, Processor, expand_outside};
 use tandem_model_files::artifacts::{Artifacts, read_object};
 use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions};
@@ -135,9 +135,10 @@ impl Vision {
         self.processor.placeholder()
     }
 
-    /// Returns true if [`fetch_images`](Self::fetch_images) would fetch an image.
-    pub fn must_fetch(&self, images: &[ImageUrl<'_>]) -> bool {
-        self.fetcher.is_some() && !images.is_empty()
+    /// Returns true if images at URLs are fetched.
+    #[must_use]
+    pub fn fetches_images(&self) -> bool {
+        self.fetcher.is_some()
     }
 
     /// Counts the memory of a prompt's images until the result is dropped.

@@ -40,6 +40,12 @@ pub struct ServedModel {
 }
 
 impl ServedModel {
+    /// Returns true if images at URLs are fetched.
+    #[must_use]
+    pub fn fetches_images(&self) -> bool {
+        self.vision.as_ref().is_some_and(Vision::fetches_images)
+    }
+
     /// Fails if `id` names another model. An empty id names the served model.
     ///
     /// # Errors

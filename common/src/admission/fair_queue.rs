@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::oneshot::{self, Sender};
 
-use crate::turns::Turns;
+use super::turns::Turns;
 
 /// A number of places. Clones share them.
 #[derive(Debug, Clone)]
