@@ -57,6 +57,9 @@ fn over_share_of_lowest(running: &[Running]) -> Option<usize> {
 mod tests {
     use super::*;
 
+    /// Callers and priorities.
+    type Sequences = &'static [(usize, i32)];
+
     /// Returns running sequences of these callers and priorities, in the order of rank.
     fn running(sequences: &[(usize, i32)]) -> Vec<Running> {
         let count = |caller| sequences.iter().filter(|(other, _)| *other == caller).count();
@@ -73,23 +76,23 @@ mod tests {
 
     #[test]
     fn a_waiting_sequence_takes_the_place_of_a_lower_priority_then_of_a_caller_with_more() {
-        let cases: &[(&str, &[(usize, i32)], (usize, i32), Option<usize>)] = &[
-            ("none runs", &[], (0, 9), None),
-            ("the last one has a lower priority", &[(0, 5), (1, 3)], (0, 4), Some(1)),
-            ("equal shares stay", &[(0, 3), (1, 3)], (0, 3), None),
-            ("one more is an equal share", &[(0, 3), (0, 3)], (1, 3), None),
-            ("the last of the caller with the most", &[(0, 3), (0, 3), (0, 3), (1, 3)], (0, 3), Some(2)),
-            ("higher priorities stay", &[(0, 5), (0, 5), (0, 5)], (0, 3), None),
+        let cases: &[(&str, Sequences, Waiting, Option<usize>)] = &[
+            ("none runs", &[], waiting(0, 9), None),
+            ("the last one has a lower priority", &[(0, 5), (1, 3)], waiting(0, 4), Some(1)),
+            ("equal shares stay", &[(0, 3), (1, 3)], waiting(0, 3), None),
+            ("one more is an equal share", &[(0, 3), (0, 3)], waiting(1, 3), None),
+            ("the last of the caller with the most", &[(0, 3), (0, 3), (0, 3), (1, 3)], waiting(0, 3), Some(2)),
+            ("higher priorities stay", &[(0, 5), (0, 5), (0, 5)], waiting(0, 3), None),
             (
                 "priority 5 with 3 running: a lower one leaves",
                 &[(1, 7), (0, 5), (0, 5), (0, 5), (2, 4)],
-                (3, 5),
+                waiting(3, 5),
                 Some(4),
             ),
-            ("priority 5 with 3 running: equals stay", &[(0, 5), (0, 5), (0, 5), (1, 5)], (3, 5), None),
+            ("priority 5 with 3 running: equals stay", &[(0, 5), (0, 5), (0, 5), (1, 5)], waiting(3, 5), None),
         ];
-        for &(fact, sequences, (of_caller, priority), expected) in cases {
-            assert_eq!(for_waiting(&running(sequences), &waiting(of_caller, priority)), expected, "{fact}");
+        for (fact, sequences, next, expected) in cases {
+            assert_eq!(for_waiting(&running(sequences), next), *expected, "{fact}");
         }
     }
 
@@ -101,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_full_cache_preempts_the_caller_with_the_most_of_the_lowest_priority() {
-        let cases: &[(&str, &[(usize, i32)], Option<usize>)] = &[
+        let cases: &[(&str, Sequences, Option<usize>)] = &[
             ("none runs", &[], None),
             ("equal shares", &[(0, 0), (1, 0)], None),
             ("one more is an equal share", &[(0, 0), (0, 0), (1, 0)], None),
