@@ -576,6 +576,8 @@ fn callers_get_equal_shares_whatever_they_queue() {
 
 /// The length of the polite caller's prompts. The greedy caller's sequences stay shorter.
 const POLITE_LENGTH: usize = 100;
+/// The greedy caller's outputs in a short step on a CPU, and the tokens of its prompts.
+const BESIDE: usize = 8;
 
 fn is_polite(run: &(usize, usize)) -> bool {
     run.0.max(run.1) >= POLITE_LENGTH
@@ -608,15 +610,15 @@ fn steps_beside_many_streams_of_another_caller_are_short_and_contain_the_one_str
     let shared = &steps[first..first + 19];
     for (at, step) in shared.iter().enumerate() {
         assert!(step.contains(&(POLITE_LENGTH + at, 1)), "step {at}: {step:?}");
-        assert!(step.iter().filter(|run| run.1 == 1).count() <= 10, "step {at}: {step:?}");
-        assert!(step.iter().map(|run| run.1).sum::<usize>() <= 10 + 32, "step {at}: {step:?}");
+        assert!(step.iter().filter(|run| run.1 == 1).count() <= 1 + BESIDE, "step {at}: {step:?}");
+        assert!(step.iter().map(|run| run.1).sum::<usize>() <= 1 + 2 * BESIDE, "step {at}: {step:?}");
     }
     let rows = shared.iter().flatten().filter(|run| !is_polite(run)).count();
-    assert!(rows >= 19 * 9, "the other caller has the rest of each step");
+    assert!(rows >= 19 * BESIDE, "the other caller has the rest of each step");
 }
 
 #[test]
-fn prompts_of_a_caller_with_few_outputs_do_not_wait_for_steps_of_all() {
+fn prompts_of_a_caller_with_few_outputs_are_computed_whole_in_the_next_step_which_is_short() {
     let (engine, steps, mut gate) = gated(512, |config| (config.max_running, config.event_buffer) = (64, 1000));
     let greedy = forty_of_the_greedy(&engine, 0);
     gate.run(6);
@@ -628,7 +630,10 @@ fn prompts_of_a_caller_with_few_outputs_do_not_wait_for_steps_of_all() {
     {
         let steps = steps.lock().expect("no panic");
         let [.., one, two] = &steps[..] else { panic!("there are steps") };
-        assert!(one.iter().chain(two).all(is_polite), "{one:?} {two:?}");
+        for step in [one, two] {
+            assert!(step.contains(&(0, POLITE_LENGTH)), "{step:?}");
+            assert!(step.iter().filter(|run| !is_polite(run)).count() <= BESIDE, "{step:?}");
+        }
     }
     drop(gate);
     assert_eq!(finish(first).outputs, alone(of(98)));

@@ -88,8 +88,7 @@ const LIMITS: EngineLimits = EngineLimits {
     max_running: 5,
     prefill_chunk: 40,
     max_decodes: usize::MAX,
-    max_shared_decodes: usize::MAX,
-    max_shared_prompt_tokens: usize::MAX,
+    max_beside_interactive: usize::MAX,
     overlaps_steps: false,
     mask_patience: Duration::ZERO,
 };

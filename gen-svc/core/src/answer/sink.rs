@@ -46,8 +46,8 @@ impl EventSink {
         self.full_since.is_some()
     }
 
-    /// Returns true if the channel has been full for longer than `time`.
-    pub(super) fn is_full_for(&self, time: Duration, now: Instant) -> bool {
-        self.full_since.is_some_and(|since| now.saturating_duration_since(since) > time)
+    /// Returns how long the channel has been full.
+    pub(super) fn unread(&self, now: Instant) -> Duration {
+        self.full_since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 }

@@ -173,7 +173,7 @@ impl Answer {
         if self.sink.is_closed() {
             Some(Interruption::CallerGone)
         } else if self.is_accepted() {
-            let is_cancelled = is_stopped || self.sink.is_full_for(patience, now);
+            let is_cancelled = is_stopped || self.sink.unread(now) > patience;
             let reason =
                 if is_late { Some(FinishReason::Deadline) } else { is_cancelled.then_some(FinishReason::Cancelled) };
             reason.map(Interruption::Ended)
@@ -196,10 +196,10 @@ impl Answer {
         self.sink.is_full()
     }
 
-    /// Returns true if the caller has had no room for longer than `time`.
+    /// Returns how long the caller has had no room.
     #[must_use]
-    pub fn is_full_for(&self, time: Duration, now: Instant) -> bool {
-        self.sink.is_full_for(time, now)
+    pub fn unread(&self, now: Instant) -> Duration {
+        self.sink.unread(now)
     }
 
     /// Sends the log-probabilities of the next prompt tokens.

@@ -62,12 +62,11 @@ pub struct Config {
     /// The program gen-svc, which tries costly grammars in another process. None: they are not tried.
     pub grammar_trials: Option<PathBuf>,
 }
-/// The outputs of which one step on a CPU computes a token while a caller with few running outputs is active.
-/// Two more take part for each output of that caller.
-const CPU_SHARED_DECODES: usize = 8;
-/// The tokens of other callers' prompts that one step on a CPU computes, while a caller with few
-/// running outputs is active.
-const CPU_SHARED_PROMPT_TOKENS: usize = 32;
+/// [`EngineLimits::max_beside_interactive`] on a CPU. More outputs keep it busier, but a first token would wait longer.
+const CPU_BESIDE_INTERACTIVE: usize = 8;
+/// The same on a GPU, which computes 256 rows in about twice the time in which it reads a matrix. Calculated, not
+/// measured.
+const GPU_BESIDE_INTERACTIVE: usize = 256;
 
 impl Default for Config {
     fn default() -> Self {
@@ -107,15 +106,14 @@ impl Config {
 
     /// Returns the limits of the engine. Each is at least 1.
     pub fn limits(&self) -> EngineLimits {
-        let on_cpu = |limit| if self.devices.is_cpu() { limit } else { usize::MAX };
+        let on_cpu = self.devices.is_cpu();
         EngineLimits {
             max_queue: self.max_queue.max(1),
             max_running: self.max_running.max(1),
             prefill_chunk: self.prefill_chunk.max(1),
             max_decodes: usize::MAX,
-            max_shared_decodes: on_cpu(CPU_SHARED_DECODES),
-            max_shared_prompt_tokens: on_cpu(CPU_SHARED_PROMPT_TOKENS),
-            overlaps_steps: self.overlap_steps.unwrap_or(!self.devices.is_cpu()),
+            max_beside_interactive: if on_cpu { CPU_BESIDE_INTERACTIVE } else { GPU_BESIDE_INTERACTIVE },
+            overlaps_steps: self.overlap_steps.unwrap_or(!on_cpu),
             mask_patience: self.mask_patience,
         }
     }
@@ -142,11 +140,9 @@ pub struct EngineLimits {
     pub prefill_chunk: usize,
     /// Outputs of which one step computes a token. The others take turns.
     pub max_decodes: usize,
-    /// The same while a caller with few running outputs is active. Two more take part for each output
-    /// of that caller.
-    pub max_shared_decodes: usize,
-    /// The most tokens of other callers' prompts in one step, while such a caller is active.
-    pub max_shared_prompt_tokens: usize,
+    /// The outputs and the prompt tokens of other callers in one step, next to an interactive caller: one with at most
+    /// a quarter of the running outputs of another.
+    pub max_beside_interactive: usize,
     /// True if a step may be launched before the tokens of the last one are known.
     pub overlaps_steps: bool,
     /// How long a step waits for the tokens that grammars allow, after the model.

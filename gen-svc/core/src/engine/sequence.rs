@@ -3,6 +3,7 @@
 pub(super) mod turn;
 
 use std::cmp::Reverse;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,7 +45,7 @@ pub(super) struct Sequence {
     /// Number of tokens whose keys and values are computed.
     computed: usize,
     pub(super) table: BlockTable,
-    /// The last step that computed a token after the prompt.
+    /// The number of the last step with one token of it.
     pub(super) last_step: u64,
     /// Number of prompt tokens whose log-probabilities were sent. The first token of a prompt has
     /// no log-probability.
@@ -124,14 +125,9 @@ impl Sequence {
         self.priority
     }
 
-    /// Returns true if it has waited for longer than `time`.
-    pub(super) fn waits_longer_than(&self, time: Duration, now: Instant) -> bool {
-        now.saturating_duration_since(self.waits_since) > time
-    }
-
-    /// Returns since when it waits.
-    pub(super) fn waits_since(&self) -> Instant {
-        self.waits_since
+    /// Returns how long it has waited since it was queued.
+    pub(super) fn waited(&self, now: Instant) -> Duration {
+        now.saturating_duration_since(self.waits_since)
     }
 
     /// Raises the priority to the highest, until it is preempted.
@@ -218,13 +214,13 @@ impl Sequence {
         left.is_some()
     }
 
-    /// Returns the end of the tokens that can be computed: those before the first image whose features
-    /// are missing. An awaited token is computed alone, unless the output ends with it or becomes long.
-    fn available(&self, state: &RequestState) -> usize {
+    /// Returns the number of next tokens that can be computed: up to the first image whose features are missing. An
+    /// awaited token is computed alone, unless the output ends with it or becomes long.
+    pub(super) fn available(&self, state: &RequestState) -> usize {
         let is_last = self.length() - state.answer.request.prompt_tokens >= state.answer.request.limits.max_new_tokens;
         let is_known = self.computed < self.ids.len() || is_last || self.lengthens(self.length());
         let end = if is_known { self.ids.len() } else { self.length() };
-        self.missing_image(state).map_or(end, |span| span.positions.start.max(self.computed))
+        self.missing_image(state).map_or(end, |span| span.positions.start).saturating_sub(self.computed)
     }
 
     /// Returns the first image span that must be computed and whose features are missing.
@@ -234,24 +230,12 @@ impl Sequence {
         missing.find(|span| span.positions.end > self.computed)
     }
 
-    /// Returns true if its next token can be computed.
-    pub(super) fn is_available(&self, state: &RequestState) -> bool {
-        self.available(state) > self.computed
-    }
-
-    /// Returns the number of tokens that a step may compute: up to `most`, or more up to the end of an image
-    /// whose tokens attend to each other.
-    pub(super) fn step_tokens(&self, state: &RequestState, most: usize) -> usize {
-        let count = most.min(self.available(state) - self.computed);
-        cut_span(state, self.computed + count).map_or(count, |span| span.positions.end - self.computed)
-    }
-
-    /// Returns the number of tokens that a step may compute with their rows of logits: up to `most`, or more if
-    /// they begin with an image whose tokens attend to each other.
-    pub(super) fn step_rows(&self, state: &RequestState, most: usize) -> usize {
-        let count = most.min(self.available(state) - self.computed);
-        let cut = cut_span(state, self.computed + count).map(|span| &span.positions);
-        cut.map_or(count, |cut| if cut.start > self.computed { cut.start } else { cut.end } - self.computed)
+    /// Returns the images whose tokens attend to each other, by their distance from the next token.
+    pub(super) fn whole_images(&self, state: &RequestState) -> Vec<Range<usize>> {
+        let media = state.answer.request.media.iter().filter(|media| media.is_mutual);
+        let left = media.flat_map(|media| &media.spans).filter(|span| span.positions.end > self.computed);
+        let distance = |position: usize| position.saturating_sub(self.computed);
+        left.map(|ImageSpan { positions, .. }| distance(positions.start)..distance(positions.end)).collect()
     }
 
     /// Returns the image tokens among the next `count` tokens.

@@ -5,7 +5,7 @@ use std::iter::repeat_n;
 use tandem_images::PreparedImage;
 
 use super::config::EngineLimits;
-use super::prompt_rows::MAX_PROMPT_ROWS;
+use super::schedule::MAX_PROMPT_ROWS;
 use crate::cache::BlockId;
 use crate::error::{DeviceFault, LoadError, MemoryError, StepError};
 use crate::models::{Backend, Drawn, Features, ImageRows, LogitsFor, ModelShape, SequenceChunk, Tower};

@@ -183,6 +183,9 @@ impl Sequence {
         result: usize,
         pool: &mut BlockPool,
     ) {
+        if turn.count == 1 {
+            self.last_step = step;
+        }
         self.record_computed(state, turn.count + turn.drawn().saturating_sub(1), pool);
         self.awaited.extend((0..turn.drawn()).map(|_| Awaited { step, result }));
         state.answer.awaited += turn.drawn();
