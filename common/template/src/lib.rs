@@ -34,7 +34,7 @@
 //! syntax tree before compilation. An engine for this one purpose adds:
 //!
 //! - Jinja2's grammar and scopes exactly, such as tuples without parentheses, unary `+` and `self`.
-//! - Python's dict keys, integers of any size, `bytes`, one-shot generators and operator errors.
+//! - Python's dict keys, integers of any size, one-shot generators and operator errors.
 //! - Memory, steps and nesting are bounded everywhere. Deep expressions and values overflowed the
 //!   stack of the other engine, which ends the process; some comparisons took exponential time.
 //! - Taint, which has to be kept by every operation on text.

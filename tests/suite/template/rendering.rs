@@ -816,138 +816,6 @@ fn block_nesting_is_limited_in_templates_that_use_self() {
     check_own_refusals("template/self-nesting", &[&nested(9, "{{ self }}")]);
 }
 
-/// Results of encoding texts, as in Python.
-const BYTES: &[(&str, &str)] = &[
-    (
-        "{{ 'é<'.encode() }}{{ [\"it's\".encode()] }}{{ '\\\\\\n\\x00\\x1f\\x7f'.encode() }}",
-        "b'\\xc3\\xa9<'[b\"it's\"]b'\\\\\\n\\x00\\x1f\\x7f'",
-    ),
-    (
-        "{{ s.encode()|length }}{{ s.encode()[0] }}{{ s.encode()[-1] }}{{ s.encode()[1:3] }}{{ s.encode()[::-1] }}{{ s.encode()[99] is defined }}",
-        "1172100b'el'b'dlroW olleH'False",
-    ),
-    (
-        "{{ 'é'.encode('latin-1') }}{{ 'é'.encode('utf-16') }}{{ 'é'.encode('utf_16_le') }}{{ 'é'.encode('utf_32_be') }}{{ 'é'.encode('utf-8-sig') }}",
-        "b'\\xe9'b'\\xff\\xfe\\xe9\\x00'b'\\xe9\\x00'b'\\x00\\x00\\x00\\xe9'b'\\xef\\xbb\\xbf\\xc3\\xa9'",
-    ),
-    (
-        "{{ 'é'.encode('ascii', 'ignore') }}{{ 'éx'.encode('ascii', errors='replace') }}{{ 'é'.encode('ascii', 'xmlcharrefreplace') }}{{ 'é😀'.encode('ascii', 'backslashreplace') }}",
-        "b''b'?x'b'&#233;'b'\\\\xe9\\\\U0001f600'",
-    ),
-    (
-        "{{ 'é€😀'.encode().decode() }}{{ 'é'.encode('utf-16').decode('utf-16') }}{{ 'é'.encode('latin-1').decode('latin1') }}{{ s.encode().decode('utf-8-sig') }}",
-        "é€😀ééHello World",
-    ),
-    (
-        "{{ 'é'.encode()[:1].decode('utf-8', 'replace') }}{{ 'éx'.encode()[1:].decode(errors='ignore') }}{{ 'é'.encode()[:1].decode('utf-8', 'backslashreplace') }}{{ 'é'.encode().decode('ascii', 'replace') }}",
-        "\u{fffd}x\\xc3\u{fffd}\u{fffd}",
-    ),
-    (
-        "{{ s.encode() == s.encode() }}{{ s.encode() == s }}{{ 'a'.encode() < 'b'.encode() }}{{ 'é'.encode() > '\\x1c'.encode() }}{{ 'a'.encode() is sameas 'a'.encode() }}",
-        "TrueFalseTrueTrueTrue",
-    ),
-    (
-        "{{ 'a'.encode() + 'b'.encode() }}{{ 2 * 'ab'.encode() }}{{ 'a'.encode() ~ 'b' }}{{ 'a'.encode() in 'abc'.encode() }}{{ 97 in 'abc'.encode() }}",
-        "b'ab'b'abab'b'a'bTrueTrue",
-    ),
-    (
-        "{% for b in 'abc'.encode() %}{{ b }}{% endfor %}{{ 'cab'.encode()|sort }}{{ 'abc'.encode()|sum }}{% set a, b = 'ab'.encode() %}{{ a }}{{ 'b'.encode()|random }}",
-        "979899[97, 98, 99]2949798",
-    ),
-    (
-        "{{ 'abc'.encode()|upper }}{{ 'abc'.encode()|e }}{{ 'abc'.encode()|replace('a', 'x') }}{{ '12'.encode()|int }}{{ '1.5'.encode()|float }}{{ 'abc'.encode()|truncate(20) }}",
-        "B'ABC'b&#39;abc&#39;b'xbc'121.5b'abc'",
-    ),
-    (
-        "{{ [('ab' * 50).encode()]|pprint }}",
-        "[b'abababababababababababababababababababababababababababababababababababababab'\n b'abababababababababababab']",
-    ),
-    (
-        "{{ 'x'.encode() is string }}{{ 'x'.encode() is iterable }}{{ 'x'.encode() is sequence }}{{ 'y' if ''.encode() else 'n' }}",
-        "FalseTrueTruen",
-    ),
-    (
-        "{{ {'a'.encode(): 1} }}{{ {'a'.encode(): 1}['a'.encode()] }}{{ {'a'.encode(): 1}['a'] is defined }}{{ '%s{}'.format('a'.encode()) % 'b'.encode() }}",
-        "{b'a': 1}1Falseb'b'b'a'",
-    ),
-    (
-        "{{ 'abc'.encode().hex() }}{{ 'abc'.encode().hex(':', 2) }}{{ 'aé b'.encode().title() }}{{ 'é'.encode().upper() }}{{ 'é'.encode().isalpha() }}{{ 'ab'.encode().isascii() }}",
-        "61626361:6263b'A\\xc3\\xa9 B'b'\\xc3\\xa9'FalseTrue",
-    ),
-    (
-        "{{ 'a,b'.encode().split(','.encode()) }}{{ '\\x1c a '.encode().strip() }}{{ 'a\\x0bb\\r\\nc'.encode().splitlines() }}{{ ','.encode().join(['a'.encode()] * 2) }}",
-        "[b'a', b'b']b'\\x1c a'[b'a\\x0bb', b'c']b'a,a'",
-    ),
-    (
-        "{{ 'abc'.encode().find(98) }}{{ 'abc'.encode().replace('b'.encode(), 'xx'.encode()) }}{{ 'a-b'.encode().partition('-'.encode()) }}{{ 'ab'.encode().startswith(('x'.encode(), 'a'.encode())) }}",
-        "1b'axxc'(b'a', b'-', b'b')True",
-    ),
-    (
-        "{{ s.encode().format is defined }}{{ s.encode().encode is defined }}{{ s.encode().decode is callable }}{{ ('<'|safe).encode().decode() is escaped }}",
-        "FalseFalseTrueFalse",
-    ),
-];
-
-/// Encodings for which Python raises an error.
-const BYTES_REFUSED: &[&str] = &[
-    "{{ s.encode()|tojson }}",
-    "{{ {s.encode(): 1}|tojson }}",
-    "{{ 'é'.encode('ascii') }}",
-    "{{ 'é'.encode('nope') }}",
-    "{{ 'é'.encode('ascii', 'nope') }}",
-    "{{ 'é'.encode(1) }}",
-    "{{ 'é'.encode('utf-8', 'strict', 1) }}",
-    "{{ 'é'.encode()[:1].decode() }}",
-    "{{ 'a'.encode() + 'b' }}",
-    "{{ 'b' + 'a'.encode() }}",
-    "{{ 'a'.encode() < 'b' }}",
-    "{{ 'a' in 'abc'.encode() }}",
-    "{{ 'a'.encode() in 'abc' }}",
-    "{{ 300 in 'abc'.encode() }}",
-    "{{ 'abc'.encode().startswith('a') }}",
-    "{{ ','.join(['a'.encode()]) }}",
-    "{{ '{:5}'.format('a'.encode()) }}",
-    "{{ -('a'.encode()) }}",
-    "{{ 'a'.encode()|indent }}",
-    "{{ 'a'.encode()|wordwrap(2) }}",
-    "{{ 'a'.encode()|urlencode }}",
-];
-
-#[test]
-fn encoded_text_behaves_like_python_bytes() {
-    BYTES.iter().for_each(|(template, expected)| check(template, expected));
-    BYTES_REFUSED.iter().for_each(|template| check_fails(template));
-    check_own_errors(
-        "template/bytes",
-        &["{{ 'a'.encode('utf-7') }}", "{{ 'a'.encode() % 1 }}", "{{ 'é'.encode('ascii', 'namereplace') }}"],
-    );
-}
-
-/// Letters of the conversation stay marked after they pass through bytes.
-#[test]
-fn bytes_of_tainted_text_decode_to_tainted_text() {
-    let marks = Taint::ALL[0];
-    let content = marks.taint_text("é<");
-    let messages = [json!({"role": "user", "content": content})];
-    let template =
-        "{% set b = messages[0].content.encode() %}{{ b.decode() }}{{ b|length }}{{ (b + 'x'.encode())[2:].decode() }}";
-    let template = ChatTemplate::compile(template).expect("the template compiles");
-    let case = Case::new(json!([]));
-    let input = Input {
-        messages: &messages,
-        tools: None,
-        documents: None,
-        args: &case.args,
-        special_tokens: &case.special_tokens,
-        add_generation_prompt: false,
-        continue_final_message: None,
-        now: NOW,
-        taint: Some(marks),
-    };
-    let applied = template.apply(&input, &Limits::default()).expect("the conversation renders");
-    assert_eq!(applied.text, format!("{content}3{}x", marks.taint_text("<")));
-}
-
 #[test]
 fn raise_exception_reports_its_message_and_line() {
     let error = hi().apply("a\n{% macro m() %}\n{{ raise_exception('No ' ~ s) }}{% endmacro %}{{ m() }}");
@@ -970,15 +838,21 @@ fn unsupported_features_are_rejected_by_name() {
             "{{ '\\N{DASH}' }}",
             "\n{{ 1.5.fromhex('0x1') }}",
             "{{ (1 + 2).from_bytes(s.upper()) }}",
-            "{{ (3).to_bytes(2, 'big') }}",
+            "{% if n %}{{ s.to_bytes(2, 'big') }}{% endif %}",
+            "\n{{ s.encode() }}",
+            "{{ ('a' ~ s).encode('utf-8').decode(l|first) }}",
         ],
     );
 }
 
+/// A call through another expression is known only when it runs.
 #[test]
-fn unsupported_methods_of_variable_values_are_errors_by_name() {
+fn calls_of_unsupported_methods_fail_by_name() {
     check("{{ s.encode is defined }}{{ {'encode': 1}.encode }}{{ (3).encode is defined }}", "True1False");
-    check_own_errors("template/unsupported-method", &["\n{{ s.encode().translate(n) }}", "{{ i.to_bytes(1, 'big') }}"]);
+    check_own_errors(
+        "template/unsupported-method",
+        &["\n{{ s['encode']() }}", "{% set f = i.to_bytes %}{{ f(1, 'big') }}"],
+    );
 }
 
 /// Values computed at compile time are never the same object, unless CPython keeps one object for
