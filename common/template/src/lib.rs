@@ -83,7 +83,6 @@ use std::sync::Arc;
 
 use analysis::TemplateAnalysis;
 
-pub use analysis::ArgumentsShape;
 pub use apply::{Applied, Input};
 pub use budget::{CancelScope, StepsPool};
 pub use clock::LocalTime;
@@ -127,11 +126,6 @@ impl ChatTemplate {
     /// sorted: those of a conversation, special tokens, and the template's own arguments.
     pub fn variables(&self) -> impl Iterator<Item = &str> {
         self.analysis.variables().filter(|name| python::globals::find(name).is_none())
-    }
-
-    /// Returns the JSON type that the template expects for the `arguments` of tool calls.
-    pub fn arguments(&self) -> ArgumentsShape {
-        self.analysis.arguments
     }
 
     /// Returns every text in the template, data and string literals, each once, separated by null
