@@ -1,5 +1,5 @@
-//! The arguments of `cargo xtask chat`. xtask parses them first, so that `--help` needs no build of
-//! the client.
+//! The arguments of `cargo xtask chat`. xtask includes this file and parses them first, so that
+//! `--help` and a wrong flag need no build of the client.
 
 use std::path::PathBuf;
 
@@ -34,85 +34,77 @@ Examples:
   cargo xtask chat --stop                                stops them
   cargo xtask chat --connect 127.0.0.1:41234 \"Hello\"     talks to a running render-svc
   cargo xtask chat --connect https://llm.example:443 --tls-ca ca.pem --token-file token")]
-pub struct Args {
+pub(crate) struct Args {
     /// The question. Without one, a conversation starts.
-    pub prompt: Vec<String>,
+    pub(crate) prompt: Vec<String>,
 
     /// The model: a GGUF file or a model folder; with --connect, an id or alias. [default:
     /// SmolLM2-135M-Instruct; with --connect, the only model]
     #[arg(long, value_name = "PATH|ID")]
-    pub model: Option<PathBuf>,
+    pub(crate) model: Option<PathBuf>,
 
     /// Attach an image to the first message: JPEG, PNG, WebP, GIF or BMP, up to 32 MiB. Repeatable.
     #[arg(long = "image", value_name = "FILE")]
-    pub images: Vec<PathBuf>,
+    pub(crate) images: Vec<PathBuf>,
 
     /// Leave the services running; print their addresses and how to call them.
     ///
     /// If an earlier --keep left services with the same model, this uses them.
     #[arg(long, conflicts_with = "connect")]
-    pub keep: bool,
+    pub(crate) keep: bool,
 
     /// Stop the services that --keep left.
     #[arg(long, conflicts_with_all = ["prompt", "model", "images", "keep", "connect", "status"])]
-    pub stop: bool,
+    pub(crate) stop: bool,
 
     /// Show the services that --keep left. Exits with 1 if none runs.
     #[arg(long, conflicts_with_all = ["prompt", "model", "images", "keep", "connect"])]
-    pub status: bool,
+    pub(crate) status: bool,
 
     /// Do not read or write the file of earlier messages.
     #[arg(long)]
-    pub no_history: bool,
+    pub(crate) no_history: bool,
 
     /// The render-svc to talk to.
     #[command(flatten)]
-    pub connection: Connection,
+    pub(crate) connection: Connection,
 
     /// How to generate.
     #[command(flatten)]
-    pub generation: Generation,
-}
-
-impl Args {
-    /// Returns true if the client starts no services, and so needs no programs and no model.
-    #[must_use]
-    pub fn needs_no_services(&self) -> bool {
-        self.connection.connect.is_some() || self.stop || self.status
-    }
+    pub(crate) generation: Generation,
 }
 
 /// How to reach a running render-svc.
 #[derive(Debug, Clone, Default, clap::Args)]
 #[command(next_help_heading = "Connection")]
-pub struct Connection {
+pub(crate) struct Connection {
     /// Talk to the render-svc at this address; set up and start nothing. https:// means TLS.
     #[arg(long, value_name = "[http[s]://]HOST:PORT")]
-    pub connect: Option<String>,
+    pub(crate) connect: Option<String>,
 
     /// PEM file of the certificate authorities that may sign the service's certificate. [default:
     /// those of the system]
     #[arg(long, value_name = "FILE", requires = "connect")]
-    pub tls_ca: Option<PathBuf>,
+    pub(crate) tls_ca: Option<PathBuf>,
 
     /// PEM file of the client's certificate, for a service with --tls-client-ca.
     #[arg(long, value_name = "FILE", requires_all = ["connect", "tls_key"])]
-    pub tls_cert: Option<PathBuf>,
+    pub(crate) tls_cert: Option<PathBuf>,
 
     /// PEM file of the client certificate's private key.
     #[arg(long, value_name = "FILE", requires_all = ["connect", "tls_cert"])]
-    pub tls_key: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
 
     /// File whose first unexpired bearer token is sent, in the format of the services' own
     /// --token-file.
     #[arg(long, value_name = "FILE", requires = "connect")]
-    pub token_file: Option<PathBuf>,
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 impl Connection {
     /// Returns true if an option was given that only TLS has.
     #[must_use]
-    pub fn wants_tls(&self) -> bool {
+    pub(crate) fn wants_tls(&self) -> bool {
         self.tls_ca.is_some() || self.tls_cert.is_some()
     }
 }
@@ -120,26 +112,26 @@ impl Connection {
 /// How to generate an answer.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Generation")]
-pub struct Generation {
+pub(crate) struct Generation {
     /// The maximum length of an answer, in tokens.
     #[arg(long, value_name = "N", default_value_t = 512, value_parser = clap::value_parser!(u32).range(1..))]
-    pub max_new_tokens: u32,
+    pub(crate) max_new_tokens: u32,
 
     /// Sampling temperature; 0 is greedy. [default: the model's own]
     #[arg(long, value_name = "T", allow_negative_numbers = true)]
-    pub temperature: Option<f32>,
+    pub(crate) temperature: Option<f32>,
 
     /// Sample from the most probable tokens that together have this probability. [default: the
     /// model's own]
     #[arg(long, value_name = "P", allow_negative_numbers = true)]
-    pub top_p: Option<f32>,
+    pub(crate) top_p: Option<f32>,
 
     /// Sampling seed, which makes an answer repeatable. [default: random, and printed after the
     /// answer]
     #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
+    pub(crate) seed: Option<u64>,
 
     /// The system message.
     #[arg(long, value_name = "TEXT")]
-    pub system: Option<String>,
+    pub(crate) system: Option<String>,
 }

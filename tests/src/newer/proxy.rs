@@ -13,7 +13,7 @@ use prost_reflect::{DescriptorPool, DynamicMessage, MethodDescriptor};
 use tandem_common::pb;
 use tokio::net::{TcpListener, TcpStream};
 
-use crate::contract;
+use super::contract;
 
 /// The length of a message's head: whether it is compressed, and its length.
 const HEAD: usize = 5;

@@ -1,4 +1,5 @@
-//! The operations that a decode step asks of libtorch, counted in a process of gen-svc.
+//! The operations that a decode step asks of libtorch, counted in a process of gen-svc. The benchmarks
+//! include this file, too: their workspace has no other crate of the tests.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const COUNTER: &str = include_str!("counter.cpp");
+const COUNTER: &str = include_str!("operations/counter.cpp");
 
 /// The least tokens that each sequence generates, of many sequences as many as there are. Most steps then have
 /// all sequences and no prompt.

@@ -1,8 +1,6 @@
 //! The generation service with its engine, and a model that computes nothing. `cargo xtask bench
 //! gateway` starts it.
 
-mod model;
-
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,6 +10,7 @@ use clap::Parser;
 use gen_svc::serve::Server;
 use tandem_common::serve::{self, SecureListener, Security, SecurityArgs, ServeArgs, Shutdown};
 use tandem_core::engine::{Config, Engine};
+use tandem_tests::fakes::model::letters;
 
 /// Serves gen-svc's API with a model that computes nothing and generates letters.
 #[derive(Debug, Parser)]
@@ -36,7 +35,7 @@ async fn run(args: Args) -> anyhow::Result<()> {
     let security = Security::open(&SecurityArgs::default())?;
     let listener = serve::listen(args.listen, &security).await?;
     let step = Duration::from_millis(args.step_ms);
-    let start = move || Engine::start_with(Config::new(args.model), move |config| model::load(config, step));
+    let start = move || Engine::start_with(Config::new(args.model), move |config| letters(&config.model, step));
     let (engine, _thread) = tokio::task::spawn_blocking(start).await??;
     let shutdown = Shutdown::on_signals()?;
     writeln!(std::io::stdout(), "gen-svc-mock listening on {}", listener.local_addr()?)?;

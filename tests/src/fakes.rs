@@ -1,0 +1,3 @@
+//! Models without weights.
+
+pub mod model;
