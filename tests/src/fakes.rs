@@ -1,3 +1,4 @@
-//! Models without weights.
+//! Models without weights, and replicas of the generation service that play events.
 
 pub mod model;
+pub mod replica;
