@@ -2,13 +2,14 @@
 //! the function that renders them.
 
 use tandem_template::literal::KnownNames;
-use tandem_template::{ArgumentsShape, LocalTime, Taint};
+use tandem_template::{LocalTime, Taint};
 
 use crate::conversation::media::{self, MediaKind};
 use crate::conversation::{self, Conversation};
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::model::{Model, NamedTemplate};
+use crate::probes::ArgumentsShape;
 use crate::warning::Warning;
 
 /// A way to turn conversations into prompts. An adapter never reads a model's output.

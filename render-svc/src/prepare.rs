@@ -21,7 +21,6 @@ pub mod traced;
 pub mod typed_blocks;
 
 use serde_json::Value;
-use tandem_template::ArgumentsShape;
 
 use self::block_types::Probe;
 use self::forms::{ContentForm, Forms};
@@ -214,7 +213,6 @@ impl Request<'_> {
         if self.is_prompt() && self.template.is_none() {
             return None;
         }
-        let arguments = self.template.map_or(ArgumentsShape::Either, |named| named.template.arguments());
         let tools = self.template.map(|named| named.facts.tools).unwrap_or_default();
         let is_converted = |kind: &str, role: &str, converted: Finding| {
             let mut blocks =
@@ -230,7 +228,7 @@ impl Request<'_> {
         Some(Conversion {
             calls: is_converted(TOOL_USE, "assistant", tools.calls),
             results: is_converted(TOOL_RESULT, "user", tools.results),
-            arguments,
+            arguments: tools.arguments,
         })
     }
 

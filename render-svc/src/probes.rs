@@ -27,4 +27,4 @@ pub use reasoning::ReasoningFacts;
 pub(crate) use reasoning::{END as REASONING_END, START as REASONING_START};
 pub(crate) use renderer::{LIMITS, Outcome, Probe, Renderer};
 pub use renderer::{ModelValues, deadline};
-pub use tools::ToolFacts;
+pub use tools::{ArgumentsShape, ToolFacts};

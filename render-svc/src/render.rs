@@ -13,7 +13,7 @@ use tandem_model_files::digest::hex_sha256;
 use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions, Encoding, TokenizerError};
 use tandem_template::literal::{self, Parts, TaintedParts};
 use tandem_template::taint::TaintScope;
-use tandem_template::{ArgumentsShape, LocalTime, RenderError, StepsPool};
+use tandem_template::{LocalTime, RenderError, StepsPool};
 
 use crate::adapter::{AdapterOutput, Attachment, Input, Kind};
 use crate::catalog::{ModelTable, Resolution};
@@ -29,7 +29,7 @@ use crate::prepare::origins::Origins;
 use crate::prepare::place::Place;
 use crate::prepare::refit::{self, Refitted};
 use crate::prepare::{self, Prepared, hf_messages, hf_warnings};
-use crate::probes::TemplateFacts;
+use crate::probes::{ArgumentsShape, TemplateFacts};
 use crate::resolve::{HF_REASON, OutputForm, ResolvedRender};
 use crate::warning::{self, Warning, option_ignored};
 
@@ -261,8 +261,8 @@ type Change = fn(&Conversation, &[Place], Option<&AdapterOutput>) -> Option<Refi
 
 /// Returns the change of arguments to the type that the template wants.
 fn argument_change(input: &Input<'_>) -> Change {
-    match input.template.map_or(ArgumentsShape::Either, |named| named.template.arguments()) {
-        ArgumentsShape::Text => Refitted::with_text_arguments,
+    match input.template.map(|named| named.facts.tools.arguments) {
+        Some(ArgumentsShape::Text) => Refitted::with_text_arguments,
         _ => Refitted::with_object_arguments,
     }
 }

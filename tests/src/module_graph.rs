@@ -127,7 +127,12 @@ impl Crate {
                     let inner = folder.join(&name);
                     match &item.content {
                         Some((_, items)) => self.read_items(items, file, &inner, path),
-                        None => self.read_file(&folder.join(format!("{name}.rs")), &inner, path),
+                        None => {
+                            let beside = || file.parent().expect("a file is in a folder");
+                            let other = path_attribute(&item.attrs).map(|other| beside().join(other));
+                            let found = other.unwrap_or_else(|| folder.join(format!("{name}.rs")));
+                            self.read_file(&found, &inner, path);
+                        }
                     }
                 }
                 Item::Mod(_) => {}
@@ -297,6 +302,18 @@ fn name_of(item: &Item) -> Option<String> {
 
 fn child(path: &[String], name: &str) -> ModulePath {
     [path, &[name.to_owned()]].concat()
+}
+
+/// Returns the file that the attribute `path` names.
+fn path_attribute(attributes: &[syn::Attribute]) -> Option<String> {
+    let value = attributes.iter().find_map(|attribute| match &attribute.meta {
+        syn::Meta::NameValue(pair) if pair.path.is_ident("path") => Some(&pair.value),
+        _ => None,
+    })?;
+    match value {
+        syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(text), .. }) => Some(text.value()),
+        _ => None,
+    }
 }
 
 /// Returns true for `#[cfg(test)]`.

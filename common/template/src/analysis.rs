@@ -1,10 +1,6 @@
 //! Facts about a template from its source alone, without a render.
 
-mod arguments;
-
 use std::collections::HashSet;
-
-pub use arguments::ArgumentsShape;
 
 use crate::ast::{Const, Expr, ExprKind, Stmt, StmtKind};
 use crate::program::Program;
@@ -19,14 +15,13 @@ pub(super) struct TemplateAnalysis {
     reads: Vec<String>,
     /// Every text in the template, each once.
     pub(super) literal_text: String,
-    pub(super) arguments: ArgumentsShape,
 }
 
 impl TemplateAnalysis {
     pub(super) fn of(template: &[Stmt], program: &Program) -> Self {
         let mut reads: Vec<String> = program.context.iter().map(|used| used.name.to_string()).collect();
         reads.sort_unstable();
-        Self { reads, literal_text: literal_text(template), arguments: arguments::shape(template) }
+        Self { reads, literal_text: literal_text(template) }
     }
 
     /// Returns the names that the template looks up in the context, sorted.

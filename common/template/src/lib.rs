@@ -34,7 +34,7 @@
 //! syntax tree before compilation. An engine for this one purpose adds:
 //!
 //! - Jinja2's grammar and scopes exactly, such as tuples without parentheses, unary `+` and `self`.
-//! - Python's dict keys, integers of any size, `bytes`, one-shot generators and operator errors.
+//! - Python's dict keys, integers of any size, one-shot generators and operator errors.
 //! - Memory, steps and nesting are bounded everywhere. Deep expressions and values overflowed the
 //!   stack of the other engine, which ends the process; some comparisons took exponential time.
 //! - Taint, which has to be kept by every operation on text.
@@ -83,7 +83,6 @@ use std::sync::Arc;
 
 use analysis::TemplateAnalysis;
 
-pub use analysis::ArgumentsShape;
 pub use apply::{Applied, Input};
 pub use budget::{CancelScope, StepsPool};
 pub use clock::LocalTime;
@@ -127,11 +126,6 @@ impl ChatTemplate {
     /// sorted: those of a conversation, special tokens, and the template's own arguments.
     pub fn variables(&self) -> impl Iterator<Item = &str> {
         self.analysis.variables().filter(|name| python::globals::find(name).is_none())
-    }
-
-    /// Returns the JSON type that the template expects for the `arguments` of tool calls.
-    pub fn arguments(&self) -> ArgumentsShape {
-        self.analysis.arguments
     }
 
     /// Returns every text in the template, data and string literals, each once, separated by null

@@ -10,7 +10,6 @@
 
 pub(crate) mod arithmetic;
 pub(crate) mod attribute;
-pub(crate) mod bytes;
 pub(crate) mod call;
 pub(crate) mod contains;
 pub(crate) mod convert;

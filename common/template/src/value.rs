@@ -9,7 +9,6 @@
 //! above them. `create`, `iterate`, `equal`, `keys` and `rounds` are above `object`.
 
 mod bigint;
-mod bytes;
 mod callable;
 mod create;
 mod dict;
@@ -27,7 +26,6 @@ mod sequence;
 mod undefined;
 
 pub(crate) use bigint::{BigInt, exact_int};
-pub(crate) use bytes::{Bytes, byte_of, char_of, push_bytes};
 pub(crate) use callable::{Block, Builtin, ClosureCell, Counter, CounterKind, Macro, Method};
 pub(crate) use create::{int_value, joined, list, none, safe_text, text, text_like, text_part, tuple};
 pub(crate) use dict::{Dict, View, ViewKind};

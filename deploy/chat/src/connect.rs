@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use tandem_chat_args::Connection;
 use tandem_common::call::{BearerToken, Credentials};
 use tandem_common::pb::render::v1::registry_service_client::RegistryServiceClient;
 use tandem_common::pb::render::v1::{ListModelsRequest, ModelInfo};
@@ -15,6 +14,7 @@ use tokio::time::timeout;
 use tonic::Request;
 use tonic::transport::Channel;
 
+use crate::args::Connection;
 use crate::diagnosis;
 use crate::target::Target;
 

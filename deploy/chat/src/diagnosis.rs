@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Error, anyhow};
-use tandem_chat_args::Connection;
 use tandem_common::call::ConnectionProblem;
 use tandem_common::status::chain;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -14,6 +13,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
+use crate::args::Connection;
 use crate::refusal::Refusal;
 use crate::target::Target;
 

@@ -1,6 +1,7 @@
 //! A terminal client for render-svc. `cargo xtask chat` builds and starts it.
 
 mod answer;
+mod args;
 mod command;
 mod connect;
 mod diagnosis;
@@ -28,6 +29,7 @@ use clap::Parser;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
+use args::Args;
 use end::End;
 use image::Image;
 use services::{Programs, Services};
@@ -37,7 +39,7 @@ use services::{Programs, Services};
 #[command(name = "tandem-chat")]
 struct Cli {
     #[command(flatten)]
-    chat: tandem_chat_args::Args,
+    chat: Args,
     #[command(flatten)]
     programs: Option<Programs>,
     /// The folder for logs, the history and the record of kept services.
@@ -89,7 +91,7 @@ async fn work(args: Cli) -> Result<End> {
     }
 }
 
-async fn converse(args: tandem_chat_args::Args, programs: Option<Programs>, state: Option<PathBuf>) -> Result<End> {
+async fn converse(args: Args, programs: Option<Programs>, state: Option<PathBuf>) -> Result<End> {
     let mut interrupts = signal(SignalKind::interrupt())?;
     let words = args.prompt.join(" ");
     // Before the services start, so that a wrong file fails at once.

@@ -5,7 +5,6 @@ use std::mem;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use tandem_chat_args::Generation;
 use tandem_common::pb::chat::v1::block::Kind;
 use tandem_common::pb::chat::v1::chat_message::Content;
 use tandem_common::pb::chat::v1::{Block, BlockList, ChatMessage, Conversation, TextBlock};
@@ -14,6 +13,7 @@ use tandem_common::pb::task::v1::RunTaskRequest;
 use tokio::signal::unix::Signal;
 
 use crate::answer::{self, Answer};
+use crate::args::Generation;
 use crate::command::{Command, HELP, ImageCommand};
 use crate::connect::RenderService;
 use crate::editor::Entry;

@@ -4,8 +4,8 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use tandem_chat_args::{Args, Connection};
 
+use crate::args::{Args, Connection};
 use crate::connect::RenderService;
 use crate::end::End;
 use crate::kept::{Kept, Record};

@@ -1,8 +1,9 @@
 //! The address after `--connect`.
 
 use anyhow::{Result, anyhow, bail};
-use tandem_chat_args::Connection;
 use tonic::transport::Uri;
+
+use crate::args::Connection;
 
 /// The address of a service, as the user wrote it and as a URI with scheme and port.
 #[derive(Debug, Clone)]

@@ -5,9 +5,9 @@ use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
-use tandem_chat_args::Args;
 
 use crate::cargo::{self, Profile, Programs};
+use crate::chat_args::Args;
 use crate::layout::Layout;
 use crate::setup::{self, Requirement, model};
 
@@ -15,7 +15,9 @@ use crate::setup::{self, Requirement, model};
 const CLIENT: &str = "tandem-chat";
 
 pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
-    let mut client = if args.needs_no_services() {
+    // The client then starts no services, and so needs no programs and no model.
+    let needs_no_services = args.connection.connect.is_some() || args.stop || args.status;
+    let mut client = if needs_no_services {
         Command::new(cargo::build(layout, Profile::Dev, &[CLIENT])?.executable(CLIENT)?)
     } else {
         with_services(layout, args)?

@@ -7,6 +7,9 @@ mod bench;
 mod cargo;
 mod chart;
 mod chat;
+#[path = "../../chat/src/args.rs"]
+#[expect(dead_code, reason = "the client reads the other arguments")]
+mod chat_args;
 mod ci;
 mod dist;
 mod docs;
@@ -54,7 +57,7 @@ struct Args {
 #[derive(Debug, Subcommand)]
 enum Command {
     Setup(setup::Args),
-    Chat(tandem_chat_args::Args),
+    Chat(chat_args::Args),
     Chart(chart::Args),
     Test(test::Args),
     Bench(bench::Args),

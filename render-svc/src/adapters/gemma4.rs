@@ -19,7 +19,7 @@ mod values;
 
 use serde_json::Value;
 use tandem_template::literal::KnownNames;
-use tandem_template::{ArgumentsShape, python};
+use tandem_template::python;
 
 use self::prompt::{Options, Prompt};
 use self::revision::Shipped;
@@ -27,6 +27,7 @@ use crate::adapter::{Adapter, AdapterOutput, EncoderArgument, Input, Kind, Match
 use crate::conversation::{self, Conversation, Invalid, media};
 use crate::error::Error;
 use crate::model::Model;
+use crate::probes::ArgumentsShape;
 use crate::warning::{Warning, WarningCode, ignored};
 
 pub(super) const GEMMA4: Adapter = Adapter {

@@ -1,9 +1,10 @@
 //! The shape of tool calls, and their arguments: an object, or the JSON text of one.
 
 use serde_json::Value;
-use tandem_template::{ArgumentsShape, python, taint};
+use tandem_template::{python, taint};
 
 use crate::conversation::Invalid;
+use crate::probes::ArgumentsShape;
 
 /// Checks that the calls of each message are a list of objects.
 ///

@@ -6,7 +6,6 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
-use tandem_template::ArgumentsShape;
 
 use super::calls;
 use super::forms::{self, ContentForm};
@@ -18,6 +17,7 @@ use super::rewrite::{Change, Rewrite};
 use super::traced::Traced;
 use crate::adapter::AdapterOutput;
 use crate::conversation::{CONTENT, Content, Conversation, blocks, content};
+use crate::probes::ArgumentsShape;
 use crate::warning::{Warning, WarningCode};
 
 /// The bytes of a text that are compared with a printed list.

@@ -3,11 +3,12 @@
 
 use serde_json::{Value, json};
 use tandem_common::status::Reason;
-use tandem_template::{ArgumentsShape, python};
+use tandem_template::python;
 
 use super::place::Place;
 use super::traced::Traced;
 use crate::conversation::{Content, Invalid, Object, blocks, content, kind, unknown_block};
+use crate::probes::ArgumentsShape;
 
 /// The type of a call's block.
 pub const TOOL_USE: &str = "tool_use";

@@ -19,10 +19,26 @@ pub struct ToolFacts {
     pub calls: Finding,
     /// Results of calls.
     pub results: Finding,
+    /// The JSON type of the arguments of calls.
+    pub arguments: ArgumentsShape,
     /// True if the template fails for a call without content, and not for one with an empty text.
     pub null_content_fails: bool,
     /// The shape of a conversation with a call that the template shows.
     pub(super) shape: Option<CallShape>,
+}
+
+/// The JSON type that a template expects for the `arguments` of a tool call.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ArgumentsShape {
+    /// The template shows no arguments.
+    #[default]
+    Unread,
+    /// An object. A text would be quoted a second time, left out, or fail.
+    Object,
+    /// The text of the JSON. An object would be printed as a Python dict, left out, or fail.
+    Text,
+    /// The template distinguishes both, or treats them alike.
+    Either,
 }
 
 /// The shape of a conversation with a call.
@@ -68,6 +84,7 @@ impl ToolFacts {
             parameters: parameters.unwrap_or_default(),
             calls: if shape.is_some() { Finding::Shown } else { lost_call(renderer) },
             results: results.or(|| lost_result(renderer)),
+            arguments: shape.map_or(ArgumentsShape::Unread, |shape| shape.arguments(renderer)),
             null_content_fails: shape.unwrap_or(CallShape::USUAL).null_content_fails(renderer),
             shape,
         }
@@ -89,10 +106,29 @@ impl ToolFacts {
 impl CallShape {
     /// Returns the first shape whose call and arguments the template shows.
     fn find(renderer: &Renderer<'_>) -> Option<Self> {
-        Self::all().find(|shape| {
-            let answered = renderer.render(&shape.answered(renderer, RESULT.into()));
-            shows_call(&answered) || shows_call(&renderer.render(&shape.called(renderer)))
-        })
+        Self::all().find(|shape| shape.shown(renderer).is_some())
+    }
+
+    /// Returns a prompt with the call and its argument. None if the template shows none.
+    fn shown(self, renderer: &Renderer<'_>) -> Option<String> {
+        let probes = [self.answered(renderer, RESULT.into()), self.called(renderer)];
+        let prompt = |probe| match renderer.render(probe) {
+            Outcome::Text(prompt) if shows_call(&prompt) => Some(prompt),
+            _ => None,
+        };
+        probes.iter().find_map(prompt)
+    }
+
+    /// Returns the JSON type of arguments that the template shows well.
+    fn arguments(self, renderer: &Renderer<'_>) -> ArgumentsShape {
+        let [object, text] =
+            [false, true].map(|has_text_arguments| Self { has_text_arguments, ..self }.shown(renderer));
+        match (object, text) {
+            (Some(object), Some(text)) => better_arguments(&object, &text),
+            (Some(_), None) => ArgumentsShape::Object,
+            (None, Some(_)) => ArgumentsShape::Text,
+            (None, None) => ArgumentsShape::Unread,
+        }
     }
 
     /// Returns every shape, the usual ones first.
@@ -177,8 +213,25 @@ fn result(id: &str, content: Value) -> Value {
 }
 
 /// Returns true if the prompt shows the call's argument, which no declaration contains.
-fn shows_call(outcome: &Outcome) -> bool {
-    outcome.shows(&[ARGUMENT])
+fn shows_call(prompt: &str) -> bool {
+    prompt.to_lowercase().contains(ARGUMENT)
+}
+
+/// Returns the better type of arguments, given the prompts with both.
+fn better_arguments(object: &str, text: &str) -> ArgumentsShape {
+    let is_python_dict = |prompt: &str| prompt.contains(&format!("{{'{PARAMETER}': '{ARGUMENT}'}}"));
+    // Each quoting of a JSON text adds backslashes before its quotes.
+    let backslashes = |prompt: &str| {
+        let before = prompt.find(&format!("\"{ARGUMENT}")).map_or("", |at| &prompt[..at]);
+        before.len() - before.trim_end_matches('\\').len()
+    };
+    if is_python_dict(object) && !is_python_dict(text) {
+        ArgumentsShape::Text
+    } else if backslashes(text) > backslashes(object) {
+        ArgumentsShape::Object
+    } else {
+        ArgumentsShape::Either
+    }
 }
 
 /// Returns the finding about a call that no shape shows.

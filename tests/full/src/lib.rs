@@ -6,5 +6,6 @@ pub mod flash;
 pub mod gguf_pair;
 pub mod image_checkpoint;
 pub mod image_model;
+pub mod operations;
 pub mod picture;
 pub mod vision_oracle;

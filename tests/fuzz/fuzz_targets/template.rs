@@ -45,7 +45,7 @@ static CONVERSATION: LazyLock<Conversation> = LazyLock::new(|| {
 
 fuzz_target!(|source: &str| {
     let Ok(template) = ChatTemplate::compile(source) else { return };
-    let _ = (template.reads("tools"), template.arguments(), template.literal_text());
+    let _ = (template.reads("tools"), template.literal_text());
     let conversation = &*CONVERSATION;
     let input = Input {
         messages: &conversation.messages,

@@ -24,11 +24,14 @@ fn every_error_case_has_exactly_one_text() {
 }
 
 #[test]
-fn every_case_is_named_by_a_test() {
+fn every_case_is_named_by_a_test_or_a_fact() {
     let mut sources = Vec::new();
     for folder in ["tests/suite", "tests/src", "tests/full/src"] {
         read_sources(&repository().join(folder), &mut sources);
     }
+    let facts = fs::read_dir(repository().join("tests/golden/template")).expect("the facts about templates");
+    let stem = |path: &Path| path.file_stem().expect("a name").to_string_lossy().into_owned();
+    sources.extend(facts.map(|fact| format!("\"template/{}\"", stem(&fact.expect("an entry").path()))));
     let cases = error_texts::all();
     let unnamed: Vec<_> =
         cases.iter().map(|(case, _)| without_row(case)).filter(|case| !is_named(&sources, case)).collect();

@@ -86,18 +86,21 @@ async fn inputs_the_template_never_reads_cause_warnings() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn tool_arguments_of_the_wrong_type_cause_a_warning() {
-    let reads = "{{ known }}{{ unknown }}{{ documents }}{{ tools }}{{ messages[0].tool_calls[0].function.name }}";
+    let showing = |arguments: &str| {
+        let shown =
+            "{{ known }}{{ unknown }}{{ documents }}{{ tools }}{% for m in messages %}{% for c in m.tool_calls %}";
+        format!(
+            "{shown}{{% set a = c.function.arguments %}}{{{{ c.function.name }}}}{arguments}{{% endfor %}}{{% endfor %}}"
+        )
+    };
     let arguments = "conversation.messages[0].tool_calls[0].arguments_json";
     let wrong = [(pb::WarningCode::ToolArgumentsType, arguments.to_owned())];
-    let wants_object = format!("{reads}{{{{ messages[0].tool_calls[0].function.arguments | tojson }}}}");
+    let wants_object = showing("{{ a | tojson }}");
     assert_eq!(warnings(&wants_object, r#""{}""#).await, wrong);
     assert_eq!(warnings(&wants_object, "{}").await, []);
-    let wants_text = format!("{reads}{{{{ '>' + messages[0].tool_calls[0].function.arguments }}}}");
+    let wants_text = showing("{{ '>' + a }}");
     assert_eq!(warnings(&wants_text, r#""{}""#).await, []);
-    let takes_both = format!(
-        "{reads}{{% set a = messages[0].tool_calls[0].function.arguments %}}\
-         {{% if a is string %}}{{{{ a }}}}{{% else %}}{{{{ a | tojson }}}}{{% endif %}}"
-    );
+    let takes_both = showing("{% if a is string %}{{ a }}{% else %}{{ a | tojson }}{% endif %}");
     assert_eq!(warnings(&takes_both, r#""{}""#).await, []);
     assert_eq!(warnings(&takes_both, "{}").await, []);
 }

@@ -3,133 +3,22 @@
 //! wrong block changes the output.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use tandem_common::status::Reason;
 use tandem_core::answer::{Event, FinishReason, Summary};
-use tandem_core::cache::{BLOCK, BlockCopy, BlockId};
+use tandem_core::cache::BLOCK;
 use tandem_core::engine::{Config, Engine};
-use tandem_core::error::{LoadError, MemoryError, RequestError, StepError};
-use tandem_core::models::{Logits, Model, ModelShape, SequenceChunk};
+use tandem_core::error::{LoadError, MemoryError, RequestError};
+use tandem_core::models::Model;
 use tandem_core::output::reasoning::{MarkerSet, Markers};
 use tandem_core::request::{
     GenerateRequest, Input, OutputSpec, Returns, SamplingOptions, ServedModel, SpecialTokenClass, StopOptions,
 };
-use tandem_tests::served_model::{CONTEXT, VOCABULARY, served_model};
+use tandem_tests::fakes::model::{Echo, Gate, Steps};
+use tandem_tests::served_model::{VOCABULARY, served_model};
 use tandem_tests::{default_model, error_texts, scramble, wait_until};
 use tokio::sync::mpsc::Receiver;
-
-/// The log of all steps: for each run, the number of earlier positions and of its tokens.
-type Steps = Arc<Mutex<Vec<Vec<(usize, usize)>>>>;
-
-/// A model that stores the tokens in its blocks, and computes logits from the tokens that it reads
-/// there.
-#[derive(Debug)]
-struct Echo {
-    /// The positions of a block.
-    block: usize,
-    slots: Vec<u32>,
-    steps: Steps,
-    pause: Duration,
-    turnstile: Option<Turnstile>,
-}
-
-/// The model's side of a [`Gate`].
-#[derive(Debug)]
-struct Turnstile {
-    reached: mpsc::Sender<()>,
-    go: mpsc::Receiver<()>,
-}
-
-/// Lets a test decide when the engine computes its steps. Dropping it opens the way for all steps.
-struct Gate {
-    reached: mpsc::Receiver<()>,
-    go: mpsc::Sender<()>,
-    holds: bool,
-}
-
-impl Gate {
-    fn new() -> (Self, Turnstile) {
-        let ((model_reaches, reached), (go, model_goes)) = (mpsc::channel(), mpsc::channel());
-        (Self { reached, go, holds: false }, Turnstile { reached: model_reaches, go: model_goes })
-    }
-
-    /// Lets the engine compute `steps` steps, and returns while it holds the next one.
-    fn run(&mut self, steps: usize) {
-        if !self.holds {
-            self.wait();
-        }
-        for _ in 0..steps {
-            self.go.send(()).expect("the engine lives");
-            self.wait();
-        }
-        self.holds = true;
-    }
-
-    fn wait(&self) {
-        self.reached.recv_timeout(Duration::from_secs(20)).expect("the engine begins a step within 20 s");
-    }
-}
-
-impl Default for Echo {
-    fn default() -> Self {
-        Self { block: BLOCK, slots: Vec::new(), steps: Steps::default(), pause: Duration::ZERO, turnstile: None }
-    }
-}
-
-impl Echo {
-    fn slot(&self, blocks: &[BlockId], position: usize) -> usize {
-        blocks[position / self.block].0 as usize * self.block + position % self.block
-    }
-
-    fn copy(&mut self, BlockCopy { from, to, positions }: BlockCopy) {
-        let [from, to] = [from, to].map(|block| block.0 as usize * self.block);
-        self.slots.copy_within(from..from + positions, to);
-    }
-}
-
-impl Model for Echo {
-    fn shape(&self) -> ModelShape {
-        let block_bytes = 4 * self.block as u64;
-        ModelShape { vocabulary: VOCABULARY, context: CONTEXT, block: self.block, block_bytes }
-    }
-
-    fn allocate(&mut self, blocks: u32) -> Result<(), StepError> {
-        self.slots = vec![u32::MAX; blocks as usize * self.block];
-        Ok(())
-    }
-
-    fn forward(&mut self, runs: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), StepError> {
-        std::thread::sleep(self.pause);
-        if let Some(turnstile) = &self.turnstile {
-            // An error means that the test has dropped its gate.
-            let _ = turnstile.reached.send(()).map_err(drop).and_then(|()| turnstile.go.recv().map_err(drop));
-        }
-        self.steps.lock().expect("no panic").push(runs.iter().map(|run| (run.past, run.tokens.len())).collect());
-        runs.iter().filter_map(|run| run.copy).for_each(|copy| self.copy(copy));
-        let mut rows = Vec::new();
-        for run in runs {
-            for (i, &token) in run.tokens.iter().enumerate() {
-                let position = run.past + i;
-                let slot = self.slot(run.blocks, position);
-                self.slots[slot] = token;
-                if run.logit_rows().contains(&i) {
-                    let history = (0..=position).map(|position| self.slots[self.slot(run.blocks, position)]);
-                    rows.extend(scores(history));
-                }
-            }
-        }
-        logits.resize(rows.len() / VOCABULARY, VOCABULARY).copy_from_slice(&rows);
-        Ok(())
-    }
-}
-
-/// Returns logits from 0 to 4 that depend on every token and its position.
-fn scores(history: impl Iterator<Item = u32>) -> Vec<f32> {
-    let hash = history.fold(7_u64, |hash, token| scramble(hash ^ u64::from(token)));
-    (0..VOCABULARY as u64).map(|id| (scramble(hash ^ id) % 4096) as f32 / 1024.0).collect()
-}
 
 /// Starts an engine with memory for `blocks` blocks.
 fn engine(blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
@@ -144,14 +33,12 @@ const BLOCKS: [usize; 2] = [BLOCK, LONG_BLOCK];
 
 /// Starts an engine whose blocks have `block` positions, with as much memory as [`engine`].
 fn engine_of(block: usize, blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
-    let steps = Steps::default();
-    (start(blocks, Echo { block, steps: Arc::clone(&steps), ..Echo::default() }, change), steps)
+    logged(blocks, Echo::of_block(block), change)
 }
 
 /// Starts an engine whose steps each take `pause`.
 fn paced(blocks: u64, pause: Duration, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
-    let steps = Steps::default();
-    (start(blocks, Echo { steps: Arc::clone(&steps), pause, ..Echo::default() }, change), steps)
+    logged(blocks, Echo::paced(pause), change)
 }
 
 /// Starts an engine that computes a step when its gate allows it.
@@ -161,9 +48,14 @@ fn gated(blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps, Gate)
 
 /// The same, with blocks of `block` positions.
 fn gated_of(block: usize, blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps, Gate) {
-    let ((gate, turnstile), steps) = (Gate::new(), Steps::default());
-    let model = Echo { block, steps: Arc::clone(&steps), turnstile: Some(turnstile), ..Echo::default() };
-    (start(blocks, model, change), steps, gate)
+    let (gate, wait) = Gate::new();
+    let (engine, steps) = logged(blocks, Echo::of_block(block).before_step(wait), change);
+    (engine, steps, gate)
+}
+
+fn logged(blocks: u64, model: Echo, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
+    let steps = model.steps();
+    (start(blocks, model, change), steps)
 }
 
 fn start(blocks: u64, model: Echo, change: impl FnOnce(&mut Config)) -> Engine {

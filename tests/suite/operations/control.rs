@@ -14,15 +14,15 @@ use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::serve::{SecureListener, Security, SecurityArgs, ServeArgs};
 use tandem_common::status::Reason;
-use tandem_core::cache::BLOCK;
 use tandem_core::engine::{Config, Engine};
-use tandem_core::error::{LoadError, StepError};
+use tandem_core::error::LoadError;
 use tandem_core::lifecycle::ServerState;
-use tandem_core::models::{Logits, Model, ModelShape, SequenceChunk};
-use tandem_tests::Generation;
+use tandem_core::models::Model;
+use tandem_core::request::ServedModel;
 use tandem_tests::failure::{failed, is_failed};
+use tandem_tests::fakes::model::Echo;
 use tandem_tests::served_model::served_model;
-use tandem_tests::{Running, default_model, error_texts};
+use tandem_tests::{Generation, Running, default_model, error_texts};
 use tandem_tests_full::faulty_model::{DEVICE_LOST, FaultyModel};
 use tandem_torch::Libtorch;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -136,28 +136,18 @@ async fn request_is_refused_by_a_full_queue_before_its_input_is_read() {
     is_failed("control/messages", read, Code::InvalidArgument, "INVALID_REQUEST", Some("hf_messages_json"));
 }
 
-/// A model that fails at the first step.
-#[derive(Debug)]
-struct Broken;
+/// Loads a model that fails at the first step.
+fn broken(_: &Config) -> Result<(ServedModel, Box<dyn Model>), LoadError> {
+    Ok((served_model(), Box::new(Echo::default().before_step(|| panic!("as it is meant to")))))
+}
 
-impl Model for Broken {
-    fn shape(&self) -> ModelShape {
-        ModelShape { vocabulary: 64, context: 64, block: BLOCK, block_bytes: 64 }
-    }
-
-    fn allocate(&mut self, _blocks: u32) -> Result<(), StepError> {
-        Ok(())
-    }
-
-    fn forward(&mut self, _runs: &[SequenceChunk<'_>], _logits: &mut Logits) -> Result<(), StepError> {
-        panic!("as it is meant to");
-    }
+fn small() -> Config {
+    Config { kv_memory: Some(1 << 20), ..Config::new(default_model()) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn server_reports_a_failed_engine_and_still_drains() {
-    let load = |_: &Config| Ok((served_model(), Box::new(Broken) as Box<dyn Model>));
-    let (engine, _thread) = Engine::start_with(Config::new(default_model()), load).expect("starts");
+    let (engine, _thread) = Engine::start_with(small(), broken).expect("starts");
     // The delay keeps the failed server until the test has looked at it.
     let args = ServeArgs { drain_delay_seconds: 3600, ..ServeArgs::default() };
     let (service, mut control, mut generate) = clients_of(Generation::serving(engine, args).await).await;
@@ -330,8 +320,7 @@ async fn drain_during_model_load_ends_the_server_without_serving() {
     let cancelled = load(&server).await;
     assert!(matches!(cancelled, Err(LoadError::Cancelled)), "{cancelled:?}");
     // A load that finishes before it notices the drain.
-    let late = |_: &Config| Ok((served_model(), Box::new(Broken) as Box<dyn Model>));
-    let (engine, _thread) = server.load_with(Config::new(default_model()), 1 << 20, late).expect("loads");
+    let (engine, _thread) = server.load_with(small(), 1 << 20, broken).expect("loads");
     assert_eq!(server.lifecycle().state(), ServerState::Draining);
     assert_eq!(engine.reserve(&"caller".into()).expect_err("no new requests").reason(), Reason::Draining);
     drop(control);

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use render_svc::catalog::{ServedModel, facts};
-use render_svc::probes::{self, ArgumentFact, Finding, ModelValues, TemplateFacts};
+use render_svc::probes::{self, ArgumentFact, ArgumentsShape, Finding, ModelValues, TemplateFacts};
 use serde_json::{Map, Value, json};
 use tandem_model_files::digest::hex_sha256;
 use tandem_template::{ChatTemplate, Input, Limits, LocalTime};
@@ -88,6 +88,54 @@ fn the_facts_about_every_template_hold_for_other_conversations() {
     eprintln!("{} templates in {time:?}: {}", rows.len(), path.display());
     assert!(wrong.is_empty(), "{} are wrong:\n{}", wrong.len(), wrong.join("\n"));
     assert!(rows.len() > 200, "only {} templates were found", rows.len());
+}
+
+/// What templates do with the arguments `a` of a call, and the type that they expect.
+const ARGUMENTS: &[(&str, ArgumentsShape)] = &[
+    ("{{ c.name }}", ArgumentsShape::Unread),
+    ("{{ a|length }}", ArgumentsShape::Unread),
+    // An object.
+    ("{{ a|tojson }}", ArgumentsShape::Object),
+    ("{{ a|default({})|tojson(indent=2) }}", ArgumentsShape::Object),
+    ("{% for k, v in a|items %}{{ k }}{{ v }}{% endfor %}", ArgumentsShape::Object),
+    ("{% for k, v in a.items() %}{{ k }}={{ v|string }}{% endfor %}", ArgumentsShape::Object),
+    ("{% for k in a %}{{ k }}={{ a[k] }}{% endfor %}", ArgumentsShape::Object),
+    ("{{ '{\"arguments\": ' ~ (a|tojson) ~ '}' }}", ArgumentsShape::Object),
+    ("{{ {'name': c.name, 'arguments': a}|tojson }}", ArgumentsShape::Object),
+    ("{{ c|tojson }}", ArgumentsShape::Object),
+    ("{{ m.tool_calls|map(attribute='function')|list|tojson }}", ArgumentsShape::Object),
+    ("{% if a is mapping %}{{ a|tojson }}{% endif %}", ArgumentsShape::Object),
+    ("{% if a is string %}{{ raise_exception('no: ' + a) }}{% endif %}{{ a|tojson }}", ArgumentsShape::Object),
+    ("{% if a is string %}{{ a|from_json }}{% else %}{{ a|tojson }}{% endif %}", ArgumentsShape::Object),
+    // A text.
+    ("{{ a }}", ArgumentsShape::Text),
+    ("{{ '<' + c.name + a + '>' }}", ArgumentsShape::Text),
+    ("{{ c.name ~ a }}", ArgumentsShape::Text),
+    ("{{ a|trim }}", ArgumentsShape::Text),
+    ("{{ a.strip() }}", ArgumentsShape::Text),
+    ("{% if a is string %}{{ a }}{% endif %}", ArgumentsShape::Text),
+    // Both.
+    ("{% if a is string %}{{ a }}{% else %}{{ a|tojson }}{% endif %}", ArgumentsShape::Either),
+    ("{{ a|tojson if a is mapping else a }}", ArgumentsShape::Either),
+    ("{% if a is string %}{{ a }}{% else %}{{ a|tojson|tojson }}{% endif %}", ArgumentsShape::Either),
+    (
+        "{% if a is string %}{{ a }}{% else %}{% for k, v in a|items %}{{ k }}{{ v }}{% endfor %}{% endif %}",
+        ArgumentsShape::Either,
+    ),
+];
+
+#[test]
+fn probes_find_the_type_of_arguments() {
+    let empty = Map::new();
+    let values = ModelValues { special_tokens: &empty, toggles: &empty };
+    for (body, expected) in ARGUMENTS {
+        let set = "{% set c = call.function %}{% set a = c.arguments %}";
+        let source =
+            format!("{{% for m in messages %}}{{% for call in m.tool_calls %}}{set}{body}{{% endfor %}}{{% endfor %}}");
+        let template = ChatTemplate::compile(&source).expect(body);
+        let facts = TemplateFacts::of(&template, values, probes::deadline());
+        assert_eq!(facts.tools.arguments, *expected, "{body}");
+    }
 }
 
 /// A model may have many templates, each of which takes long to probe.

@@ -13,19 +13,19 @@ use render_svc::prepare::forms::{ContentForm, Forms};
 use render_svc::prepare::normalize::Turns;
 use render_svc::prepare::policy::{Policy, Rewritten};
 use render_svc::prepare::typed_blocks::Conversion;
+use render_svc::probes::ArgumentsShape;
 use render_svc::render::{Output, Rendered, render};
 use serde_json::{Value, json};
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::chat::v1::block::Kind;
 use tandem_common::pb::chat::v1::{chat_message, media_block, tool_result_block};
 use tandem_common::pb::render::v1 as pb;
-use tandem_template::ArgumentsShape;
 use tandem_tests::conversations::{conversation, image_block, request, text_block};
 use tandem_tests::{ModelFolder, Random};
 
 /// Distinguishes images, and reads the arguments of calls as objects.
 const TEMPLATE: &str = "{% for m in messages %}{% for b in m.content %}{% if b.type == 'image' %}<image>{% endif %}\
-                        {% endfor %}{% if false %}{{ m.tool_calls[0].function.arguments.items() }}{% endif %}{% endfor %}";
+                        {% endfor %}{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}{% endfor %}{% endfor %}";
 
 /// A random conversation, and the words in it.
 struct Maker {

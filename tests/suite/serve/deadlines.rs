@@ -6,19 +6,16 @@ use std::time::{Duration, Instant};
 
 use render_svc::args::GenerationArgs;
 use tandem_common::pb::chat::v1 as chat;
-use tandem_common::pb::generate::v1 as generate;
-use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
 use tandem_common::pb::render::v1::RenderRequest;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::{self, ServeArgs};
 use tandem_tests::failure::failed;
+use tandem_tests::fakes::replica::{Replica, accepted};
 use tandem_tests::{ModelFolder, Running, default_catalog, render_service, serve_catalog_with_generation};
-use tokio::net::TcpListener;
-use tonic::transport::server::TcpIncoming;
-use tonic::transport::{Channel, Server};
-use tonic::{Code, Request, Response, Status};
+use tonic::transport::Channel;
+use tonic::{Code, Request, Status};
 
 /// A template that takes seconds for the text `spin`.
 const TEMPLATE: &str = "{% if messages[0].content == 'spin' %}{% for i in range(100000) %}{% for j in range(50) %}{% endfor %}\
@@ -57,45 +54,23 @@ async fn deadline_applies_while_a_render_waits_for_a_core() {
     slow.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
-/// A generation service that records its caller's deadline. It rejects the call, or begins an
-/// answer and then sends nothing.
-#[derive(Debug, Clone, Default)]
-struct Silent {
-    timeout: Arc<Mutex<Option<String>>>,
-    refuses: bool,
-}
+/// The deadline of a caller, as its request states it.
+type Timeout = Arc<Mutex<Option<String>>>;
 
-#[tonic::async_trait]
-impl GenerateService for Silent {
-    type GenerateStream = tokio_stream::Pending<Result<generate::GenerateResponse, Status>>;
-
-    async fn generate(
-        &self,
-        request: Request<generate::GenerateRequest>,
-    ) -> Result<Response<Self::GenerateStream>, Status> {
-        let timeout = request.metadata().get("grpc-timeout").and_then(|value| value.to_str().ok());
-        *self.timeout.lock().expect("no panic") = timeout.map(ToOwned::to_owned);
-        if self.refuses {
-            Err(Status::invalid_argument("that is all"))
-        } else {
-            Ok(Response::new(tokio_stream::pending()))
-        }
-    }
-
-    async fn get_loaded_model(
-        &self,
-        _request: Request<generate::GetLoadedModelRequest>,
-    ) -> Result<Response<generate::GetLoadedModelResponse>, Status> {
-        Err(Status::unimplemented("not called"))
-    }
+/// Returns a generation service that records its caller's deadline. It rejects the call, or begins
+/// an answer and then sends nothing.
+fn silent(timeout: &Timeout, rejects: bool) -> Replica {
+    let timeout = Arc::clone(timeout);
+    Replica::new(move |request, _| {
+        let found = request.metadata().get("grpc-timeout").and_then(|value| value.to_str().ok());
+        *timeout.lock().expect("no panic") = found.map(ToOwned::to_owned);
+        if rejects { Err(Status::invalid_argument("that is all")) } else { Ok(vec![(Duration::MAX, accepted())]) }
+    })
 }
 
 /// Starts a render service that calls such a generation service.
-async fn before(generation: impl GenerateService) -> (Running, TaskServiceClient<Channel>) {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let generate = vec![format!("http://{}", listener.local_addr().expect("an address")).parse().expect("an address")];
-    let server = Server::builder().add_service(GenerateServiceServer::new(generation));
-    tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
+async fn before(generation: Replica) -> (Running, TaskServiceClient<Channel>) {
+    let generate = vec![format!("http://{}", generation.serve().await).parse().expect("an address")];
     let args = GenerationArgs { generate, ..GenerationArgs::default() };
     let service = serve_catalog_with_generation(default_catalog(), args, ServeArgs::default()).await;
     let client = TaskServiceClient::new(service.channel().await);
@@ -110,7 +85,7 @@ fn task(timeout: Option<Duration>) -> Request<RunTaskRequest> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn task_ends_at_its_deadline_if_generation_sends_nothing() {
-    let (_service, mut client) = before(Silent::default()).await;
+    let (_service, mut client) = before(silent(&Timeout::default(), false)).await;
     let mut answer = client.run_task(task(Some(Duration::from_secs(5)))).await.expect("accepted").into_inner();
     let end = async {
         loop {
@@ -126,12 +101,12 @@ async fn task_ends_at_its_deadline_if_generation_sends_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn remaining_deadline_is_sent_to_the_generation_service() {
-    let silent = Silent { refuses: true, ..Silent::default() };
-    let (_service, mut client) = before(silent.clone()).await;
+    let recorded = Timeout::default();
+    let (_service, mut client) = before(silent(&recorded, true)).await;
     let run = async |client: &mut TaskServiceClient<_>, timeout: Option<Duration>| {
         let status = client.run_task(task(timeout)).await.expect_err("should be refused");
         assert_ne!(status.code(), Code::DeadlineExceeded, "{status}");
-        silent.timeout.lock().expect("no panic").take()
+        recorded.lock().expect("no panic").take()
     };
     let timeout = run(&mut client, Some(Duration::from_secs(50))).await.expect("a deadline");
     // A timeout has at most eight digits and a unit: 50 s in nanoseconds does not fit, in

@@ -7,43 +7,21 @@ use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::serve::ServeArgs;
-use tandem_core::cache::BLOCK;
 use tandem_core::engine::{Config, Engine};
-use tandem_core::error::StepError;
-use tandem_core::models::{Logits, Model, ModelShape, SequenceChunk};
-use tandem_tests::Generation;
-use tandem_tests::default_model;
-use tandem_tests::served_model::{CONTEXT, VOCABULARY, served_model};
+use tandem_core::models::Model;
+use tandem_tests::fakes::model::Echo;
+use tandem_tests::served_model::served_model;
+use tandem_tests::{Generation, default_model};
 use tokio::time::{Instant, sleep};
 use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-/// A model whose steps take this long.
-#[derive(Debug)]
-struct Slow(Duration);
-
-impl Model for Slow {
-    fn shape(&self) -> ModelShape {
-        ModelShape { vocabulary: VOCABULARY, context: CONTEXT, block: BLOCK, block_bytes: 64 }
-    }
-
-    fn allocate(&mut self, _blocks: u32) -> Result<(), StepError> {
-        Ok(())
-    }
-
-    fn forward(&mut self, runs: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), StepError> {
-        std::thread::sleep(self.0);
-        let rows = runs.iter().map(|run| run.logit_rows().len()).sum();
-        logits.resize(rows, VOCABULARY).fill(0.0);
-        Ok(())
-    }
-}
-
-/// Serves the model, which runs one request at a time and computes four prompt tokens in a step.
+/// Serves a model whose steps take this long. It runs one request at a time and computes four prompt
+/// tokens in a step.
 async fn serve(step: Duration) -> Generation {
-    let load = move |_: &Config| Ok((served_model(), Box::new(Slow(step)) as Box<dyn Model>));
+    let load = move |_: &Config| Ok((served_model(), Box::new(Echo::paced(step)) as Box<dyn Model>));
     let config = Config { max_running: 1, prefill_chunk: 4, kv_memory: Some(1 << 20), ..Config::new(default_model()) };
     let (engine, _thread) = Engine::start_with(config, load).expect("starts");
     Generation::serving(engine, ServeArgs::default()).await

@@ -10,30 +10,25 @@ mod stuck;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use render_svc::args::GenerationArgs;
 use render_svc::generation::{GenerationClient, HealthCounts};
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::generate::v1::generate_response::Event as Generated;
-use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
 use tandem_common::pb::generate::v1::{self as generate, FinishReason, ReturnOptions, Sampling, Stop};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::ServeArgs;
 use tandem_tests::failure::failed;
+use tandem_tests::fakes::replica::{Replica, UnhealthyAtFirst, accepted, at_once, ended, part};
 use tandem_tests::{Process, Running, catalog, default_catalog, default_model, serve_catalog_with_generation};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tonic::transport::server::TcpIncoming;
-use tonic::transport::{Channel, Endpoint, Server, Uri};
-use tonic::{Code, Request, Response, Status};
-use tonic_health::pb::health_check_response::ServingStatus;
-use tonic_health::pb::health_server::{Health, HealthServer};
-use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+use tonic::transport::{Channel, Endpoint, Uri};
+use tonic::{Code, Status};
+use tonic_health::pb::health_server::Health;
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 pub(crate) fn generation() -> Process {
@@ -301,105 +296,22 @@ async fn restarting_every_service_in_turn_under_load_loses_no_request() {
     assert!(answered > 0);
 }
 
-/// A replica behind a proxy: the first call is accepted and gets `first`, every later call gets
-/// `then`.
-#[derive(Debug)]
-struct ScriptedReplica {
-    first: Result<Vec<Generated>, Status>,
-    then: Vec<Generated>,
-    has_been_asked: AtomicBool,
+/// Returns a replica behind a proxy: the first call is accepted and gets `first`.
+fn scripted(first: Result<Vec<Generated>, Status>) -> Replica {
+    scripted_then(first, [vec![part("", &[7])], ended(FinishReason::Length)].concat())
 }
 
-impl ScriptedReplica {
-    fn new(first: Result<Vec<Generated>, Status>) -> Self {
-        let then = [vec![part("", &[7])], ended(FinishReason::Length)].concat();
-        Self { first, then, has_been_asked: AtomicBool::new(false) }
-    }
-}
-
-pub(super) fn accepted() -> Generated {
-    Generated::Accepted(generate::Accepted::default())
-}
-
-pub(super) fn responses(events: Vec<Generated>) -> Vec<Result<generate::GenerateResponse, Status>> {
-    events.into_iter().map(|event| Ok(generate::GenerateResponse { event: Some(event) })).collect()
-}
-
-/// Completes the events of a replica as the contract asks for it: empty `accepted` events, summaries and lists
-/// of log probabilities.
-pub(super) fn reported(request: &generate::GenerateRequest, events: Vec<Generated>) -> Vec<Generated> {
-    let resumed = request.resume.as_ref().map_or(0, |resume| resume.generated_tokens);
-    let prompt_tokens = match &request.input {
-        Some(generate::generate_request::Input::TokenIds(tokens)) => tokens.ids.len() as u32 - resumed,
-        _ => 0,
-    };
-    let seed = request.sampling.as_ref().and_then(|sampling| sampling.seed).unwrap_or_default();
-    let returns = request.return_options.unwrap_or_default();
-    let mut completion_tokens = resumed;
-    let mut complete = |event| match event {
-        Generated::Accepted(accepted) if accepted == generate::Accepted::default() => {
-            let accepted = Generated::Accepted(generate::Accepted { prompt_tokens, ..accepted });
-            let count = if returns.prompt_logprobs.is_some() && resumed == 0 { prompt_tokens.max(1) - 1 } else { 0 };
-            let tokens = vec![generate::TokenInfo::default(); count as usize];
-            let logprobs = Generated::PromptLogprobs(generate::PromptLogprobs { tokens });
-            [accepted].into_iter().chain((count > 0).then_some(logprobs)).collect()
-        }
-        Generated::Delta(mut delta) => {
-            completion_tokens += delta.token_ids.len() as u32;
-            if returns.logprobs.is_some() && delta.tokens.is_empty() {
-                let token = |id: &u32| generate::TokenInfo { id: *id, ..generate::TokenInfo::default() };
-                delta.tokens = delta.token_ids.iter().map(token).collect();
-            }
-            vec![Generated::Delta(delta)]
-        }
-        Generated::Summary(summary) if summary == generate::Summary::default() => {
-            let total_tokens = prompt_tokens + completion_tokens;
-            let usage =
-                generate::Usage { prompt_tokens, completion_tokens, total_tokens, ..generate::Usage::default() };
-            let timings = Some(generate::Timings::default());
-            vec![Generated::Summary(generate::Summary { usage: Some(usage), timings, seed })]
-        }
-        event => vec![event],
-    };
-    events.into_iter().flat_map(&mut complete).collect()
-}
-
-/// Returns the events of an output's end.
-pub(super) fn ended(reason: FinishReason) -> Vec<Generated> {
-    let finished = generate::Finished { reason: reason.into(), ..generate::Finished::default() };
-    vec![Generated::Finished(finished), Generated::Summary(generate::Summary::default())]
-}
-
-#[tonic::async_trait]
-impl GenerateService for ScriptedReplica {
-    type GenerateStream = tokio_stream::Iter<std::vec::IntoIter<Result<generate::GenerateResponse, Status>>>;
-
-    async fn generate(
-        &self,
-        request: Request<generate::GenerateRequest>,
-    ) -> Result<Response<Self::GenerateStream>, Status> {
-        let is_first = !self.has_been_asked.swap(true, Ordering::Relaxed);
-        let events = if is_first { self.first.clone()? } else { self.then.clone() };
-        let events = reported(request.get_ref(), [vec![accepted()], events].concat());
-        Ok(Response::new(tokio_stream::iter(responses(events))))
-    }
-
-    async fn get_loaded_model(
-        &self,
-        _request: Request<generate::GetLoadedModelRequest>,
-    ) -> Result<Response<generate::GetLoadedModelResponse>, Status> {
-        Err(Status::unimplemented("not called"))
-    }
+/// The same. Every later call gets `then`.
+fn scripted_then(first: Result<Vec<Generated>, Status>, then: Vec<Generated>) -> Replica {
+    Replica::new(move |_, call| {
+        let events = if call == 0 { first.clone()? } else { then.clone() };
+        Ok(at_once([vec![accepted()], events].concat()))
+    })
 }
 
 /// Serves a replica, and returns its address.
-async fn serve_replica(replica: ScriptedReplica, health: impl Health) -> Uri {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = format!("http://{}", listener.local_addr().expect("an address"));
-    let server =
-        Server::builder().add_service(HealthServer::new(health)).add_service(GenerateServiceServer::new(replica));
-    tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
-    address.parse().expect("an address")
+async fn serve_replica(replica: Replica, health: impl Health) -> Uri {
+    format!("http://{}", replica.serve_with(health).await).parse().expect("an address")
 }
 
 /// Starts a render service with the replicas at these addresses.
@@ -411,36 +323,13 @@ async fn serve_before(generate: Vec<Uri>) -> (Running, TaskServiceClient<Channel
 }
 
 /// Starts a render service with this replica as its only replica.
-async fn serve_with_one_replica(
-    replica: ScriptedReplica,
-    health: impl Health,
-) -> (Running, TaskServiceClient<Channel>) {
+async fn serve_with_one_replica(replica: Replica, health: impl Health) -> (Running, TaskServiceClient<Channel>) {
     serve_before(vec![serve_replica(replica, health).await]).await
-}
-
-/// Health behind a proxy that asks another service on each check. The first services, up to this
-/// number, stay unhealthy.
-#[derive(Debug)]
-struct UnhealthyAtFirst(AtomicUsize);
-
-#[tonic::async_trait]
-impl Health for UnhealthyAtFirst {
-    type WatchStream = tokio_stream::Pending<Result<HealthCheckResponse, Status>>;
-
-    async fn check(&self, _request: Request<HealthCheckRequest>) -> Result<Response<HealthCheckResponse>, Status> {
-        let ill = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |ill| ill.checked_sub(1));
-        let status = if ill.is_ok() { ServingStatus::NotServing } else { ServingStatus::Serving };
-        Ok(Response::new(HealthCheckResponse { status: status.into() }))
-    }
-
-    async fn watch(&self, _request: Request<HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
-        Err(Status::unimplemented("not called"))
-    }
 }
 
 /// Breaks one call. The replica then reports unhealthy `ill` times and gets the next call.
 async fn check_retry_after_one_failure(ill: usize) {
-    let replica = ScriptedReplica::new(Err(Status::unavailable("reset by something in between")));
+    let replica = scripted(Err(Status::unavailable("reset by something in between")));
     let (_service, client) = serve_with_one_replica(replica, UnhealthyAtFirst(ill.into())).await;
     let broken = ask(client.clone(), task(0, 8), watch::Sender::new(0)).await.expect_err("it breaks");
     assert_eq!(failed(&broken).reason, "GENERATION_UNAVAILABLE");
@@ -460,16 +349,10 @@ async fn unhealthy_replica_gets_calls_again_after_it_recovers() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_answer_resumes_on_the_only_healthy_replica() {
-    let gives_up = ScriptedReplica::new(Ok(ended(FinishReason::Cancelled)));
+    let gives_up = scripted(Ok(ended(FinishReason::Cancelled)));
     let (_service, client) = serve_with_one_replica(gives_up, UnhealthyAtFirst(0.into())).await;
     let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("an answer");
     assert_eq!(answer.finish.expect("an end").reason(), FinishReason::Length);
-}
-
-/// Returns a part of an output's text, and the ids at its end.
-pub(super) fn part(text: &str, token_ids: &[u32]) -> Generated {
-    let (text, token_ids) = (text.to_owned(), token_ids.to_vec());
-    Generated::Delta(generate::Delta { text, token_ids, ..generate::Delta::default() })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -482,7 +365,7 @@ async fn answer_resumes_within_and_after_a_multi_part_token() {
     // The retry generates the last completely delivered token again: 11, or 10.
     let cases = [(after, vec![marker.clone(), rest.clone(), last.clone()]), (within, vec![first, marker, rest, last])];
     for (before, again) in cases {
-        let replica = ScriptedReplica { then: [again, whole.clone()].concat(), ..ScriptedReplica::new(Ok(before)) };
+        let replica = scripted_then(Ok(before), [again, whole.clone()].concat());
         let (_service, client) = serve_with_one_replica(replica, UnhealthyAtFirst(0.into())).await;
         let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect("an answer");
         assert_eq!((answer.text.as_str(), answer.ids.as_slice()), ("a</think>\n\nb", &[10, 11, 12][..]));
@@ -497,7 +380,7 @@ async fn an_answer_returns_to_a_replica_once_every_other_one_has_failed_it() {
     let then = [vec![second, third], ended(FinishReason::Length)].concat();
     let mut replicas = Vec::new();
     for _ in 0..2 {
-        let replica = ScriptedReplica { then: then.clone(), ..ScriptedReplica::new(Ok(interrupted.clone())) };
+        let replica = scripted_then(Ok(interrupted.clone()), then.clone());
         replicas.push(serve_replica(replica, UnhealthyAtFirst(0.into())).await);
     }
     let (_service, client) = serve_before(replicas).await;
@@ -518,7 +401,7 @@ async fn control_characters_of_a_replica_are_escaped() {
         ("a transport", Status::unavailable(text)),
     ];
     for (case, status) in statuses {
-        let replica = ScriptedReplica::new(Err(status));
+        let replica = scripted(Err(status));
         let (_service, client) = serve_with_one_replica(replica, UnhealthyAtFirst(0.into())).await;
         let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect_err(case);
         let violations = answer.get_error_details().bad_request().map(|request| request.field_violations.clone());
@@ -532,7 +415,7 @@ async fn control_characters_of_a_replica_are_escaped() {
 #[tokio::test(flavor = "multi_thread")]
 async fn reason_that_this_version_does_not_define_is_generation_failed_with_its_code() {
     let details = ErrorDetails::with_error_info("ADDED_LATER", "tandem", HashMap::new());
-    let replica = ScriptedReplica::new(Err(Status::with_error_details(Code::Aborted, "a text", details)));
+    let replica = scripted(Err(Status::with_error_details(Code::Aborted, "a text", details)));
     let (_service, client) = serve_with_one_replica(replica, UnhealthyAtFirst(0.into())).await;
     let answer = ask(client, task(0, 8), watch::Sender::new(0)).await.expect_err("it fails");
     let reason = answer.get_error_details().error_info().map(|info| info.reason.clone());

@@ -14,8 +14,7 @@ use render_svc::generation::{Config, GenerationClient};
 use render_svc::task::model_names::ModelNames;
 use tandem_common::call::Credentials;
 use tandem_common::pb::chat::v1 as chat;
-use tandem_common::pb::generate::v1::generate_response::Event;
-use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer, SERVICE_NAME};
+use tandem_common::pb::generate::v1::generate_service_server::{GenerateServiceServer, SERVICE_NAME};
 use tandem_common::pb::generate::v1::{self as generate, FinishReason};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event as TaskEvent;
@@ -24,6 +23,7 @@ use tandem_common::pb::task::v1::task_service_server;
 use tandem_common::serve::ServeArgs;
 use tandem_process::Signal;
 use tandem_tests::failure::failed;
+use tandem_tests::fakes::replica::{Replica, accepted, at_once, ended, part};
 use tandem_tests::{ModelFolder, Process, Running, serve_catalog_with_generation};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -34,45 +34,24 @@ use tonic::codegen::{Bytes, Service};
 use tonic::server::NamedService;
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};
-use tonic::{Request, Response, Status};
+use tonic::{Request, Status};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::failover::{accepted, ended, reported, responses};
-
-/// A replica that answers each request for its model with the model's id.
-#[derive(Debug, Clone)]
-struct Replica {
-    id: &'static str,
-    tokenizer_sha256: String,
-}
-
-#[tonic::async_trait]
-impl GenerateService for Replica {
-    type GenerateStream = tokio_stream::Iter<std::vec::IntoIter<Result<generate::GenerateResponse, Status>>>;
-
-    async fn generate(
-        &self,
-        request: Request<generate::GenerateRequest>,
-    ) -> Result<Response<Self::GenerateStream>, Status> {
-        let request = request.into_inner();
-        if (request.model.as_str(), request.expected_tokenizer_sha256()) != (self.id, &self.tokenizer_sha256) {
-            return Err(Status::not_found(format!("{} is not {}", request.model, self.id)));
+/// Returns a replica that answers each request for its model with the model's id.
+fn replica(id: &str, tokenizer_sha256: &str) -> Replica {
+    let (id, tokenizer_sha256) = (id.to_owned(), tokenizer_sha256.to_owned());
+    let model = generate::LoadedModel { id, tokenizer_sha256, ..generate::LoadedModel::default() };
+    let known = model.clone();
+    let play = move |request: &Request<generate::GenerateRequest>, _| {
+        let request = request.get_ref();
+        if (&request.model, request.expected_tokenizer_sha256()) != (&known.id, &*known.tokenizer_sha256) {
+            return Err(Status::not_found(format!("{} is not {}", request.model, known.id)));
         }
-        let delta = generate::Delta { text: self.id.to_owned(), token_ids: vec![1], ..generate::Delta::default() };
-        let events = [vec![accepted(), Event::Delta(delta)], ended(FinishReason::Length)].concat();
-        Ok(Response::new(tokio_stream::iter(responses(reported(&request, events)))))
-    }
-
-    async fn get_loaded_model(
-        &self,
-        _request: Request<generate::GetLoadedModelRequest>,
-    ) -> Result<Response<generate::GetLoadedModelResponse>, Status> {
-        let (id, tokenizer_sha256) = (self.id.to_owned(), self.tokenizer_sha256.clone());
-        let model = Some(generate::LoadedModel { id, tokenizer_sha256, ..generate::LoadedModel::default() });
-        Ok(Response::new(generate::GetLoadedModelResponse { model }))
-    }
+        Ok(at_once([vec![accepted(), part(&known.id, &[1])], ended(FinishReason::Length)].concat()))
+    };
+    Replica::new(play).with_model(model)
 }
 
 /// Two model folders with the same tokenizer, and replicas of the generation service.
@@ -95,9 +74,9 @@ impl Fleet {
         Self { folder, models, tokenizer_sha256, addresses: Vec::new(), servers: Vec::new() }
     }
 
-    async fn add(&mut self, id: &'static str) {
-        let tokenizer_sha256 = self.tokenizer_sha256.clone();
-        self.add_replica(Replica { id, tokenizer_sha256 }, "127.0.0.1:0").await;
+    async fn add(&mut self, id: &str) {
+        let replica = replica(id, &self.tokenizer_sha256);
+        self.add_replica(replica, "127.0.0.1:0").await;
     }
 
     async fn add_replica(&mut self, replica: Replica, address: &str) {
@@ -299,7 +278,7 @@ async fn a_tokenizer_alone_selects_no_replica_if_the_model_is_in_doubt() {
 #[tokio::test(flavor = "multi_thread")]
 async fn replica_with_another_tokenizer_gets_no_task() {
     let mut fleet = Fleet::new();
-    fleet.add_replica(Replica { id: "alpha", tokenizer_sha256: "0".repeat(64) }, "127.0.0.1:0").await;
+    fleet.add_replica(replica("alpha", &"0".repeat(64)), "127.0.0.1:0").await;
     let (_service, client) = fleet.serve("").await;
     is_unavailable(ask(client, "alpha").await, "another tokenizer");
     fleet.add("alpha").await;
@@ -357,7 +336,7 @@ async fn replica_is_asked_again_after_its_restart_with_another_model() {
     let (_service, client) = fleet.serve("").await;
     assert_eq!(ask(client.clone(), "alpha").await.expect("an answer"), "alpha");
     let address = fleet.end_first().await;
-    let replica = Replica { id: "beta", tokenizer_sha256: fleet.tokenizer_sha256.clone() };
+    let replica = replica("beta", &fleet.tokenizer_sha256);
     fleet.add_replica(replica, address.trim_start_matches("http://")).await;
     let limit = Instant::now() + Duration::from_secs(60);
     while !ask(client.clone(), "beta").await.is_ok_and(|text| text == "beta") {

@@ -10,7 +10,7 @@ use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, MessageDescriptor, MethodDescriptor, SerializeOptions};
 use serde_json::Value;
 use tandem_common::status::code_name;
-use tandem_newer::contract;
+use tandem_tests::newer::contract;
 use tandem_tests::repository;
 use tokio::sync::mpsc;
 use tokio_stream::Stream;

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tandem_newer::proxy;
 use tandem_process::{Service, Signal};
+use tandem_tests::newer::proxy;
 use tandem_tests::{binary, repository};
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};

@@ -2,7 +2,6 @@
 
 use minijinja::Value;
 
-use super::constants::constant;
 use super::state::{CompileResult, Compiler, Frame};
 use crate::ast::{self, Expr, ExprKind, Name};
 use crate::error::CompileError;
@@ -21,20 +20,18 @@ impl Compiler {
         args: &ast::Args,
         caller: Option<Node>,
     ) -> CompileResult<NodeKind> {
-        let line = self.line;
         match &callee.kind {
+            ExprKind::Attribute(_, name) if method_names::is_unsupported(name) => {
+                Err(CompileError::Unsupported { line: self.line, construct: format!("the method '{name}'") })
+            }
             // The method is looked up together with the call, unless the arguments could show the
             // difference.
             ExprKind::Attribute(receiver, name) if !args.iter().any(Expr::has_call) => {
                 let receiver = Box::new(self.expr(frame, receiver)?);
-                check_method(&receiver, name, line)?;
                 Ok(NodeKind::Method(receiver, Value::from(&**name), Box::new(self.args(frame, args, caller)?)))
             }
             _ => {
                 let callee = Box::new(self.expr(frame, callee)?);
-                if let NodeKind::Attribute(receiver, name) = &callee.kind {
-                    check_method(receiver, name.as_str().unwrap_or_default(), line)?;
-                }
                 Ok(NodeKind::Call(callee, Box::new(self.args(frame, args, caller)?)))
             }
         }
@@ -97,17 +94,6 @@ impl Compiler {
             Some(predicate) => NodeKind::Test(predicate, Box::new(operand), Box::new(args)),
             None => NodeKind::Fail(parts(operand, args), format!("No test named '{name}' found.")),
         })
-    }
-}
-
-/// Fails for an unwritten method of a constant. The type of a variable is unknown before the
-/// template runs.
-fn check_method(receiver: &Node, name: &str, line: u32) -> CompileResult<()> {
-    match constant(receiver) {
-        Some(value) if method_names::is_unwritten(value, name) => {
-            Err(CompileError::Unsupported { line, construct: format!("the method '{name}'") })
-        }
-        _ => Ok(()),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::interpreter::Interpreter;
 use crate::python::convert::{defined, flag, int_arg, or_none};
 use crate::python::number::as_float;
 use crate::python::{arithmetic, number};
-use crate::value::{Bytes, PyObject, PyValue, as_digits, int_value, py_value, text, type_name};
+use crate::value::{PyValue, as_digits, int_value, py_value, text, type_name};
 use crate::{budget, taint};
 
 pub(super) fn abs(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
@@ -47,16 +47,6 @@ pub(super) fn int(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fa
                 },
             }
         }
-        PyValue::Object(PyObject::Bytes(bytes)) => {
-            budget::walk(bytes.as_text().len())?;
-            let chars = taint::strip(bytes.as_text());
-            match (number::parse_int(&chars, 10), number::parse_float(&chars)) {
-                (Err(error), _) if error.is_fatal() => Err(error),
-                (Ok(int), _) => Ok(int),
-                (_, Some(float)) => or_default(number::truncate(float), default),
-                (_, None) => Ok(default()),
-            }
-        }
         PyValue::Float(float) if float.is_infinite() => number::truncate(float),
         PyValue::Float(float) => or_default(number::truncate(float), default),
         PyValue::Undefined(undefined) => Err(undefined.error()),
@@ -73,16 +63,10 @@ pub(super) fn float(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> 
     budget::room(value.as_str().map_or(0, |content| 2 * content.len()))?;
     let float = match py_value(value) {
         PyValue::Str(content) => number::parse_float(&taint::strip(content)),
-        PyValue::Object(PyObject::Bytes(bytes)) => float_of_bytes(bytes)?,
         PyValue::Undefined(undefined) => return Err(undefined.error()),
         _ => as_float(value)?,
     };
     Ok(float.map(Value::from).or(default).unwrap_or_else(|| Value::from(0.0)))
-}
-
-fn float_of_bytes(bytes: &Bytes) -> Fallible<Option<f64>> {
-    budget::walk(bytes.as_text().len())?;
-    Ok(number::parse_float(&taint::strip(bytes.as_text())))
 }
 
 pub(super) fn round(_: &mut dyn Interpreter, value: &Value, args: &Args<'_>) -> Fallible<Value> {
@@ -133,7 +117,6 @@ pub(super) fn filesizeformat(_: &mut dyn Interpreter, value: &Value, args: &Args
     budget::walk(value.as_str().map_or(0, str::len))?;
     let bytes = match py_value(defined(value)?) {
         PyValue::Str(content) => number::parse_float(&taint::strip(content)),
-        PyValue::Object(PyObject::Bytes(bytes)) => float_of_bytes(bytes)?,
         _ => as_float(value)?,
     };
     let bytes = bytes.ok_or_else(|| fail("the filter 'filesizeformat' needs a number"))?;

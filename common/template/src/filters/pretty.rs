@@ -13,7 +13,7 @@ use crate::python::{order, repr, text};
 use crate::taint::strip_char;
 use crate::text_buffer::TextBuffer;
 use crate::unicode::is_space;
-use crate::value::{Bytes, Dict, PyObject, PyValue, Seq, SeqKind, py_object, py_value, text as new_text, type_name};
+use crate::value::{Dict, PyObject, PyValue, Seq, SeqKind, py_object, py_value, text as new_text, type_name};
 
 /// The maximum length of a line in characters.
 const WIDTH: usize = 80;
@@ -54,7 +54,6 @@ impl Printer {
         }
         match (py_value(value), py_object(value)) {
             (PyValue::Str(content), _) if !value.is_safe() => self.text(content, &line, place),
-            (_, Some(PyObject::Bytes(bytes))) => self.bytes(bytes, &line, place),
             (_, Some(PyObject::Dict(dict))) => self.dict(dict, place),
             (_, Some(PyObject::Seq(seq))) if seq.kind() != SeqKind::Group => self.sequence(seq, place),
             _ => self.out.push(&line),
@@ -112,63 +111,15 @@ impl Printer {
         if pieces.len() < 2 {
             return self.out.push(line);
         }
-        self.literals(&pieces, indent, alone == 1)
-    }
-
-    /// Prints a long bytes value as several literals, divided between groups of four bytes.
-    fn bytes(&mut self, bytes: &Bytes, line: &str, place: Place) -> Fallible<()> {
-        if bytes.len() <= BYTES_TOGETHER {
-            return self.out.push(line);
-        }
-        let alone = usize::from(place.level == 0);
-        let (indent, after) = (place.indent + alone, place.after + alone);
-        let pieces = pieces_of_bytes(bytes.as_text(), WIDTH.saturating_sub(indent), after)?;
-        self.literals(&pieces, indent, alone == 1)
-    }
-
-    fn literals(&mut self, pieces: &[String], indent: usize, in_parentheses: bool) -> Fallible<()> {
-        if in_parentheses {
-            self.out.push("(")?;
-        }
+        self.out.push(if alone == 1 { "(" } else { "" })?;
         for (at, piece) in pieces.iter().enumerate() {
             if at > 0 {
                 self.break_line(indent)?;
             }
             self.out.push(piece)?;
         }
-        self.out.push(if in_parentheses { ")" } else { "" })
+        self.out.push(if alone == 1 { ")" } else { "" })
     }
-}
-
-/// The number of bytes that are never divided between two literals.
-const BYTES_TOGETHER: usize = 4;
-
-/// Splits a long bytes value into literals.
-fn pieces_of_bytes(content: &str, width: usize, after: usize) -> Fallible<Vec<String>> {
-    let characters: Vec<char> = content.chars().collect();
-    let last = characters.len() / BYTES_TOGETHER * BYTES_TOGETHER;
-    let mut pieces = Vec::new();
-    let mut current = String::new();
-    for (at, part) in characters.chunks(BYTES_TOGETHER).enumerate() {
-        let width = if at * BYTES_TOGETHER == last { width.saturating_sub(after) } else { width };
-        let candidate: String = current.chars().chain(part.iter().copied()).collect();
-        if chars(&quoted_bytes(&candidate)?)? > width {
-            if !current.is_empty() {
-                pieces.push(quoted_bytes(&current)?);
-            }
-            current = part.iter().collect();
-        } else {
-            current = candidate;
-        }
-    }
-    if !current.is_empty() {
-        pieces.push(quoted_bytes(&current)?);
-    }
-    Ok(pieces)
-}
-
-fn quoted_bytes(content: &str) -> Fallible<String> {
-    one_line(&Bytes::value(content.to_owned())?)
 }
 
 /// Splits a long text into literals, each at most `width` characters if its words are short enough.

@@ -11,9 +11,7 @@ use crate::interpreter::Interpreter;
 use crate::python::markup;
 use crate::python::number::as_float;
 use crate::python::printf;
-use crate::value::{
-    Bytes, PyObject, PyValue, Seq, SeqKind, as_digits, int_value, joined, py_value, safe_text, type_name,
-};
+use crate::value::{PyObject, PyValue, Seq, SeqKind, as_digits, int_value, joined, py_value, safe_text, type_name};
 
 /// Two numbers of the same type.
 enum Pair {
@@ -61,10 +59,6 @@ fn unsupported<T>(op: &str, left: &Value, right: &Value) -> Fallible<T> {
 /// Computes `left + right`.
 pub(crate) fn add(left: &Value, right: &Value) -> Fallible<Value> {
     match (py_value(left), py_value(right)) {
-        (PyValue::Object(PyObject::Bytes(left)), PyValue::Object(PyObject::Bytes(right))) => {
-            budget::room(left.as_text().len() + right.as_text().len())?;
-            Bytes::value([left.as_text(), right.as_text()].concat())
-        }
         (PyValue::Str(left_text), PyValue::Str(right_text)) => add_texts(left, left_text, right, right_text),
         (PyValue::Object(PyObject::Seq(left_seq)), PyValue::Object(PyObject::Seq(right_seq)))
             if left_seq.is_list() == right_seq.is_list() =>
@@ -120,8 +114,8 @@ pub(crate) fn subtract(left: &Value, right: &Value) -> Fallible<Value> {
 /// Computes `left * right`; one side may be a text or list, which is repeated.
 pub(crate) fn multiply(left: &Value, right: &Value) -> Fallible<Value> {
     match (py_value(left), py_value(right)) {
-        (PyValue::Str(_) | PyValue::Object(PyObject::Seq(_) | PyObject::Bytes(_)), _) => repeat(left, right),
-        (_, PyValue::Str(_) | PyValue::Object(PyObject::Seq(_) | PyObject::Bytes(_))) => repeat(right, left),
+        (PyValue::Str(_) | PyValue::Object(PyObject::Seq(_)), _) => repeat(left, right),
+        (_, PyValue::Str(_) | PyValue::Object(PyObject::Seq(_))) => repeat(right, left),
         _ => match pair(left, right)? {
             Some(Pair::Small(left, right)) => small_or_big(left.checked_mul(right), || Digits::from(left) * right),
             Some(Pair::Big(left, right)) => {
@@ -151,11 +145,6 @@ fn repeat(value: &Value, times: &Value) -> Fallible<Value> {
             let value = if value.is_safe() { Value::from_safe_string(content) } else { Value::from(content) };
             budget::track(&value);
             Ok(value)
-        }
-        PyValue::Object(PyObject::Bytes(bytes)) => {
-            let size = bytes.as_text().len().saturating_mul(times);
-            budget::room(size)?;
-            Bytes::value(bytes.as_text().repeat(if size == 0 { 0 } else { times }))
         }
         PyValue::Object(PyObject::Seq(seq)) => {
             let size = seq.items().len().saturating_mul(times);
@@ -271,9 +260,6 @@ fn floor_floats(left: f64, right: f64) -> (f64, f64) {
 pub(crate) fn modulo(interpreter: &mut dyn Interpreter, left: &Value, right: &Value) -> Fallible<Value> {
     if left.as_str().is_some() {
         return printf::format(interpreter, left, right);
-    }
-    if matches!(py_value(left), PyValue::Object(PyObject::Bytes(_))) {
-        return Err(fail("formatting bytes is not supported"));
     }
     match pair(left, right)? {
         None => unsupported("%", left, right),

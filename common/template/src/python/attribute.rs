@@ -12,8 +12,8 @@ use crate::value::Macro;
 use crate::value::as_digits;
 use crate::value::none;
 use crate::value::{
-    Block, Bytes, Method, PyObject, PyValue, Seq, SeqKind, Undefined, dict, int_value, length, list, object_name,
-    py_object, py_value, text_like, tuple, type_name,
+    Block, Method, PyObject, PyValue, Seq, SeqKind, Undefined, dict, int_value, length, list, object_name, py_object,
+    py_value, text_like, tuple, type_name,
 };
 use crate::{budget, taint};
 
@@ -88,10 +88,6 @@ pub(crate) fn subscript(value: &Value, key: &Value) -> Fallible<Option<Value>> {
         PyValue::Object(PyObject::Dict(entries)) => Ok(entries.get(key).ok().flatten().cloned()),
         PyValue::Undefined(undefined) => Err(undefined.error()),
         PyValue::Str(content) => char_at(value, content, key),
-        PyValue::Object(PyObject::Bytes(bytes)) => {
-            budget::walk(bytes.as_text().len())?;
-            Ok(index(key, || Some(bytes.len())).and_then(|at| bytes.iter().nth(at)).map(Value::from))
-        }
         PyValue::Object(PyObject::Seq(items)) => {
             Ok(index(key, || Some(items.items().len())).and_then(|at| items.items().get(at).cloned()))
         }
@@ -223,11 +219,6 @@ pub(crate) fn slice(value: &Value, bounds: &[Value]) -> Fallible<Value> {
             text_like(value, slice_text(content, &range))
         }
         PyValue::Object(PyObject::Seq(items)) => slice_items(items, &Bounds::read(bounds)?),
-        PyValue::Object(PyObject::Bytes(bytes)) => {
-            budget::walk(bytes.as_text().len())?;
-            budget::room(bytes.as_text().len().saturating_mul(size_of::<char>()))?;
-            Bytes::value(slice_text(bytes.as_text(), &Bounds::read(bounds)?.resolve(bytes.len())))
-        }
         PyValue::Object(PyObject::Range(range)) => {
             let bounds = Bounds::read(bounds)?;
             let (start, stop) = bounds.ends(i64::try_from(range.len()).unwrap_or(i64::MAX));
@@ -244,7 +235,7 @@ pub(crate) fn slices_to_undefined(value: &Value, bounds: &[Value]) -> bool {
     let no_step = matches!(py_value(&bounds[2]), PyValue::Int(0) | PyValue::Bool(false));
     match py_value(value) {
         PyValue::Undefined(_) => false,
-        PyValue::Str(_) | PyValue::Object(PyObject::Seq(_) | PyObject::Range(_) | PyObject::Bytes(_)) => !no_step,
+        PyValue::Str(_) | PyValue::Object(PyObject::Seq(_) | PyObject::Range(_)) => !no_step,
         _ => true,
     }
 }

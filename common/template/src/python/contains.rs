@@ -2,12 +2,9 @@
 
 use minijinja::Value;
 
-use super::bytes::byte_arg;
 use crate::error::{Fallible, fail};
 use crate::value::Seq;
-use crate::value::{
-    Bytes, PyObject, PyValue, View, ViewKind, equal, is_empty_tuple, iterate, py_value, seq, type_name,
-};
+use crate::value::{PyObject, PyValue, View, ViewKind, equal, is_empty_tuple, iterate, py_value, seq, type_name};
 use crate::{budget, taint};
 
 /// Returns true if CPython keeps one object for all values that equal this value.
@@ -35,19 +32,9 @@ pub(crate) fn contains(container: &Value, item: &Value) -> Fallible<bool> {
         PyValue::Undefined(_) => Ok(false),
         PyValue::Object(PyObject::Dict(dict)) => Ok(dict.get(item)?.is_some()),
         PyValue::Object(PyObject::View(view)) if view.kind() != ViewKind::Values => view_contains(view, item),
-        PyValue::Object(PyObject::Bytes(bytes)) => bytes_contain(bytes, item),
         PyValue::Object(PyObject::Namespace(_)) | PyValue::Object(PyObject::Loop(_)) => not_a_container(container),
         PyValue::Object(_) => contains_item(container, item),
         _ => not_a_container(container),
-    }
-}
-
-fn bytes_contain(bytes: &Bytes, item: &Value) -> Fallible<bool> {
-    budget::walk(bytes.as_text().len())?;
-    let chars = taint::strip(bytes.as_text());
-    match py_value(item) {
-        PyValue::Object(PyObject::Bytes(part)) => Ok(chars.contains(&*taint::strip(part.as_text()))),
-        _ => Ok(chars.contains(byte_arg(item)?)),
     }
 }
 

@@ -13,17 +13,14 @@ pub(crate) fn find(value: &Value, name: &str) -> Option<&'static str> {
 
 /// Returns true if values of some type have a method of this name.
 pub(crate) fn is_method(name: &str) -> bool {
-    let types = [STR, MARKUP, BYTES, INT, FLOAT, LIST, LIST_MUTATING];
+    let types = [STR, MARKUP, INT, FLOAT, LIST, LIST_MUTATING];
     let objects = [DICT, DICT_MUTATING, LOOP, CYCLER, DICT_TYPE];
     types.iter().chain(&objects).any(|names| names.contains(&name))
 }
 
-/// Methods that always fail.
-pub(super) const UNWRITTEN: &[&str] = &["from_bytes", "fromhex", "to_bytes"];
-
-/// Returns true if the value has a method of this name that always fails.
-pub(crate) fn is_unwritten(value: &Value, name: &str) -> bool {
-    UNWRITTEN.contains(&name) && find(value, name).is_some()
+/// Returns true for methods that are not supported, because there are no `bytes`.
+pub(crate) fn is_unsupported(name: &str) -> bool {
+    matches!(name, "encode" | "from_bytes" | "fromhex" | "to_bytes")
 }
 
 /// Returns true if Python has this attribute but the sandbox withholds it, because it changes a
@@ -81,7 +78,6 @@ fn object_names(object: &PyObject) -> &'static [&'static str] {
         PyObject::Seq(_) | PyObject::Range(_) => SEQUENCE,
         PyObject::Dict(_) => DICT,
         PyObject::BigInt(_) => INT,
-        PyObject::Bytes(_) => BYTES,
         PyObject::Loop(_) => LOOP,
         PyObject::Counter(counter) if counter.kind == CounterKind::Cycler => CYCLER,
         PyObject::Builtin(Builtin::Dict) => DICT_TYPE,
@@ -142,52 +138,6 @@ const STR: &[&str] = &[
 
 /// Methods that only texts marked as safe have.
 const MARKUP: &[&str] = &["escape", "striptags", "unescape"];
-
-/// Methods of `bytes`.
-const BYTES: &[&str] = &[
-    "capitalize",
-    "center",
-    "count",
-    "decode",
-    "endswith",
-    "expandtabs",
-    "find",
-    "fromhex",
-    "hex",
-    "index",
-    "isalnum",
-    "isalpha",
-    "isascii",
-    "isdigit",
-    "islower",
-    "isspace",
-    "istitle",
-    "isupper",
-    "join",
-    "ljust",
-    "lower",
-    "lstrip",
-    "maketrans",
-    "partition",
-    "removeprefix",
-    "removesuffix",
-    "replace",
-    "rfind",
-    "rindex",
-    "rjust",
-    "rpartition",
-    "rsplit",
-    "rstrip",
-    "split",
-    "splitlines",
-    "startswith",
-    "strip",
-    "swapcase",
-    "title",
-    "translate",
-    "upper",
-    "zfill",
-];
 
 /// Methods of dicts.
 const DICT: &[&str] = &["copy", "fromkeys", "get", "items", "keys", "values"];

@@ -1,6 +1,5 @@
 //! The methods of Python's types.
 
-mod bytes;
 mod dicts;
 mod numbers;
 mod objects;
@@ -9,7 +8,7 @@ mod texts;
 
 use minijinja::Value;
 
-use super::method_names::{UNWRITTEN, unsupported};
+use super::method_names::{is_unsupported, unsupported};
 use crate::arguments::Args;
 use crate::error::Fallible;
 use crate::interpreter::Interpreter;
@@ -22,7 +21,7 @@ pub(crate) fn call(
     name: &'static str,
     args: &Args<'_>,
 ) -> Fallible<Value> {
-    if UNWRITTEN.contains(&name) {
+    if is_unsupported(name) {
         return Err(unsupported(name));
     }
     match py_value(receiver) {
@@ -30,7 +29,6 @@ pub(crate) fn call(
         PyValue::Int(_) | PyValue::Bool(_) | PyValue::Float(_) | PyValue::Object(PyObject::BigInt(_)) => {
             numbers::call(receiver, name, args)
         }
-        PyValue::Object(PyObject::Bytes(bytes)) => bytes::call(interpreter, bytes, name, args),
         PyValue::Object(PyObject::Dict(dict)) => dicts::call(receiver, dict, name, args),
         PyValue::Object(PyObject::Seq(_) | PyObject::Range(_)) => sequences::call(receiver, name, args),
         PyValue::Object(object) => objects::call(object, name, args),

@@ -56,10 +56,6 @@ fn ordering(left: &Value, right: &Value, op: &str) -> Fallible<Option<Ordering>>
             budget::scan(left.len().min(right.len()))?;
             Ok(Some(taint::order(left, right)))
         }
-        (PyValue::Object(PyObject::Bytes(left)), PyValue::Object(PyObject::Bytes(right))) => {
-            budget::walk(left.as_text().len().min(right.as_text().len()))?;
-            Ok(Some(left.iter().cmp(right.iter())))
-        }
         (PyValue::Undefined(undefined), _) | (_, PyValue::Undefined(undefined)) => Err(undefined.error()),
         (PyValue::Object(PyObject::Seq(left_seq)), PyValue::Object(PyObject::Seq(right_seq)))
             if left_seq.is_list() == right_seq.is_list() =>

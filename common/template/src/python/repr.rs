@@ -6,9 +6,7 @@ use super::number;
 use crate::error::{Fallible, Limit, limit};
 use crate::interpreter::Interpreter;
 use crate::text_buffer::TextBuffer;
-use crate::value::{
-    self, Builtin, GeneratorKind, PyObject, PyValue, Seq, SeqKind, ViewKind, byte_of, py_value, type_name,
-};
+use crate::value::{self, Builtin, GeneratorKind, PyObject, PyValue, Seq, SeqKind, ViewKind, py_value, type_name};
 use crate::{budget, taint, unicode};
 
 /// Returns the result of Python's `str(value)`.
@@ -108,32 +106,12 @@ fn write_object(out: &mut TextBuffer, value: &Value, object: &PyObject, depth: u
             GeneratorKind::Function(name) => out.push(&format!("<generator object {name} at {ADDRESS}>")),
             GeneratorKind::Type(name) => out.push(&format!("<{name} object at {ADDRESS}>")),
         },
-        PyObject::Bytes(bytes) => write_bytes(out, bytes.as_text()),
         PyObject::Builtin(builtin) => out.push(&builtin_repr(*builtin)),
         PyObject::Template(_) => out.push("<TemplateReference None>"),
         PyObject::Block(_) => out.push(&format!("<jinja2.runtime.BlockReference object at {ADDRESS}>")),
         PyObject::Counter(_) => out.push(&format!("<jinja2.utils.{} object at {ADDRESS}>", type_name(value))),
         _ => out.push(&format!("<{} object>", type_name(value))),
     }
-}
-
-/// Writes the `repr` of bytes.
-fn write_bytes(out: &mut TextBuffer, chars: &str) -> Fallible<()> {
-    budget::walk(chars.len())?;
-    let quote = quote_for(&taint::strip(chars));
-    out.push("b")?;
-    out.push(quote)?;
-    taint::write(out, chars, |out, chars| {
-        let mut written = String::new();
-        for byte in chars.chars().map(byte_of) {
-            match byte {
-                b' '..=b'~' | b'\t' | b'\n' | b'\r' => push_quoted(&mut written, byte.into(), quote),
-                _ => push_escape(&mut written, byte.into()),
-            }
-        }
-        out.push(&written)
-    })?;
-    out.push(quote)
 }
 
 fn builtin_repr(builtin: Builtin) -> String {

@@ -7,7 +7,6 @@ use num_bigint::BigInt as Digits;
 use parking_lot::Mutex;
 
 use super::bigint::BigInt;
-use super::bytes::Bytes;
 use super::callable::{Counter, CounterKind};
 use super::dict::{View, ViewKind};
 use super::generator::{Generator, GeneratorKind, Rest};
@@ -127,14 +126,6 @@ impl Seq {
     pub(crate) fn free_of_charge(kind: SeqKind, items: Vec<Value>) -> Fallible<Value> {
         let nesting = nesting_above(&items)?;
         Ok(PyObject::Seq(Self { kind, items, nesting, charged: 0 }).value())
-    }
-}
-
-impl Bytes {
-    /// Creates bytes from characters, charged to the budget.
-    pub(crate) fn value(chars: String) -> Fallible<Value> {
-        budget::alloc(chars.len())?;
-        Ok(PyObject::Bytes(Self::from_text(chars)).value())
     }
 }
 

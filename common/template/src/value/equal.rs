@@ -52,10 +52,6 @@ fn equal_objects(left: &Value, left_object: &PyObject, right: &Value, right_obje
         _ if std::ptr::eq(left_object, right_object) => Ok(true),
         (PyObject::Seq(left), PyObject::Seq(right)) => equal_sequences(left, right),
         (PyObject::Dict(left), PyObject::Dict(right)) => equal_dicts(left, right),
-        (PyObject::Bytes(left), PyObject::Bytes(right)) => {
-            budget::scan(left.as_text().len().min(right.as_text().len()))?;
-            Ok(taint::same(left.as_text(), right.as_text()))
-        }
         (PyObject::Range(left), PyObject::Range(right)) => Ok(equal_ranges(left, right)),
         (PyObject::View(left), PyObject::View(right)) => equal_views(left, right),
         (PyObject::Builtin(left), PyObject::Builtin(right)) => Ok(left == right),
@@ -130,10 +126,6 @@ fn equal_views(left: &View, right: &View) -> Fallible<bool> {
 /// Returns the result of Python's `left is right`.
 pub(crate) fn is_same(left: &Value, right: &Value) -> bool {
     match (py_object(left), py_object(right), py_value(left), py_value(right)) {
-        (Some(PyObject::Bytes(left)), Some(PyObject::Bytes(right)), ..) => {
-            // CPython keeps one object per byte.
-            std::ptr::eq(left, right) || (left.len() < 2 && taint::same(left.as_text(), right.as_text()))
-        }
         (Some(left), Some(right), ..) => std::ptr::eq(left, right) || (is_empty_tuple(left) && is_empty_tuple(right)),
         (_, _, PyValue::None, PyValue::None) | (_, _, PyValue::Undefined(_), PyValue::Undefined(_)) => true,
         (_, _, PyValue::Bool(left), PyValue::Bool(right)) => left == right,
@@ -182,10 +174,6 @@ fn hash_object(value: &Value, object: &PyObject) -> Fallible<u64> {
             Err(fail(format!("unhashable type: '{}'", type_name(value))))
         }
         PyObject::BigInt(big) => Ok(HASHING.hash_one(big.to_f64().to_bits())),
-        PyObject::Bytes(bytes) => {
-            budget::scan(bytes.as_text().len())?;
-            Ok(HASHING.hash_one((0xFD_u8, taint::strip(bytes.as_text()))))
-        }
         PyObject::Range(range) => hash_items(&[range.start(), range.stop(), range.step()].map(Value::from)),
         other => Ok(HASHING.hash_one(std::ptr::from_ref(other).addr())),
     }

@@ -2,7 +2,6 @@
 
 use minijinja::Value;
 
-use super::bytes::byte_of;
 use super::create::tuple;
 use super::dict::{View, ViewKind};
 use super::items::Items;
@@ -28,11 +27,6 @@ impl Items {
 
     fn next_of(&mut self) -> Option<Fallible<Value>> {
         let at = self.at;
-        if let Some(PyObject::Bytes(bytes)) = py_object(&self.value) {
-            let character = bytes.as_text()[at..].chars().next()?;
-            self.at += character.len_utf8();
-            return Some(Ok(Value::from(byte_of(character))));
-        }
         self.at += 1;
         if self.size.is_some() && self.size != length(&self.value) {
             return Some(Err(fail("dictionary changed size during iteration")));

@@ -9,7 +9,6 @@ use minijinja::value::{Object, ObjectRepr, ValueKind};
 use num_bigint::BigInt as Digits;
 
 use super::bigint::BigInt;
-use super::bytes::Bytes;
 use super::callable::{Block, Builtin, Counter, Macro, Method};
 use super::dict::{Dict, EMPTY, View};
 use super::generator::Generator;
@@ -34,7 +33,6 @@ pub(crate) enum PyObject {
     Range(Range),
     Generator(Generator),
     BigInt(BigInt),
-    Bytes(Bytes),
     Namespace(Arc<Namespace>),
     Loop(Loop),
     Macro(Macro),
@@ -71,7 +69,6 @@ impl PyObject {
         match self {
             Self::Undefined(_) => false,
             Self::Seq(seq) => !seq.items().is_empty(),
-            Self::Bytes(bytes) => !bytes.is_empty(),
             Self::Dict(dict) => dict.len() > 0,
             Self::View(view) => view.dict().len() > 0,
             Self::Range(range) => range.len() > 0,
@@ -165,8 +162,7 @@ pub(crate) fn is_iterable(value: &Value) -> bool {
     match py_value(value) {
         PyValue::Str(_) | PyValue::Undefined(_) => true,
         PyValue::Object(object) => {
-            let is_container =
-                matches!(object, PyObject::Seq(_) | PyObject::Dict(_) | PyObject::View(_) | PyObject::Bytes(_));
+            let is_container = matches!(object, PyObject::Seq(_) | PyObject::Dict(_) | PyObject::View(_));
             is_container || matches!(object, PyObject::Range(_) | PyObject::Generator(_))
         }
         _ => false,
@@ -183,7 +179,6 @@ pub(crate) fn length(value: &Value) -> Option<usize> {
         PyValue::Object(PyObject::Dict(dict)) => Some(dict.len()),
         PyValue::Object(PyObject::View(view)) => Some(view.dict().len()),
         PyValue::Object(PyObject::Range(range)) => Some(range.len()),
-        PyValue::Object(PyObject::Bytes(bytes)) => Some(bytes.len()),
         _ => None,
     }
 }
@@ -234,7 +229,6 @@ pub(crate) fn object_type_name(object: &PyObject) -> &'static str {
         PyObject::Range(_) => "range",
         PyObject::Generator(generator) => generator.type_name(),
         PyObject::BigInt(_) => "int",
-        PyObject::Bytes(_) => "bytes",
         PyObject::Namespace(_) => "TemplateNamespace",
         PyObject::Loop(_) => "LoopContext",
         PyObject::Macro(_) => "Macro",

@@ -1,7 +1,7 @@
 //! Chat templates in the folders of models whose maker ships an encoder and no template.
 
 use serde_json::{Value, json};
-use tandem_template::{ArgumentsShape, LocalTime, python};
+use tandem_template::{LocalTime, python};
 
 use super::markup::{BOS, DSML};
 use super::settings::SWITCHES;
@@ -9,7 +9,7 @@ use crate::adapter::{AdapterOutput, Input};
 use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::model::Model;
-use crate::probes::LIMITS;
+use crate::probes::{ArgumentsShape, LIMITS};
 
 type Render = fn(&Model, &Input<'_>) -> Result<AdapterOutput, Error>;
 
@@ -43,9 +43,9 @@ fn is_different(model: &Model, encoder: Render, conversation: &Conversation) -> 
 
 /// Returns the prompt of the template that the model has for the conversation.
 fn applied(model: &Model, conversation: &Conversation) -> Option<String> {
-    let template = &model.templates.choose(None, conversation.tools.is_some()).ok()?.template;
+    let named = model.templates.choose(None, conversation.tools.is_some()).ok()?;
     let mut messages = conversation.messages.clone();
-    if template.arguments() == ArgumentsShape::Text {
+    if named.facts.tools.arguments == ArgumentsShape::Text {
         messages.iter_mut().for_each(write_arguments);
     }
     let input = tandem_template::Input {
@@ -59,7 +59,7 @@ fn applied(model: &Model, conversation: &Conversation) -> Option<String> {
         now: LocalTime::EPOCH,
         taint: None,
     };
-    template.apply(&input, &LIMITS).ok().map(|applied| applied.text)
+    named.template.apply(&input, &LIMITS).ok().map(|applied| applied.text)
 }
 
 /// Replaces the arguments of the message's calls by their JSON text.

@@ -1,6 +1,5 @@
 //! `deepseek-v3.2`: DeepSeek-V3.2, whose tool results follow the call in the assistant's own turn.
 
-use tandem_template::ArgumentsShape;
 use tandem_template::literal::KnownNames;
 
 use super::blocks::{Item, Reading, lost_keys, read};
@@ -16,6 +15,7 @@ use crate::adapter::{Adapter, AdapterOutput, Input, Kind};
 use crate::conversation::{self, Conversation, Invalid};
 use crate::error::Error;
 use crate::model::Model;
+use crate::probes::ArgumentsShape;
 use crate::warning::Warning;
 use tandem_template::python;
 

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
-use tandem_template::ArgumentsShape;
 use tandem_template::literal::KnownNames;
 use tandem_template::python::{self, Json, LoadsError};
 
@@ -20,6 +19,7 @@ use crate::adapter::{Adapter, AdapterOutput, EncoderArgument, Input, Kind, Match
 use crate::conversation::{self, Invalid};
 use crate::error::Error;
 use crate::model::Model;
+use crate::probes::ArgumentsShape;
 
 const IDENTITY: Identity = Identity {
     architectures: &["deepseek_v4", "deepseek4"],

@@ -1,12 +1,13 @@
 //! Warnings about parts of a conversation that a template does not read, and about arguments of tool
-//! calls. They follow from the template's source, and from the variables that it looked up.
+//! calls. They follow from the template's source, from its facts, and from the variables that it
+//! looked up.
 
 use serde_json::Value;
-use tandem_template::ArgumentsShape;
 
 use super::reserved;
 use crate::conversation::Conversation;
 use crate::model::NamedTemplate;
+use crate::probes::ArgumentsShape;
 use crate::warning::{Warning, WarningCode};
 
 /// Warns of tools, documents and arguments that the template never reads, and of tool call
@@ -25,7 +26,7 @@ pub(super) fn of(named: &NamedTemplate, conversation: &Conversation, read: &[Str
     warnings.extend(reserved::warnings(template_args));
     let given = template_args.keys().filter(|name| !reserved::is_reserved(name));
     warnings.extend(given.filter_map(|name| unread_argument(named, name, read)));
-    warnings.extend(arguments(template.arguments(), messages));
+    warnings.extend(arguments(named.facts.tools.arguments, messages));
     warnings
 }
 

@@ -8,7 +8,7 @@ use tandem_common::pb::render::v1 as pb;
 use tandem_common::status::{Failure, chain};
 use tandem_model_files::digest::hex_sha256;
 use tandem_model_files::tokenizer::Encoding;
-use tandem_template::{ArgumentsShape, ChatTemplate, CompileError};
+use tandem_template::{ChatTemplate, CompileError};
 
 use crate::adapter::{Adapter, Attachment, Kind, MediaSource};
 use crate::capabilities::{Capabilities, Evidence};
@@ -22,7 +22,7 @@ use crate::job::ControlTokenPolicy;
 use crate::limits::Limits;
 use crate::model::Model;
 use crate::output_spec::{OutputSpec, ROLES, Reasoning};
-use crate::probes::{self, ArgumentFact, ModelValues, TemplateFacts};
+use crate::probes::{self, ArgumentFact, ArgumentsShape, ModelValues, TemplateFacts};
 use crate::render::{HfMessages, Output, Rendered};
 use crate::warning::{Warning, WarningCode};
 
@@ -244,15 +244,15 @@ pub(in crate::grpc) fn template(
 }
 
 fn template_info(template: &ChatTemplate) -> pb::TemplateInfo {
-    let tool_arguments = match template.arguments() {
+    let empty = Object::new();
+    let values = ModelValues { special_tokens: &empty, toggles: &empty };
+    let facts = TemplateFacts::of(template, values, probes::deadline());
+    let tool_arguments = match facts.tools.arguments {
         ArgumentsShape::Unread => pb::ToolArguments::Unread,
         ArgumentsShape::Object => pb::ToolArguments::Object,
         ArgumentsShape::Text => pb::ToolArguments::Text,
         ArgumentsShape::Either => pb::ToolArguments::Either,
     };
-    let empty = Object::new();
-    let values = ModelValues { special_tokens: &empty, toggles: &empty };
-    let facts = TemplateFacts::of(template, values, probes::deadline());
     let source = Some(template.source());
     let evidence = Evidence { facts: Some(&facts), tool_facts: None, template: source, name: "", architecture: None };
     pb::TemplateInfo {

@@ -1,11 +1,10 @@
 //! The probed conversations, and their rendering.
 
 use serde_json::{Value, json};
-use tandem_template::{ArgumentsShape, ChatTemplate};
 
 use crate::conversation::Object;
-use crate::model::Model;
-use crate::probes::{Outcome, Probe, Renderer};
+use crate::model::{Model, NamedTemplate};
+use crate::probes::{ArgumentsShape, Outcome, Probe, Renderer};
 
 // The texts of the probed messages. A template may move or trim them, but not change them. None
 // contains another.
@@ -27,7 +26,7 @@ pub(super) const ARGUMENT: &str = "tandem-argument-probe";
 
 /// Renders probed conversations with a model's default template.
 pub(in super::super) struct Prober<'a> {
-    template: &'a ChatTemplate,
+    named: &'a NamedTemplate,
     special_tokens: &'a Object,
     renderer: Renderer<'a>,
 }
@@ -35,26 +34,26 @@ pub(in super::super) struct Prober<'a> {
 impl<'a> Prober<'a> {
     /// Returns a prober of the model's default template. None if there is none.
     pub(in super::super) fn new(model: &'a Model) -> Option<Self> {
-        Some(Self::of(model, &model.templates.choose(None, false).ok()?.template))
+        Some(Self::of(model, model.templates.choose(None, false).ok()?))
     }
 
     /// Returns a prober of the template for conversations with tools, if it is another one.
     pub(in super::super) fn with_tools(model: &'a Model) -> Option<Self> {
-        let template = |with_tools| model.templates.choose(None, with_tools).ok().map(|named| &named.template);
-        let with_tools = template(true)?;
-        let is_default = template(false).is_some_and(|default| default.source() == with_tools.source());
+        let named = |with_tools| model.templates.choose(None, with_tools).ok();
+        let with_tools = named(true)?;
+        let is_default = named(false).is_some_and(|default| default.sha256 == with_tools.sha256);
         (!is_default).then(|| Self::of(model, with_tools))
     }
 
     /// Returns a prober of a template. Its conversations have the form for which the template writes the
     /// messages, if there is one.
-    fn of(model: &'a Model, template: &'a ChatTemplate) -> Self {
-        let renderer = Renderer::showing(template, model.values(), |renderer| {
+    fn of(model: &'a Model, named: &'a NamedTemplate) -> Self {
+        let renderer = Renderer::showing(&named.template, model.values(), |renderer| {
             let messages = vec![renderer.message("user", QUESTION), renderer.message("assistant", ANSWER)];
             let prompt = renderer.render(&Probe { messages, has_no_generation_prompt: true, ..Probe::default() });
             prompt.text().is_some_and(|text| text.contains(QUESTION) && text.contains(ANSWER))
         });
-        Self { template, special_tokens: &model.special_tokens, renderer }
+        Self { named, special_tokens: &model.special_tokens, renderer }
     }
 
     /// Returns the text of the tokenizer's eos token. Empty if it has none.
@@ -84,7 +83,7 @@ impl<'a> Prober<'a> {
     /// Adds calls of these tools to an assistant's message.
     pub(super) fn with_calls(&self, mut message: Value, names: &[&str]) -> Value {
         let arguments = json!({"value": ARGUMENT});
-        let arguments = match self.template.arguments() {
+        let arguments = match self.named.facts.tools.arguments {
             ArgumentsShape::Text => arguments.to_string().into(),
             _ => arguments,
         };

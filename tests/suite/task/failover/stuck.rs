@@ -8,128 +8,41 @@ pub(super) mod proxy;
 mod refusals;
 
 use std::collections::HashMap;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use render_svc::args::GenerationArgs;
 use render_svc::catalog::ModelCatalog;
 use render_svc::generation::{GenerationClient, HealthCounts};
 use tandem_common::pb::generate::v1::generate_response::Event as Generated;
-use tandem_common::pb::generate::v1::generate_service_server::{GenerateService, GenerateServiceServer};
 use tandem_common::pb::generate::v1::{self as generate, FinishReason};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::ServeArgs;
+use tandem_tests::fakes::replica::{Replica, accepted, at_once, ended, part};
 use tandem_tests::{Running, default_catalog, serve_catalog_with_generator};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use tokio_stream::{Stream, StreamExt as _};
-use tonic::transport::server::TcpIncoming;
-use tonic::transport::{Channel, Server};
-use tonic::{Code, Request, Response, Status};
-use tonic_health::pb::health_server::HealthServer;
+use tonic::transport::Channel;
+use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use self::proxy::{Proxy, Way};
-use super::{UnhealthyAtFirst, accepted, ask, ended, part, reported, task};
-
-/// A replica that plays the same events for each call, and says that it is healthy.
-#[derive(Debug, Clone)]
-struct Fake {
-    /// Each event after a pause. Without events, the call has no response.
-    events: Result<Vec<(Duration, Generated)>, Status>,
-    /// True if it leaves out the tokens that a resumed output has, one per event. Else it repeats them.
-    resumes: bool,
-    calls: Arc<AtomicUsize>,
-}
-
-impl Fake {
-    fn new(events: Result<Vec<(Duration, Generated)>, Status>) -> Self {
-        Self { events, resumes: false, calls: Arc::default() }
-    }
-
-    fn of(events: Vec<Generated>) -> Self {
-        Self::new(Ok(at_once(events)))
-    }
-
-    /// A replica whose answer is "good".
-    fn honest() -> Self {
-        Self::of(good())
-    }
-
-    /// A replica that answers health checks only.
-    fn mute() -> Self {
-        Self::of(Vec::new())
-    }
-
-    fn calls(&self) -> usize {
-        self.calls.load(Ordering::Relaxed)
-    }
-
-    /// Serves the replica, and returns its address.
-    async fn serve(&self) -> String {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("an address").to_string();
-        let health = HealthServer::new(UnhealthyAtFirst(0.into()));
-        let server = Server::builder().add_service(health).add_service(GenerateServiceServer::new(self.clone()));
-        tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
-        address
-    }
-}
-
-#[tonic::async_trait]
-impl GenerateService for Fake {
-    type GenerateStream = Pin<Box<dyn Stream<Item = Result<generate::GenerateResponse, Status>> + Send>>;
-
-    async fn generate(
-        &self,
-        request: Request<generate::GenerateRequest>,
-    ) -> Result<Response<Self::GenerateStream>, Status> {
-        self.calls.fetch_add(1, Ordering::Relaxed);
-        let resume = request.get_ref().resume.as_ref().filter(|_| self.resumes);
-        let mut delivered = resume.map_or(0, |resume| resume.generated_tokens);
-        let mut events = self.events.clone()?;
-        events.retain(|(_, event)| {
-            let is_delivered = matches!(event, Generated::Delta(_)) && delivered > 0;
-            delivered -= u32::from(is_delivered);
-            !is_delivered
-        });
-        let (pauses, events): (Vec<_>, Vec<_>) = events.into_iter().unzip();
-        let pauses = pauses.into_iter().chain(std::iter::repeat(Duration::ZERO));
-        let events: Vec<_> = pauses.zip(reported(request.get_ref(), events)).collect();
-        if events.is_empty() {
-            std::future::pending::<()>().await;
-        }
-        let response = |(pause, event)| async move {
-            sleep(pause).await;
-            Ok(generate::GenerateResponse { event: Some(event) })
-        };
-        Ok(Response::new(Box::pin(tokio_stream::iter(events).then(response))))
-    }
-
-    async fn get_loaded_model(
-        &self,
-        _request: Request<generate::GetLoadedModelRequest>,
-    ) -> Result<Response<generate::GetLoadedModelResponse>, Status> {
-        Err(Status::unimplemented("any model"))
-    }
-}
+use super::{ask, task};
 
 /// Returns a task whose salt decides which replica it prefers. It has no grammar, whose output may be empty.
 fn salted(number: usize) -> RunTaskRequest {
     RunTaskRequest { cache_salt: number.to_string(), ..task(number % 7, 8) }
 }
 
-fn at_once(events: Vec<Generated>) -> Vec<(Duration, Generated)> {
-    events.into_iter().map(|event| (Duration::ZERO, event)).collect()
-}
-
 fn good() -> Vec<Generated> {
     [vec![accepted(), part("good", &[7])], ended(FinishReason::Length)].concat()
+}
+
+/// Returns a replica whose answer is "good".
+fn honest() -> Replica {
+    Replica::of(good())
 }
 
 fn progress(step_seconds: i64) -> Generated {
@@ -204,12 +117,12 @@ fn lies() -> Vec<(Result<Vec<Generated>, Status>, &'static str)> {
 async fn nonsense_of_a_replica_is_its_fault_and_the_task_resumes_elsewhere() {
     let catalog = default_catalog();
     for (lie, problem) in lies() {
-        let liar = Fake::new(lie.map(at_once));
+        let liar = Replica::playing(lie.map(at_once));
         let (_service, client) = front_of(Arc::clone(&catalog), &[&liar.serve().await]).await;
         let status = ask(client, salted(0), watch::Sender::new(0)).await.expect_err(problem);
         assert!(status.message().contains(problem), "{problem}: {status}");
 
-        let (liar, honest) = (Fake { calls: Arc::default(), ..liar }, Fake::honest());
+        let (liar, honest) = (liar.again(), honest());
         let addresses = [liar.serve().await, honest.serve().await];
         let (_service, client) = front_of(Arc::clone(&catalog), &addresses.each_ref().map(String::as_str)).await;
         let mut number = 0;
@@ -232,7 +145,7 @@ async fn nonsense_of_a_replica_is_its_fault_and_the_task_resumes_elsewhere() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_fails_every_task_between_good_health_checks_is_ejected() {
-    let (failing, honest) = (Fake::of(vec![accepted(), part("good", &[7])]), Fake::honest());
+    let (failing, honest) = (Replica::of(vec![accepted(), part("good", &[7])]), honest());
     let addresses = [failing.serve().await, honest.serve().await];
     let (_service, client) = front_of(default_catalog(), &addresses.each_ref().map(String::as_str)).await;
     let mut number = 0;
@@ -256,8 +169,8 @@ async fn a_replica_that_fails_every_task_between_good_health_checks_is_ejected()
 #[tokio::test(flavor = "multi_thread")]
 async fn replicas_that_end_outputs_early_are_left_and_then_ejected() {
     for reason in [FinishReason::Error, FinishReason::Cancelled] {
-        let failing = || Fake::of([vec![accepted()], ended(reason)].concat());
-        let (first, second, honest) = (failing(), failing(), Fake::honest());
+        let failing = || Replica::of([vec![accepted()], ended(reason)].concat());
+        let (first, second, honest) = (failing(), failing(), honest());
         let addresses = [first.serve().await, second.serve().await, honest.serve().await];
         let (_service, client) = front_of(default_catalog(), &addresses.each_ref().map(String::as_str)).await;
         let start = Instant::now();
@@ -282,7 +195,7 @@ async fn replicas_that_end_outputs_early_are_left_and_then_ejected() {
 async fn a_task_that_waits_for_a_replica_sends_empty_progress() {
     let mut events = at_once(vec![accepted(), part("good", &[7])]);
     events.push((Duration::from_secs(60), summary()));
-    let (_service, mut client) = front_of(default_catalog(), &[&Fake::new(Ok(events)).serve().await]).await;
+    let (_service, mut client) = front_of(default_catalog(), &[&Replica::playing(Ok(events)).serve().await]).await;
     let mut stream = client.run_task(salted(0)).await.expect("a stream").into_inner();
     let mut is_alive = false;
     while let Ok(Some(response)) = stream.message().await {
@@ -296,8 +209,8 @@ async fn a_task_that_waits_for_a_replica_sends_empty_progress() {
 async fn an_accepted_task_that_another_replica_rejects_is_not_the_callers_fault() {
     let mut details = ErrorDetails::with_error_info("INVALID_REQUEST", "tandem", HashMap::new());
     details.add_bad_request_violation("resume.generated_tokens", "must be fewer");
-    let rejects = Fake::new(Err(Status::with_error_details(Code::InvalidArgument, "must be fewer", details)));
-    let dies = Fake::of(vec![accepted(), part("good", &[7])]);
+    let rejects = Replica::playing(Err(Status::with_error_details(Code::InvalidArgument, "must be fewer", details)));
+    let dies = Replica::of(vec![accepted(), part("good", &[7])]);
     let addresses = [dies.serve().await, rejects.serve().await];
     let (_service, client) = front_of(default_catalog(), &addresses.each_ref().map(String::as_str)).await;
     for number in 0..500 {
@@ -315,7 +228,7 @@ async fn an_accepted_task_that_another_replica_rejects_is_not_the_callers_fault(
 async fn a_slow_upload_is_not_the_replicas_fault() {
     let details = ErrorDetails::with_error_info("REQUEST_TOO_SLOW", "tandem", HashMap::new());
     let slow = Status::with_error_details(Code::DeadlineExceeded, "the message did not arrive", details);
-    let replica = Fake::new(Err(slow));
+    let replica = Replica::playing(Err(slow));
     let (_service, client) = front_of(default_catalog(), &[&replica.serve().await]).await;
     for number in 0..3 {
         let status = ask(client.clone(), salted(number), watch::Sender::new(0)).await.expect_err("too slow");
@@ -326,7 +239,7 @@ async fn a_slow_upload_is_not_the_replicas_fault() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_that_answers_health_checks_only_is_ejected_and_tried_again_by_one_task() {
-    let (mute, honest) = (Fake::mute(), Fake::honest());
+    let (mute, honest) = (Replica::mute(), honest());
     let addresses = [mute.serve().await, honest.serve().await];
     let (_service, client) = front_of(default_catalog(), &addresses.each_ref().map(String::as_str)).await;
     let (mut number, start) = (0, Instant::now());
@@ -351,7 +264,7 @@ async fn a_replica_that_answers_health_checks_only_is_ejected_and_tried_again_by
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_waits_gets_progress_and_stays_with_its_replica() {
     let waits = (0..4).map(|_| (Duration::from_secs(1), progress(0)));
-    let busy = Fake::new(Ok(waits.chain(at_once(good())).collect()));
+    let busy = Replica::playing(Ok(waits.chain(at_once(good())).collect()));
     let (_service, mut client) = front_of(default_catalog(), &[&busy.serve().await]).await;
     let mut stream = client.run_task(salted(0)).await.expect("accepted").into_inner();
     let (mut count, mut is_whole) = (0, false);
@@ -369,7 +282,7 @@ async fn a_task_that_waits_gets_progress_and_stays_with_its_replica() {
 async fn a_caller_that_reads_slowly_does_not_make_its_replica_look_stuck() {
     let text = "x".repeat(4 << 10);
     let parts = (0..960).map(|id| part(&text, &[id])).collect();
-    let fast = Fake::of([vec![accepted()], parts, ended(FinishReason::Length)].concat());
+    let fast = Replica::of([vec![accepted()], parts, ended(FinishReason::Length)].concat());
     let (_service, mut client) = front_of(default_catalog(), &[&fast.serve().await]).await;
     let mut stream = client.run_task(task(0, 960)).await.expect("accepted").into_inner();
     stream.message().await.expect("an event");
@@ -385,7 +298,7 @@ async fn a_caller_that_reads_slowly_does_not_make_its_replica_look_stuck() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_half_open_connection_is_replaced() {
-    let proxy = Proxy::start(Fake::honest().serve().await).await;
+    let proxy = Proxy::start(honest().serve().await).await;
     let args = generation_args(&[&proxy.address]);
     let client = GenerationClient::connect(&args.config().expect("addresses")).expect("no credentials");
     let wait_for = async |health: HealthCounts| {

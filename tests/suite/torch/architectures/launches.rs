@@ -11,10 +11,10 @@ use tandem_core::media::read_processor;
 use tandem_core::models::{self, Backend, LogitsFor, SequenceChunk};
 use tandem_images::{Limits, PreparedCache};
 use tandem_model_files::artifacts::Artifacts;
-use tandem_operations::Operations;
 use tandem_tests_full::backend::BackendChoice;
 use tandem_tests_full::flash::EXACT;
 use tandem_tests_full::image_model::{ImageModel, bitmap};
+use tandem_tests_full::operations::Operations;
 use tandem_torch::{FLASH_BLOCK, FlashCall, FlashOperation, TorchTarget, TorchTower, WeightBits};
 use tch::{Kind, TchError, Tensor};
 

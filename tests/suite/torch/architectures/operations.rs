@@ -4,8 +4,8 @@ use std::env;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use tandem_operations::{Counter, Operations};
 use tandem_tests::{binary, repository};
+use tandem_tests_full::operations::{Counter, Operations};
 
 use super::{CASES, Case};
 

@@ -192,8 +192,7 @@ fn without_an_allowed_host_nothing_is_fetched() {
         let engine = start(folder, |_| {});
         let status = Status::from(fetched(&engine, at(&web.url("image"))).expect_err("no host"));
         assert_eq!(failed(&status).reason, "IMAGE_NOT_FETCHED");
-        let mut request: GenerateRequest = request(at(&web.url("image")));
-        assert!(!request.must_fetch(engine.model()));
+        assert!(!engine.model().fetches_images());
     });
     assert_eq!(web.requests.load(Ordering::SeqCst), 0);
 }
@@ -212,7 +211,7 @@ fn a_file_at_a_url_is_that_of_its_bytes() {
     let engine = serve(folder.path(), web.hosts(true));
     let expected = ask(&engine, marked(MediaSource::Bytes(bitmap(40, 28, 1))));
     let mut request = marked(MediaSource::Url(web.url("image")));
-    assert!(request.must_fetch(engine.model()));
+    assert!(engine.model().fetches_images());
     request.fetch_images(engine.model()).expect("an allowed host");
     ask(&engine, request).is_same(&expected, "a URL");
     let mut missing = marked(MediaSource::Url(web.url("nothing")));
@@ -225,7 +224,7 @@ fn a_file_at_a_url_is_refused_without_an_allowed_host() {
     let folder = ImageModel::all()["qwen2_5_vl"].folder();
     let engine = start(folder.path(), |_| {});
     let mut request = marked(MediaSource::Url("https://example.com/a.png".to_owned()));
-    assert!(!request.must_fetch(engine.model()));
+    assert!(!engine.model().fetches_images());
     request.fetch_images(engine.model()).expect("nothing is fetched");
     let status = Status::from(request.prepare(engine.model()).expect_err("no host"));
     let failure = failed(&status);

@@ -7,7 +7,7 @@ use crate::error::{Fallible, fail};
 use crate::interpreter::Interpreter;
 use crate::python::convert::{defined, int_arg, or_none, text_arg};
 use crate::python::markup;
-use crate::python::{attribute, bytes, format, repr, text};
+use crate::python::{attribute, format, repr, text};
 use crate::text_buffer::TextBuffer;
 use crate::unicode::is_space;
 use crate::value::{Dict, PyValue, dict, iterate, list, none, py_value, seq, text_like, text_part, tuple, type_name};
@@ -40,7 +40,6 @@ pub(super) fn call(
         "format_map" => format_map(interpreter, &receiver, args),
         "split" => receiver.split(args, text::split),
         "rsplit" => receiver.split(args, text::rsplit),
-        "encode" => bytes::encode(content, args),
         "splitlines" => receiver.splitlines(args),
         "replace" => receiver.replace(args),
         "escape" => {

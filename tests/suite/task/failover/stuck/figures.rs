@@ -8,14 +8,15 @@ use std::time::Duration;
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_process::Signal;
+use tandem_tests::fakes::replica::Replica;
 use tandem_tests::{Process, default_catalog};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 use tonic::transport::Channel;
 
 use super::super::{Answer, generation, task};
+use super::front_of;
 use super::proxy::{Proxy, Way};
-use super::{Fake, front_of};
 
 /// The number of different tasks.
 const KINDS: usize = 16;
@@ -120,7 +121,7 @@ impl fmt::Display for Figures {
 async fn check(fault: Fault, count: usize, time: Duration) -> Figures {
     let start = || (0..3).map(|_| generation()).collect::<Vec<Process>>();
     let mut replicas = tokio::task::spawn_blocking(start).await.expect("they start");
-    let (mute, proxy) = (Fake::mute(), Proxy::start(replicas[2].address.clone()).await);
+    let (mute, proxy) = (Replica::mute(), Proxy::start(replicas[2].address.clone()).await);
     let good = [replicas[0].address.clone(), replicas[1].address.clone()];
     let third = match fault {
         Fault::Stopped => replicas[2].address.clone(),

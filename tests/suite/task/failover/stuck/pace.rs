@@ -4,23 +4,24 @@ use std::time::Duration;
 
 use tandem_common::pb::generate::v1::FinishReason;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tandem_tests::fakes::replica::{Played, Replica, accepted, at_once, ended, not_yet_generated, part};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tonic::transport::Channel;
 
-use super::super::{Answer, accepted, ask, part, task};
-use super::{Fake, default_catalog, finished, front_of, summary};
+use super::super::{Answer, ask, task};
+use super::{default_catalog, front_of};
 
 /// The tokens of an answer.
 const TOKENS: u32 = 40;
 
 /// A replica with this pause before each token. It resumes outputs.
-fn paced(pause: Duration) -> Fake {
-    let first = [(Duration::ZERO, accepted())].into_iter();
+fn paced(pause: Duration) -> Replica {
+    let first = at_once(vec![accepted()]).into_iter();
     let tokens = (0..TOKENS).map(|id| (pause, part("a", &[id])));
-    let end = [finished(FinishReason::Length.into(), 0), summary()].map(|event| (Duration::ZERO, event));
-    Fake { resumes: true, ..Fake::new(Ok(first.chain(tokens).chain(end).collect())) }
+    let events: Played = first.chain(tokens).chain(at_once(ended(FinishReason::Length))).collect();
+    Replica::new(move |request, _| Ok(not_yet_generated(request.get_ref(), events.clone())))
 }
 
 /// Asks for answers at one time. Their salts differ.
@@ -60,7 +61,7 @@ async fn no_replica_is_left_if_all_are_slow() {
     for answer in ask_for(&client, 0..12).await {
         assert_eq!(answer.text, "a".repeat(TOKENS as usize));
     }
-    let calls = replicas.each_ref().map(Fake::calls);
+    let calls = replicas.each_ref().map(Replica::calls);
     assert_eq!(calls[0] + calls[1], 12, "no answer changes its replica");
     assert!(calls.iter().all(|calls| *calls > 0), "{calls:?}");
 }

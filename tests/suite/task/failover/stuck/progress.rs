@@ -1,6 +1,5 @@
 //! Replicas that send `progress` events only, and honest ones that wait for long.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use render_svc::args::GenerationArgs;
@@ -8,15 +7,16 @@ use tandem_common::pb::generate::v1::generate_response::Event as Generated;
 use tandem_common::pb::generate::v1::{self as generate, FinishReason};
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::ServeArgs;
+use tandem_tests::fakes::replica::{Replica, accepted, at_once, part};
 use tandem_tests::{Running, default_catalog, serve_catalog_with_generation};
 use tokio::sync::watch;
 use tonic::transport::Channel;
 
-use super::super::{accepted, ask, part};
-use super::{Fake, at_once, finished, generation_args, good, progress, salted};
+use super::super::ask;
+use super::{finished, generation_args, good, honest, progress, salted};
 
 /// Starts a render service that leaves a replica after a second without an advance.
-async fn impatient_front_of(replicas: &[&Fake]) -> (Running, TaskServiceClient<Channel>) {
+async fn impatient_front_of(replicas: &[&Replica]) -> (Running, TaskServiceClient<Channel>) {
     let mut addresses = Vec::new();
     for replica in replicas {
         addresses.push(replica.serve().await);
@@ -53,12 +53,12 @@ async fn a_replica_that_sends_progress_without_an_advance_is_stuck() {
         ("after `finished`", [start(), ended(), queued()].concat(), "no advance for 1s after the end"),
     ];
     for (case, events, problem) in cases {
-        let stuck = Fake::new(Ok(events));
+        let stuck = Replica::playing(Ok(events));
         let (_service, client) = impatient_front_of(&[&stuck]).await;
         let status = ask(client, salted(0), watch::Sender::new(0)).await.expect_err(case);
         assert!(status.message().contains(problem), "{case}: {status}");
 
-        let (stuck, honest) = (Fake { calls: Arc::default(), ..stuck }, Fake::honest());
+        let (stuck, honest) = (stuck.again(), honest());
         let (_service, client) = impatient_front_of(&[&stuck, &honest]).await;
         let mut number = 0;
         while stuck.calls() == 0 {
@@ -76,7 +76,7 @@ async fn a_task_stays_with_a_replica_while_it_waits_in_the_queue_or_its_prompt_i
     let [start, rest] = [at_once(vec![accepted()]), at_once(good().split_off(1))];
     // A preempted output is computed from its start.
     let prefill = three_seconds(|number, progress| progress.computed_prompt_tokens = number / 3 % 3);
-    let honest = Fake::new(Ok([in_queue, start, prefill, rest].concat()));
+    let honest = Replica::playing(Ok([in_queue, start, prefill, rest].concat()));
     let (_service, client) = impatient_front_of(&[&honest]).await;
     let answer = ask(client, salted(0), watch::Sender::new(0)).await.expect("an answer");
     assert_eq!((answer.text.as_str(), honest.calls()), ("good", 1));

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use tandem_tests::fakes::replica::Replica;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use super::super::ask;
-use super::{Fake, default_catalog, front_of, salted};
+use super::{default_catalog, front_of, honest, salted};
 
 fn refusal(code: Code, reason: &str, retry: Option<Duration>) -> Status {
     let mut details = ErrorDetails::with_error_info(reason, "tandem", HashMap::new());
@@ -40,7 +41,7 @@ async fn a_refusal_that_another_replica_does_not_confirm_is_the_replicas_fault()
     ];
     let doubtful = DOUBTFUL.map(|(code, reason)| refusal(code, reason, None));
     for (status, is_ejected) in temporary.map(|status| (status, false)).into_iter().chain(doubtful.map(|s| (s, true))) {
-        let (refusing, honest) = (Fake::new(Err(status.clone())), Fake::honest());
+        let (refusing, honest) = (Replica::playing(Err(status.clone())), honest());
         let addresses = [refusing.serve().await, honest.serve().await];
         let (_service, client) = front_of(default_catalog(), &addresses.each_ref().map(String::as_str)).await;
         let mut number = 0;
@@ -64,17 +65,17 @@ async fn a_refusal_that_another_replica_does_not_confirm_is_the_replicas_fault()
 async fn a_refusal_that_another_replica_confirms_is_the_callers_fault() {
     for (code, reason) in DOUBTFUL {
         let status = refusal(code, reason, None);
-        let replicas = [(); 3].map(|()| Fake::new(Err(status.clone())));
+        let replicas = [(); 3].map(|()| Replica::playing(Err(status.clone())));
         let mut addresses = Vec::new();
         for replica in &replicas {
             addresses.push(replica.serve().await);
         }
         let addresses: Vec<_> = addresses.iter().map(String::as_str).collect();
         let (_service, client) = front_of(default_catalog(), &addresses).await;
-        let before: usize = replicas.iter().map(Fake::calls).sum();
+        let before: usize = replicas.iter().map(Replica::calls).sum();
         let error = ask(client.clone(), salted(0), watch::Sender::new(0)).await.expect_err("a refusal");
         assert_eq!(error.code(), code, "{reason}");
-        let calls = replicas.iter().map(Fake::calls).sum::<usize>() - before;
+        let calls = replicas.iter().map(Replica::calls).sum::<usize>() - before;
         assert_eq!(calls, 2, "{reason}: one other replica is asked");
 
         let (_service, client) = front_of(default_catalog(), &addresses[..1]).await;
