@@ -78,6 +78,8 @@ pub use not_ready::DeferredRoutes;
 pub use security::Security;
 pub use shutdown::Shutdown;
 
+/// The concurrent calls of a connection. Further ones wait in the client.
+const MAX_CONNECTION_CALLS: u32 = 1024;
 /// The time between two HTTP/2 pings on a connection.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// The time for the client's response to a ping.
@@ -237,7 +239,7 @@ fn server(
         .layer(MapRequestLayer::new(move |request| message_limit::with_message_limit(max_message_bytes, request)))
         .layer(CallLayer::new(|request: &mut Request<Body>| ReflectionErrors::of(request)))
         .layer(NotReadyLayer::new(routes))
-        .max_concurrent_streams(u32::try_from(args.max_calls).unwrap_or(u32::MAX))
+        .max_concurrent_streams(MAX_CONNECTION_CALLS)
         .http2_max_header_list_size(header_limit::MAX_READ_BYTES)
         .http2_keepalive_interval(Some(PING_INTERVAL))
         .http2_keepalive_timeout(Some(PING_TIMEOUT))

@@ -218,7 +218,7 @@ fn generation_config_follows_the_file_order_of_transformers() {
 #[test]
 fn sampling_defaults_beside_a_gguf_replace_its_own() {
     let own = File::new().text("general.architecture", "llama").f32("general.sampling.temp", 0.5);
-    let folder = folder("sampling", &[]);
+    let folder = folder("sampling", &[("notes.txt", "")]);
     let model = folder.join("m-1.5.gguf");
     std::fs::write(&model, own.bytes()).expect("the test's folder can be written");
     let read = || {

@@ -61,7 +61,7 @@ fn block_bytes(backend: &dyn Backend) -> Vec<u64> {
 }
 
 /// Returns the number of blocks of the KV cache of a loaded model, with a tower for its images. On a GPU,
-/// this is what the share of a GPU's memory leaves after an image and a step of the largest shapes, unless a size is
+/// this is the part of its share that is left after an image and a step of the largest shapes, unless a size is
 /// configured. The configured size must fit too.
 ///
 /// # Errors
