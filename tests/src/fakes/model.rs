@@ -46,7 +46,6 @@ pub struct Gate {
 
 impl Gate {
     /// Returns a gate, and the function that a model calls before each step.
-    #[must_use]
     pub fn new() -> (Self, impl FnMut() + Send + 'static) {
         let ((model_reaches, reached), (go, model_goes)) = (mpsc::channel(), mpsc::channel());
         let wait = move || {
