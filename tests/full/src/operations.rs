@@ -93,21 +93,11 @@ impl Counter {
         arguments: &[&str],
     ) -> Result<Vec<Operations>> {
         let mut command = Command::new(gen_svc);
-        command.args([
-            "generate",
-            "--device",
-            "cpu-torch",
-            "--dtype",
-            "f32",
-            "--threads",
-            "1",
-            "--kv-memory-mib",
-            "64",
-        ]);
-        command
-            .args(["--jsonl", "--log", "error", "--max-running", &sequences.to_string(), "--model"])
-            .arg(model)
-            .args(arguments);
+        command.args(["generate", "--dtype", "f32", "--threads", "1", "--kv-memory-mib", "64", "--jsonl"]);
+        if !arguments.contains(&"--device") {
+            command.args(["--device", "cpu-torch"]);
+        }
+        command.args(["--log", "error", "--max-running", &sequences.to_string(), "--model"]).arg(model).args(arguments);
         self.watch(&mut command);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().context("cannot run gen-svc")?;
         let tokens = TOKENS.max(sequences);
