@@ -16,8 +16,8 @@ use crate::status::chain;
 
 /// The time between two checks of the files.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
-/// The most bytes of a file: more than a million tokens.
-const MAX_BYTES: u64 = 256 << 20;
+/// The most bytes of a file: more than 100,000 tokens.
+const MAX_BYTES: u64 = 16 << 20;
 /// The most time of a check. A file system that hangs must not stop later checks.
 const MAX_CHECK_TIME: Duration = Duration::from_secs(10);
 /// The most checks that may hang at once.
@@ -39,9 +39,12 @@ impl SourceFile {
     /// It cannot be read, or has more than [`MAX_BYTES`].
     pub(crate) fn read(path: &Path) -> Result<Self, Cause> {
         let file = File::open(path).map_err(|error| named(path, error))?;
+        let length = file.metadata().map_err(|error| named(path, error))?.len();
         let mut content = Vec::new();
-        file.take(MAX_BYTES + 1).read_to_end(&mut content).map_err(|error| named(path, error))?;
-        if content.len() as u64 > MAX_BYTES {
+        if length <= MAX_BYTES {
+            file.take(MAX_BYTES + 1).read_to_end(&mut content).map_err(|error| named(path, error))?;
+        }
+        if length.max(content.len() as u64) > MAX_BYTES {
             return Err(named(path, format!("the file has more than {MAX_BYTES} bytes")));
         }
         Ok(Self { path: path.to_owned(), content })

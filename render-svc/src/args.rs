@@ -1,4 +1,4 @@
-//! The command line and the environment. No other module reads them or derives clap.
+//! The command line and the environment. No other module reads them.
 
 use std::env;
 use std::io::{self, IsTerminal as _};

@@ -33,9 +33,9 @@ pub struct ServeArgs {
     /// Maximum number of concurrent calls; further calls are rejected at once. Health checks are
     /// not counted
     ///
-    /// One caller may have at most three quarters of them. There may be four times as many connections, of
-    /// one address at most three quarters. Callers are identified by the name of their
-    /// token, else by their certificate, else by their address.
+    /// One caller may have at most three quarters of them. Callers are identified by the name of their
+    /// token, else by their certificate, else by their address. There may be 4,096 connections, or as many
+    /// as calls if these are more, of one address at most three quarters.
     #[arg(
         long,
         env = "TANDEM_MAX_CALLS",
@@ -114,6 +114,10 @@ pub struct ServeArgs {
     )]
     pub allowed_origins: Vec<HeaderValue>,
 
+    /// Connections, or [`max_calls`](Self::max_calls) if that is more. Further connections are closed at once.
+    #[arg(skip = Self::DEFAULT.max_connections)]
+    pub max_connections: usize,
+
     /// Seconds for which a client may leave an answer unread. Then its connection is closed. A client that
     /// reads at least 16 KiB of the answer within this time keeps it. If it reads other answers of the
     /// connection, as a proxy does, up to four unread ones are ended instead.
@@ -135,6 +139,7 @@ impl ServeArgs {
         drain_delay_seconds: 0,
         health_listen: None,
         allowed_origins: Vec::new(),
+        max_connections: 4096,
         answer_patience_seconds: 45,
         security: SecurityArgs::DEFAULT,
     };
@@ -145,10 +150,10 @@ impl ServeArgs {
         self.max_message_bytes.saturating_mul(4)
     }
 
-    /// Returns the maximum number of connections. Idle ones cost little, and most callers keep one.
+    /// Returns the maximum number of connections: enough that each call may have one.
     #[must_use]
     pub fn max_connections(&self) -> usize {
-        self.max_calls.saturating_mul(4)
+        self.max_connections.max(self.max_calls)
     }
 
     /// Returns the time for which a client may leave an answer unread.

@@ -2,11 +2,12 @@
 //! do not contain.
 
 use std::collections::HashSet;
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use tandem_model_files::artifacts::read_file;
 
 use super::error::CatalogError;
 use crate::adapters::is_reserved_argument;
@@ -82,8 +83,13 @@ pub fn config_file(path: &Path) -> Result<serde_json::Value, CatalogError> {
     parsed(path, &text)
 }
 
+/// The most bytes of the file. Thousands of models have fewer.
+const MAX_BYTES: u64 = 1 << 20;
+
 fn read_text(path: &Path) -> Result<String, CatalogError> {
-    fs::read_to_string(path).map_err(|source| CatalogError::Read { path: path.to_owned(), source })
+    let bytes = read_file(path, MAX_BYTES);
+    let text = bytes.and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
+    text.map_err(|source| CatalogError::Read { path: path.to_owned(), source })
 }
 
 fn parsed<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, CatalogError> {

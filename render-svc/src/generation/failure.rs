@@ -154,7 +154,7 @@ fn is_unreadable(status: &Status) -> bool {
 /// Returns the class of failures with a reason of a later version, by their code and whether they have RetryInfo.
 fn class_of_code(code: Code, has_retry_info: bool) -> FailureClass {
     match code {
-        Code::DeadlineExceeded | Code::Cancelled => FailureClass::Permanent,
+        Code::DeadlineExceeded => FailureClass::Permanent,
         Code::Unavailable | Code::Aborted | Code::Unauthenticated | Code::PermissionDenied => {
             FailureClass::RetryElsewhere
         }

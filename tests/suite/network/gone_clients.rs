@@ -120,7 +120,7 @@ async fn is_served(stream: &mut TcpStream) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_is_gone_keeps_no_connection_although_it_sent_another_byte() {
-    let args = ServeArgs { max_calls: 4, answer_patience_seconds: 1, ..ServeArgs::default() };
+    let args = ServeArgs { max_calls: 4, max_connections: 16, answer_patience_seconds: 1, ..ServeArgs::default() };
     let (_model, service) = start(args).await;
     let check = async || is_served(&mut health(service.address, "Check", b"").await).await;
     for _ in 0..2 {

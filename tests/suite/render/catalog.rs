@@ -202,6 +202,24 @@ fn a_request_can_pin_an_adapter_until_the_template_is_fixed() {
 }
 
 #[test]
+fn a_configuration_that_has_no_end_or_is_large_is_refused_and_the_models_stay() {
+    let folder = folder();
+    write(folder.path(), "a", "1");
+    let sources = configured(&folder, "[[models]]\npath = 'a'");
+    let config = sources.config.clone().expect("a file");
+    let catalog = open(sources.clone());
+    fs::remove_file(&config).expect("it exists");
+    std::os::unix::fs::symlink("/dev/zero", &config).expect("a link");
+    catalog.reload().expect_err("no regular file");
+    refused("catalog/endless-config", &folder, sources.clone());
+    fs::remove_file(&config).expect("it exists");
+    fs::File::create(&config).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
+    catalog.reload().expect_err("too large");
+    refused("catalog/large-config", &folder, sources);
+    assert_eq!(ids(&catalog), ["a"]);
+}
+
+#[test]
 fn model_file_that_is_not_a_regular_file_is_rejected() {
     let folder = folder();
     write(folder.path(), "a", "1");

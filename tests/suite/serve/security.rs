@@ -487,7 +487,7 @@ async fn wait_until_call_is_accepted(channel: &Channel) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn call_over_max_calls_is_rejected_with_retry_info() {
-    let service = serve(ServeArgs { max_calls: 1, ..ServeArgs::default() }).await;
+    let service = serve(ServeArgs { max_calls: 1, max_connections: 4, ..ServeArgs::default() }).await;
     let channel = service.channel().await;
     let (mut call, status) = open_only_permitted_call(&service, &channel).await;
     let failure = failed(&status);
@@ -502,7 +502,7 @@ async fn call_over_max_calls_is_rejected_with_retry_info() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closed_connection_ends_its_calls() {
-    let service = serve(ServeArgs { max_calls: 1, ..ServeArgs::default() }).await;
+    let service = serve(ServeArgs { max_calls: 1, max_connections: 4, ..ServeArgs::default() }).await;
     let channel = service.channel().await;
     let (call, status) = open_only_permitted_call(&service, &channel).await;
     assert_eq!(failed(&status).reason, "OVERLOADED");
@@ -518,7 +518,7 @@ async fn closed(mut stream: TcpStream) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn excess_and_silent_connections_are_closed() {
-    let service = serve(ServeArgs { max_calls: 1, ..ServeArgs::default() }).await;
+    let service = serve(ServeArgs { max_calls: 1, max_connections: 4, ..ServeArgs::default() }).await;
     // One address has three of the four connections.
     let mut silent = Vec::new();
     for _ in 0..3 {
@@ -540,7 +540,7 @@ async fn excess_and_silent_connections_are_closed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_address_has_all_connections() {
-    let service = serve(ServeArgs { max_calls: 1, ..ServeArgs::default() }).await;
+    let service = serve(ServeArgs { max_calls: 1, max_connections: 4, ..ServeArgs::default() }).await;
     let mut idle = Vec::new();
     for _ in 0..3 {
         let stream = TcpStream::connect(service.address).await.expect("it listens");
@@ -560,7 +560,7 @@ async fn no_address_has_all_connections() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_over_http_1_have_an_eighth_of_the_places() {
-    let service = serve(ServeArgs { max_calls: 40, ..ServeArgs::default() }).await;
+    let service = serve(ServeArgs { max_calls: 40, max_connections: 160, ..ServeArgs::default() }).await;
     // One address has at most three quarters of the 20.
     let mut closing = tokio::task::JoinSet::new();
     for _ in 0..16 {

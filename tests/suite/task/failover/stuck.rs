@@ -225,6 +225,21 @@ async fn an_accepted_task_that_another_replica_rejects_is_not_the_callers_fault(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_a_replica_cancels_is_answered_by_another() {
+    let (cancels, honest) = (Replica::playing(Err(Status::cancelled("without a cause"))), honest());
+    let addresses = [cancels.serve().await, honest.serve().await];
+    let (_service, client) = front_of(default_catalog(), &addresses.each_ref().map(String::as_str)).await;
+    for number in 0..500 {
+        let answer = ask(client.clone(), salted(number), watch::Sender::new(0)).await.expect("an answer");
+        assert_eq!(answer.text, "good");
+        if cancels.calls() > 0 {
+            return;
+        }
+    }
+    panic!("the replica gets no task");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_slow_upload_is_not_the_replicas_fault() {
     let details = ErrorDetails::with_error_info("REQUEST_TOO_SLOW", "tandem", HashMap::new());
     let slow = Status::with_error_details(Code::DeadlineExceeded, "the message did not arrive", details);
