@@ -11,6 +11,7 @@ mod sources;
 mod stamp;
 mod table;
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -83,7 +84,7 @@ impl ModelCatalog {
     ) -> Result<Self, CatalogError> {
         let (changed, _) = watch::channel(());
         let catalog = Self { sources, registry, table: ArcSwap::default(), changed, reloading: Mutex::default() };
-        catalog.reload()?;
+        catalog.load()?;
         let models = catalog.models();
         let first = models.entries().map(|(_, entry)| entry).min_by_key(|entry| !is_usable(entry));
         match first.map(|entry| entry.problem.as_ref().filter(|_| !is_usable(entry))) {
@@ -117,8 +118,19 @@ impl ModelCatalog {
     /// loaded stays in its earlier state.
     ///
     /// # Errors
-    /// A source cannot be read, or two models have the same id. The table then stays as it is.
+    /// A source cannot be read, the configuration is not a regular file, or two models have the same id. The
+    /// table then stays as it is.
     pub fn reload(&self) -> Result<ReloadOutcome, CatalogError> {
+        // At the start, a pipe may have the configuration. It has it once, and later reads would wait.
+        if let Some(path) = &self.sources.config {
+            let kind = path.metadata();
+            let regular = kind.and_then(|kind| kind.is_file().then_some(()).ok_or_else(not_regular));
+            regular.map_err(|source| CatalogError::Read { path: path.clone(), source })?;
+        }
+        self.load()
+    }
+
+    fn load(&self) -> Result<ReloadOutcome, CatalogError> {
         let _one = self.reloading.lock();
         let (table, outcome) = self.reloaded(&self.models())?;
         self.table.store(Arc::new(table));
@@ -168,6 +180,10 @@ impl ModelCatalog {
             None => (Change::Failed, id, entry),
         }
     }
+}
+
+fn not_regular() -> io::Error {
+    io::Error::other("not a regular file")
 }
 
 fn log_loaded(id: &str, served: &ServedModel) {

@@ -22,7 +22,7 @@ use crate::tokenizer::{FolderTokens, Tokenizer, TokenizerError};
 pub use contents::{Artifacts, EosOrigin, SpecialTokens, Templates, TemplatesError};
 use contents::{Source, unique};
 pub use error::ArtifactsError;
-pub use json::{read_file, read_object};
+pub use json::read_object;
 pub use locate::{absent, is_cached_repository, is_later_part, locate, model_name};
 use locate::{has_model_file, is_gguf};
 pub use mmproj::{is_mmproj, mmproj_beside, open_mmproj};

@@ -2,12 +2,12 @@
 //! do not contain.
 
 use std::collections::HashSet;
-use std::io;
+use std::fs;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tandem_model_files::artifacts::read_file;
 
 use super::error::CatalogError;
 use crate::adapters::is_reserved_argument;
@@ -87,9 +87,15 @@ pub fn config_file(path: &Path) -> Result<serde_json::Value, CatalogError> {
 const MAX_BYTES: u64 = 1 << 20;
 
 fn read_text(path: &Path) -> Result<String, CatalogError> {
-    let bytes = read_file(path, MAX_BYTES);
-    let text = bytes.and_then(|bytes| String::from_utf8(bytes).map_err(io::Error::other));
-    text.map_err(|source| CatalogError::Read { path: path.to_owned(), source })
+    let read = || {
+        let mut bytes = Vec::new();
+        fs::File::open(path)?.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MAX_BYTES {
+            return Err(io::Error::other(format!("the file has more than {MAX_BYTES} bytes")));
+        }
+        String::from_utf8(bytes).map_err(io::Error::other)
+    };
+    read().map_err(|source| CatalogError::Read { path: path.to_owned(), source })
 }
 
 fn parsed<T: DeserializeOwned>(path: &Path, text: &str) -> Result<T, CatalogError> {

@@ -213,6 +213,16 @@ fn a_configuration_that_has_no_end_or_is_large_is_refused_and_the_models_stay() 
     catalog.reload().expect_err("no regular file");
     refused("catalog/endless-config", &folder, sources.clone());
     fs::remove_file(&config).expect("it exists");
+    let pipe = std::process::Command::new("mkfifo").arg(&config).status();
+    assert!(pipe.expect("mkfifo runs").success());
+    catalog.reload().expect_err("nobody writes into the pipe");
+    let writer = std::thread::spawn({
+        let config = config.clone();
+        move || fs::write(config, "[[models]]\npath = 'a'").expect("it is read")
+    });
+    assert_eq!(ids(&open(sources.clone())), ["a"]);
+    writer.join().expect("it wrote");
+    fs::remove_file(&config).expect("it exists");
     fs::File::create(&config).and_then(|file| file.set_len(1 << 40)).expect("a sparse file");
     catalog.reload().expect_err("too large");
     refused("catalog/large-config", &folder, sources);

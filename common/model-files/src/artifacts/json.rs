@@ -71,10 +71,7 @@ pub(super) fn read_tokenizer(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 /// Reads a regular file of at most `limit` bytes. Rejects pipes and devices, which have no end.
-///
-/// # Errors
-/// The file cannot be read, is not a regular one, or has more bytes.
-pub fn read_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
+pub(super) fn read_file(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
     // Opening a pipe waits for its writer, so the kind is checked before.
     if !path.metadata()?.is_file() {
         return Err(io::Error::other("not a regular file"));
