@@ -62,11 +62,15 @@ pub(crate) fn lines(file: &SourceFile) -> Result<Vec<Line<'_>>, Cause> {
 }
 
 impl<'a> Line<'a> {
-    /// Fails if the token is missing, so that no expiry time and no name becomes a token.
+    /// Fails if the token is missing, so that no expiry time and no name becomes a token, or if no header can
+    /// have it, so that no call would ever match it.
     fn parse(token: &'a str, words: impl Iterator<Item = &'a str>) -> Result<Self, String> {
         let is_word = token.starts_with(NAME_KEY) || token.starts_with(MAX_PRIORITY_KEY) || token == DELEGATE;
         if is_word || expiry(token).is_ok() {
             return Err(format!("missing token: {EXPECTED}"));
+        }
+        if !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err("invalid token: use printable ASCII characters, as headers do".to_owned());
         }
         let mut line = Self { token, until: None, name: None, max_priority: None, is_delegate: false };
         for word in words {
@@ -77,25 +81,24 @@ impl<'a> Line<'a> {
 
     /// Reads one word after the token. Fails if it is invalid or repeated.
     fn set(&mut self, word: &'a str) -> Result<(), String> {
-        if let Some(name) = word.strip_prefix(NAME_KEY).filter(|_| self.name.is_none()) {
-            self.name = Some(checked_name(name)?);
-        } else if let Some(number) = word.strip_prefix(MAX_PRIORITY_KEY).filter(|_| self.max_priority.is_none()) {
+        let repeated = if let Some(name) = word.strip_prefix(NAME_KEY) {
+            self.name.replace(checked_name(name)?).map(|_| "name")
+        } else if let Some(number) = word.strip_prefix(MAX_PRIORITY_KEY) {
             let number = number.parse().map_err(|_| "invalid max-priority: expected an integer of 32 bits".to_owned());
-            self.max_priority = Some(number?);
-        } else if word == DELEGATE && !self.is_delegate {
-            self.is_delegate = true;
-        } else if self.until.is_none() {
-            self.until = Some(expiry(word)?);
+            self.max_priority.replace(number?).map(|_| "max-priority")
+        } else if word == DELEGATE {
+            std::mem::replace(&mut self.is_delegate, true).then_some(DELEGATE)
         } else {
-            return Err(EXPECTED.to_owned());
-        }
-        Ok(())
+            self.until.replace(expiry(word)?).map(|_| "an expiry time")
+        };
+        repeated.map_or(Ok(()), |word| Err(format!("{word} is there twice: {EXPECTED}")))
     }
 }
 
+/// Reads an expiry time. The error does not repeat the text, which may be a secret.
 fn expiry(text: &str) -> Result<SystemTime, String> {
-    let time = text.parse::<Timestamp>();
-    time.map(SystemTime::from).map_err(|_| format!("{EXPECTED}, with an expiry time such as 2027-01-31T00:00:00Z"))
+    let time = text.parse::<Timestamp>().map(SystemTime::from);
+    time.map_err(|_| format!("a word is no expiry time such as 2027-01-31T00:00:00Z: {EXPECTED}"))
 }
 
 /// Checks that a name needs no escaping anywhere.

@@ -52,13 +52,14 @@ fn succeed(ended: io::Result<()>) -> anyhow::Result<ExitCode> {
 }
 
 fn print_config(invocation: &Invocation) -> anyhow::Result<ExitCode> {
+    invocation.print_unknown_variables();
     succeed(writeln!(io::stdout(), "{:#}", serde_json::Value::Object(invocation.settings())))
 }
 
 fn check_serve(args: Serve, build: &Build, invocation: &Invocation) -> anyhow::Result<ExitCode> {
     tokio::runtime::Runtime::new()?.block_on(async {
         telemetry::check(build, &args.telemetry)?;
-        invocation.unknown_variables().iter().for_each(|problem| eprintln!("gen-svc: warning: {problem}"));
+        invocation.print_unknown_variables();
         succeed(writeln!(io::stdout(), "{}", serve::check(args, LIBRARY).await?))
     })
 }

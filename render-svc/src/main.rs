@@ -46,6 +46,7 @@ fn build() -> Build {
 
 /// Prints the settings, and the content of the file of models.
 fn print_config(args: &Serve, invocation: &Invocation) -> anyhow::Result<()> {
+    invocation.print_unknown_variables();
     let mut settings = invocation.settings();
     if let Some(file) = &args.sources.config {
         settings.insert("models_file".to_owned(), catalog::config_file(file)?);
@@ -56,7 +57,7 @@ fn print_config(args: &Serve, invocation: &Invocation) -> anyhow::Result<()> {
 fn check_serve(args: Serve, build: &Build, invocation: &Invocation) -> anyhow::Result<()> {
     tokio::runtime::Runtime::new()?.block_on(async {
         telemetry::check(build, &args.telemetry)?;
-        invocation.unknown_variables().iter().for_each(|problem| eprintln!("render-svc: warning: {problem}"));
+        invocation.print_unknown_variables();
         Ok(writeln!(io::stdout(), "{}", serve::check(args).await?)?)
     })
 }

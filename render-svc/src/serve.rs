@@ -117,7 +117,9 @@ pub async fn check(args: Serve) -> Result<String, CommandError> {
         return Err(CommandError::Model(problem));
     }
     let ids: Vec<_> = models.entries().map(|(id, _)| id).collect();
-    Ok(format!("render-svc would serve on {}, with these models: {}", args.listen, ids.join(", ")))
+    let models =
+        if ids.is_empty() { "without a model".to_owned() } else { format!("with these models: {}", ids.join(", ")) };
+    Ok(format!("render-svc would serve on {}, {models}", args.listen))
 }
 
 /// Reloads the models at every SIGHUP.

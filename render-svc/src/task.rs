@@ -14,11 +14,12 @@ mod retry;
 
 use std::sync::Arc;
 
+use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::telemetry::Span;
 
 use crate::error::Error;
 use crate::metrics::TaskMetrics;
-use generator::{FailureClass, GenerationError, GenerationEvent, GenerationStream as _, Generator};
+use generator::{FailureClass, GenerationError, GenerationStream as _, Generator};
 use output::{Step, TaskEvent, TaskOutput};
 use request::{GenerationRequest, Task};
 use retry::RetryBudget;
@@ -113,7 +114,7 @@ impl<G: Generator> TaskRun<G> {
     }
 
     /// Returns the caller's event for one of the replica's, if any.
-    async fn advance(&mut self, event: Result<GenerationEvent, GenerationError>) -> Result<Option<TaskEvent>, Error> {
+    async fn advance(&mut self, event: Result<Event, GenerationError>) -> Result<Option<TaskEvent>, Error> {
         let event = match event {
             Ok(event) => event,
             Err(GenerationError { class, error }) => return self.resume(class, error).await.map(|()| None),

@@ -82,7 +82,11 @@ fn parse(file: &SourceFile) -> Result<Vec<Token>, Cause> {
         let holder = Arc::new(Holder { name: name.map(Arc::from), max_priority, is_delegate });
         Token { sha256: Sha256::digest(token).into(), until, holder }
     };
-    Ok(lines(file)?.into_iter().map(token).collect())
+    let tokens: Vec<Token> = lines(file)?.into_iter().map(token).collect();
+    if tokens.is_empty() {
+        tracing::warn!(file = %file.path.display(), "the file contains no token: every call is rejected");
+    }
+    Ok(tokens)
 }
 
 /// The result of the token check.

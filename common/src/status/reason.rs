@@ -8,10 +8,12 @@ use tonic::Code;
 
 /// The caller's remedy for a failure; [`remedy`](Self::remedy) states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs)] // as in `remedy`
 pub enum RetryClass {
+    /// The request would fail again.
     Never,
+    /// The same replica may accept it after a delay.
     Later,
+    /// Only another replica may accept it.
     OtherReplica,
 }
 

@@ -74,7 +74,7 @@ fn steps(layout: &Layout) -> Result<Vec<Step>> {
         // systems.
         Step::new("fetch", cargo_with(layout, "fetch --locked")),
         Step::new("fmt", cargo_with(layout, "fmt --all --check")),
-        Step::new("clippy", cargo_with(layout, "clippy --workspace --lib --bins --tests -- -D warnings")),
+        Step::new("clippy", cargo_with(layout, "clippy --workspace --lib --bins --tests --examples -- -D warnings")),
         Step::new("doc", documentation(layout)),
         Step::new("dependencies", program(layout, &deny, "--offline check bans licenses sources")),
         Step::new("bench", benchmarks(layout)),

@@ -138,7 +138,7 @@ fn cuda(index: usize) -> Result<Device, LoadError> {
         return Ok(Device::Cuda(index));
     }
     let problem = match count {
-        1.. => format!("this process has {count} GPUs, counted from 0"),
+        1.. => format!("the last GPU is cuda:{}", count - 1),
         _ if tch::utils::has_cudart() => {
             "no GPU was found: check the driver with nvidia-smi, or use --device cpu".to_owned()
         }

@@ -25,7 +25,7 @@ use super::replicas::HealthCounts;
 use super::routing::PrefixKey;
 use super::speed::Speed;
 use crate::error::Error;
-use crate::task::generator::{FailureClass, GenerationError, GenerationEvent, GenerationStream, Generator};
+use crate::task::generator::{FailureClass, GenerationError, GenerationStream, Generator};
 use crate::task::request::GenerationRequest;
 
 /// Timeout for the end of a call after its last event.
@@ -330,9 +330,9 @@ impl GenerationCall {
 }
 
 impl GenerationStream for GenerationCall {
-    async fn next(&mut self) -> Result<GenerationEvent, GenerationError> {
+    async fn next(&mut self) -> Result<Event, GenerationError> {
         match self.event().await {
-            Ok(event) => Ok(convert::event(event)),
+            Ok(event) => Ok(event),
             Err(failed) => {
                 let mut failed = if self.is_accepted() { failure_after_acceptance(failed) } else { failed };
                 report(&self.lease, &failed);

@@ -1,13 +1,9 @@
-//! Between the generation contract and the types of tasks. Messages are destructured, so that a new
-//! field does not compile until it is handled here.
+//! From the types of tasks to the generation contract. Types are destructured, so that a new field does
+//! not compile until it is handled here.
 
 use tandem_common::pb::generate::v1::generate_request::Input;
-use tandem_common::pb::generate::v1::generate_response::Event;
-use tandem_common::pb::generate::v1::{
-    self as pb, FinishReason, GenerateRequest, HfTemplate, Media, PromptLogprobs, Resume, TokenIds,
-};
+use tandem_common::pb::generate::v1::{GenerateRequest, HfTemplate, Media, Resume, TokenIds};
 
-use crate::task::generator::{Delta, GenerationEvent};
 use crate::task::request::{GenerationOptions, GenerationRequest, Prompt};
 
 /// Returns the message that starts the output, or resumes it after the token ids `generated`.
@@ -46,22 +42,4 @@ fn input(prompt: &Prompt, generated: &[u32]) -> (Input, Option<HfTemplate>, Vec<
             (Input::HfMessagesJson(messages_json.clone()), Some(template.clone()), Vec::new())
         }
     }
-}
-
-/// Returns the event for a message's.
-pub(super) fn event(event: Event) -> GenerationEvent {
-    match event {
-        Event::Accepted(accepted) => GenerationEvent::Accepted(accepted),
-        Event::PromptLogprobs(PromptLogprobs { tokens }) => GenerationEvent::PromptLogprobs(tokens),
-        Event::Progress(progress) => GenerationEvent::Progress(progress),
-        Event::Delta(delta) => GenerationEvent::Delta(self::delta(delta)),
-        Event::Finished(finished) if finished.reason() == FinishReason::Cancelled => GenerationEvent::Interrupted,
-        Event::Finished(finished) => GenerationEvent::Finished(finished),
-        Event::Summary(summary) => GenerationEvent::Summary(summary),
-    }
-}
-
-fn delta(delta: pb::Delta) -> Delta {
-    let pb::Delta { output_index, text, token_ids, tokens, reasoning: is_reasoning, bytes } = delta;
-    Delta { output_index, text, token_ids, tokens, is_reasoning, bytes }
 }

@@ -1,12 +1,11 @@
 //! The port to the generation service, and the events and failures that come through it.
 //!
-//! Tasks own the types that they read or change. Contract messages that tasks only forward, such as
-//! [`Accepted`] and [`TokenInfo`], keep their type: a copy would have to follow every change of the
-//! contract.
+//! Events keep the contract's type, since a task forwards most of them. A copy would have to follow every
+//! change of the contract.
 
 use std::net::SocketAddr;
 
-use tandem_common::pb::generate::v1::{Accepted, Finished, Progress, Summary, TokenInfo};
+use tandem_common::pb::generate::v1::generate_response::Event;
 
 use super::request::GenerationRequest;
 use crate::error::Error;
@@ -37,52 +36,15 @@ pub trait Generator: Send + Sync + 'static {
 
 /// A running output. Dropping it cancels the call.
 pub trait GenerationStream: Send + Sync {
-    /// Returns the next event. [`GenerationEvent::Summary`] is the last one.
+    /// Returns the next event. [`Event::Summary`] is the last one.
     ///
     /// # Errors
     /// The call failed, ended before its summary, or exceeded the deadline, or the replica is stuck
     /// or broke the contract.
-    fn next(&mut self) -> impl Future<Output = Result<GenerationEvent, GenerationError>> + Send;
+    fn next(&mut self) -> impl Future<Output = Result<Event, GenerationError>> + Send;
 
     /// Returns the replica's address, for logs.
     fn replica(&self) -> SocketAddr;
-}
-
-/// An event of a running output.
-#[derive(Debug, Clone, PartialEq)]
-pub enum GenerationEvent {
-    /// The request runs.
-    Accepted(Accepted),
-    /// The replica works on the request, and has no other event.
-    Progress(Progress),
-    /// Log probabilities of the prompt's next tokens.
-    PromptLogprobs(Vec<TokenInfo>),
-    /// More output.
-    Delta(Delta),
-    /// The output is complete.
-    Finished(Finished),
-    /// The replica ended the output early, for example because it drains. Another attempt may
-    /// complete it.
-    Interrupted,
-    /// Usage and timings.
-    Summary(Summary),
-}
-
-/// A part of an output.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Delta {
-    /// Index of the output; 0 for a task.
-    pub output_index: u32,
-    /// Text, in whole characters.
-    pub text: String,
-    /// Token ids that this part completes.
-    pub token_ids: Vec<u32>,
-    /// The same tokens with log probabilities, if requested.
-    pub tokens: Vec<TokenInfo>,
-    /// True if the text is reasoning.
-    pub is_reasoning: bool,
-    /// The text as bytes, if requested.
-    pub bytes: Vec<u8>,
 }
 
 /// Failure of a running output.

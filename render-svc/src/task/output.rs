@@ -1,8 +1,8 @@
 //! Assembles a task's events and its answer from the events of one or more replicas.
 
-use tandem_common::pb::generate::v1::{Accepted, FinishReason, Finished, Progress, Summary, TokenInfo};
+use tandem_common::pb::generate::v1::generate_response::Event;
+use tandem_common::pb::generate::v1::{Accepted, Delta, FinishReason, Finished, Progress, PromptLogprobs, Summary};
 
-use super::generator::{Delta, GenerationEvent};
 use super::replay::ReplayCursor;
 
 /// An event of a task.
@@ -13,7 +13,7 @@ pub enum TaskEvent {
     /// The replica works on the task, and has no other event.
     Progress(Progress),
     /// Log probabilities of the prompt's next tokens.
-    PromptLogprobs(Vec<TokenInfo>),
+    PromptLogprobs(PromptLogprobs),
     /// More of the answer.
     Delta(Delta),
     /// The whole answer; the last event.
@@ -91,19 +91,14 @@ impl TaskOutput {
     }
 
     /// Adds an event of the current replica.
-    pub(super) fn advance(&mut self, event: GenerationEvent) -> Step {
+    pub(super) fn advance(&mut self, event: Event) -> Step {
         match event {
-            GenerationEvent::Accepted(accepted) => self.accepted(accepted),
-            GenerationEvent::Progress(progress) => Step::Emit(TaskEvent::Progress(progress)),
-            GenerationEvent::PromptLogprobs(tokens) => self.prompt_logprobs(tokens),
-            GenerationEvent::Delta(delta) => self.delta(delta),
-            GenerationEvent::Interrupted => Step::Interrupted,
-            GenerationEvent::Finished(finished) => {
-                let has_failed = finished.reason() == FinishReason::Error;
-                self.finish = Some(finished);
-                if has_failed { Step::Failed } else { Step::Skip }
-            }
-            GenerationEvent::Summary(summary) => Step::End(TaskEvent::Finished(self.answer(summary))),
+            Event::Accepted(accepted) => self.accepted(accepted),
+            Event::Progress(progress) => Step::Emit(TaskEvent::Progress(progress)),
+            Event::PromptLogprobs(part) => self.prompt_logprobs(part),
+            Event::Delta(delta) => self.delta(delta),
+            Event::Finished(finished) => self.finished(finished),
+            Event::Summary(summary) => Step::End(TaskEvent::Finished(self.answer(summary))),
         }
     }
 
@@ -116,9 +111,20 @@ impl TaskOutput {
         }
     }
 
-    fn prompt_logprobs(&mut self, mut tokens: Vec<TokenInfo>) -> Step {
-        self.cursor.advance_prompt(&mut tokens);
-        if tokens.is_empty() { Step::Skip } else { Step::Emit(TaskEvent::PromptLogprobs(tokens)) }
+    fn prompt_logprobs(&mut self, mut part: PromptLogprobs) -> Step {
+        self.cursor.advance_prompt(&mut part.tokens);
+        if part.tokens.is_empty() { Step::Skip } else { Step::Emit(TaskEvent::PromptLogprobs(part)) }
+    }
+
+    /// A replica that drains ends the output as cancelled. Another attempt may complete it.
+    fn finished(&mut self, finished: Finished) -> Step {
+        match finished.reason() {
+            FinishReason::Cancelled => Step::Interrupted,
+            reason => {
+                self.finish = Some(finished);
+                if reason == FinishReason::Error { Step::Failed } else { Step::Skip }
+            }
+        }
     }
 
     fn delta(&mut self, mut delta: Delta) -> Step {

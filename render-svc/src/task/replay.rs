@@ -3,7 +3,7 @@
 //! A resumed output starts before the last delivered token, not after it. If only the end of an
 //! output was lost, the replica generates that token again and then ends the output as before.
 
-use super::generator::Delta;
+use tandem_common::pb::generate::v1::Delta;
 
 /// The delivered length of an output, and the length that the current replica must repeat.
 #[derive(Debug, Default)]

@@ -177,6 +177,12 @@ fn output_that_ends_before_its_grammar_has_a_warning() {
     let seen = one(&engine, short.clone());
     assert_eq!((seen.reason, seen.grammar_not_reached), (FinishReason::Length, true));
     assert!(!one(&engine, without_grammar(short)).grammar_not_reached);
+    let mut ends_with_marker = request(true, tokens_markers(), Some(5));
+    ends_with_marker.stop.max_new_tokens = Some(6);
+    let seen = one(&engine, ends_with_marker.clone());
+    assert_eq!((seen.ids[5], seen.texts[1].as_str(), seen.grammar_not_reached), (END, "", true));
+    ends_with_marker.stop.max_new_tokens = Some(7);
+    assert!(!one(&engine, ends_with_marker).grammar_not_reached);
 }
 
 /// A grammar defines where its output ends: the model cannot end its turn before.

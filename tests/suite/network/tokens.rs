@@ -29,6 +29,10 @@ async fn token_file_with_an_invalid_line_is_refused() {
         "first\nsecond\nfirst 2020-01-01T00:00:00Z",
         "first 2020-01-01T00:00:00Z\n\nfirst",
         "first name=a\nfirst name=b max-priority=1",
+        "first 2099-13-01",
+        "first name=a name=b",
+        "first max-priority=1 max-priority=2",
+        "first\nsec\0nd",
     ];
     for content in invalid {
         let error = open(&folder, content.as_bytes()).expect_err(content);

@@ -172,15 +172,22 @@ fn unknown_variables_cause_a_warning_with_the_nearest_name() {
     let given = [
         ("TANDEM_LISTEN", "127.0.0.1:1"),
         ("TANDEM_LOG", "warn"),
+        ("TANDEM_GEN_LISTEN", "127.0.0.1:2"),
+        ("TANDEM_RUNTIME", "torch"),
         ("TANDEM_SERVICE_HOST", "10.0.0.1"),
         ("TANDEM_PORT_50051_TCP", "tcp://10.0.0.1:50051"),
         ("TANDEM_SERVICE_PORT_GRPC", "50051"),
     ];
     let models = TempDir::new().expect("a folder");
-    let arguments = ["--check", "--models", path(models.path())];
-    let output = serve("render-svc", &arguments, &given);
-    let errors = String::from_utf8(output.stderr).expect("UTF-8");
-    let warnings: Vec<_> = errors.lines().filter(|line| line.contains("warning: ")).collect();
-    let expected = "render-svc: warning: the variable TANDEM_LISTEN is no setting; did you mean TANDEM_RENDER_LISTEN?";
-    assert_eq!(warnings, [expected]);
+    for mode in ["--check", "--print-config"] {
+        let output = serve("render-svc", &[mode, "--models", path(models.path())], &given);
+        let errors = String::from_utf8(output.stderr).expect("UTF-8");
+        let mut warnings: Vec<_> = errors.lines().filter(|line| line.contains("warning: ")).collect();
+        warnings.sort_unstable();
+        let expected = [
+            "render-svc: warning: the variable TANDEM_LISTEN is no setting; did you mean TANDEM_RENDER_LISTEN?",
+            "render-svc: warning: the variable TANDEM_RUNTIME is no setting",
+        ];
+        assert_eq!(warnings, expected);
+    }
 }

@@ -215,7 +215,7 @@ fn a_configuration_that_has_no_end_or_is_large_is_refused_and_the_models_stay() 
     fs::remove_file(&config).expect("it exists");
     let pipe = std::process::Command::new("mkfifo").arg(&config).status();
     assert!(pipe.expect("mkfifo runs").success());
-    catalog.reload().expect_err("nobody writes into the pipe");
+    catalog.reload().expect_err("the pipe has no writer");
     let writer = std::thread::spawn({
         let config = config.clone();
         move || fs::write(config, "[[models]]\npath = 'a'").expect("it is read")

@@ -72,10 +72,12 @@ pub struct Token {
 
 /// One of the likeliest tokens at a position.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(missing_docs)] // as in `Token`
 pub struct TopToken {
+    /// The token id.
     pub id: u32,
+    /// The token's bytes, not always whole characters.
     pub bytes: Vec<u8>,
+    /// The natural logarithm of the token's probability.
     pub logprob: f32,
 }
 
@@ -90,7 +92,7 @@ pub struct Finished {
     pub matched: Option<Matched>,
     /// The output's text after the extraction rules, if requested.
     pub extracted_text: Option<String>,
-    /// True if the request has a grammar, and the output ended before it.
+    /// True if the request has a grammar, and the output ended before its first token.
     pub grammar_not_reached: bool,
 }
 

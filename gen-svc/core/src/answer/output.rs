@@ -10,6 +10,8 @@ use crate::sampling::Logprobs;
 pub(super) struct Output {
     pipeline: OutputPipeline,
     stage: Stage,
+    /// True if the last token has ended the reasoning, so that the next one is the grammar's first.
+    is_before_grammar: bool,
     /// The whole output, if the request asks for extracted text.
     whole: Vec<TextSegment>,
     /// The tokens, with those before a resume.
@@ -23,6 +25,7 @@ impl Output {
         Self {
             pipeline: request.output.clone(),
             stage: request.stage,
+            is_before_grammar: false,
             whole: request.delivered.clone(),
             tokens: request.generated().len(),
             pending: Delta::default(),
@@ -39,6 +42,11 @@ impl Output {
         self.stage
     }
 
+    /// Returns true if the request has a grammar that binds no token yet.
+    pub(super) fn grammar_not_reached(&self) -> bool {
+        self.stage == Stage::Waiting || self.is_before_grammar
+    }
+
     /// Returns the token that must come next because reasoning has reached its limit.
     pub(super) fn forced(&self, request: &PreparedRequest) -> Option<u32> {
         request.reasoning.forced(request.limits.max_reasoning_tokens, &self.pipeline)
@@ -48,7 +56,9 @@ impl Output {
     pub(super) fn push(&mut self, request: &PreparedRequest, id: u32, logprobs: Option<&Logprobs>) -> Option<Matched> {
         self.tokens += 1;
         let TokenOutput { segments, stopped } = self.pipeline.push(id);
+        let was_waiting = self.stage == Stage::Waiting;
         self.stage = self.stage.after(self.pipeline.is_reasoning());
+        self.is_before_grammar = was_waiting && self.stage == Stage::Bound;
         self.add(segments);
         self.pending.token_ids.extend(request.returns.token_ids.then_some(id));
         self.pending.tokens.extend(logprobs.map(|logprobs| token(request, id, logprobs)));

@@ -343,7 +343,7 @@ impl Answer {
         let (request, state) = self.output(output);
         let last = state.take(request, output);
         let extracted_text = state.extracted(request);
-        let grammar_not_reached = state.stage() == Stage::Waiting;
+        let grammar_not_reached = state.grammar_not_reached();
         self.sink.send(Event::Finished(Finished { last, reason, matched, extracted_text, grammar_not_reached }));
         self.unfinished = self.unfinished.saturating_sub(1);
         if self.unfinished == 0 {

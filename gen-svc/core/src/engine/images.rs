@@ -1,8 +1,10 @@
 //! Computes the features of images in slices, between the steps of running sequences.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
+
+use quick_cache::Weighter;
+use quick_cache::unsync::Cache;
 
 use super::pace::Pace;
 use super::schedule::{Scheduler, Wanted};
@@ -11,7 +13,9 @@ use crate::error::StepError;
 use crate::models::{Features, Tower};
 
 /// The bytes of features that are kept for later requests.
-const KEPT_BYTES: usize = 256 << 20;
+const KEPT_BYTES: u64 = 256 << 20;
+/// The number of images that usually have that many bytes. The cache makes room for it at the start.
+const KEPT_IMAGES: usize = 64;
 
 /// Computes images, one after another.
 #[derive(Debug)]
@@ -25,7 +29,7 @@ pub(super) struct ImageEncoder {
 
 impl ImageEncoder {
     pub(super) fn new(tower: Option<Box<dyn Tower>>) -> Self {
-        Self { tower, current: None, kept: Kept::default() }
+        Self { tower, current: None, kept: Kept::new() }
     }
 
     /// Computes slices for the sequences that wait for images, up to `budget` tokens, and at least
@@ -94,28 +98,36 @@ impl ImageEncoder {
     }
 }
 
-/// The features of recent images, bounded in bytes. The last one is always kept.
-#[derive(Debug, Default)]
+/// The features of recent images.
+#[derive(Debug)]
 struct Kept {
-    /// The least recently used first.
-    images: VecDeque<(Digest, Arc<Features>)>,
-    bytes: usize,
+    /// The last image, for which sequences wait, even if it has more than [`KEPT_BYTES`].
+    last: Option<(Digest, Arc<Features>)>,
+    recent: Cache<Digest, Arc<Features>, Bytes>,
+}
+
+/// Measures features.
+#[derive(Debug, Clone)]
+struct Bytes;
+
+impl Weighter<Digest, Arc<Features>> for Bytes {
+    fn weight(&self, _: &Digest, features: &Arc<Features>) -> u64 {
+        features.bytes() as u64
+    }
 }
 
 impl Kept {
-    fn find(&mut self, digest: &Digest) -> Option<Arc<Features>> {
-        let at = self.images.iter().position(|(kept, _)| kept == digest)?;
-        let image = self.images.remove(at)?;
-        let features = Arc::clone(&image.1);
-        self.images.push_back(image);
-        Some(features)
+    fn new() -> Self {
+        Self { last: None, recent: Cache::with_weighter(KEPT_IMAGES, KEPT_BYTES, Bytes) }
+    }
+
+    fn find(&self, digest: &Digest) -> Option<Arc<Features>> {
+        let last = self.last.as_ref().filter(|(last, _)| last == digest);
+        last.map(|(_, features)| features).or_else(|| self.recent.get(digest)).cloned()
     }
 
     fn insert(&mut self, digest: Digest, features: Arc<Features>) {
-        self.bytes += features.bytes();
-        self.images.push_back((digest, features));
-        while self.bytes > KEPT_BYTES && self.images.len() > 1 {
-            self.bytes -= self.images.pop_front().map_or(0, |(_, features)| features.bytes());
-        }
+        self.recent.insert(digest, Arc::clone(&features));
+        self.last = Some((digest, features));
     }
 }

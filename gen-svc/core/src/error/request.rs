@@ -42,7 +42,9 @@ pub enum RequestError {
         context: usize,
     },
     /// The images leave no room for output.
-    #[error("images up to this one have {tokens} tokens, context length {context} (prompt and output together)")]
+    #[error(
+        "this image and the images before it have {tokens} tokens, context length {context} (prompt and output together)"
+    )]
     ImagesTooLong {
         /// The path of an image.
         field: String,

@@ -18,7 +18,7 @@ pub enum Filter {
 }
 
 /// The kernel that weighs the pixels of the source.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Kernel {
     Bilinear,
     Bicubic,

@@ -108,8 +108,8 @@ def echo():
 
 @lru_cache(None)
 def short_generation():
-    """The address of a gen-svc whose outputs have few tokens by default."""
-    return start("gen-svc", "--model", MODEL, "--max-output-tokens", 8, name="short-gen-svc")
+    """The address of a gen-svc whose outputs have as many tokens as the programs of the README need."""
+    return start("gen-svc", "--model", MODEL, "--max-output-tokens", 500, name="short-gen-svc")
 
 
 @lru_cache(None)

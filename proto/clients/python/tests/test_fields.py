@@ -69,6 +69,8 @@ class TheTypes(unittest.TestCase):
         if entry is not None:
             types = tuple(SCALARS[entry.fields_by_name[part].type] for part in ("key", "value"))
             self.assertEqual(hint, Mapping[types])
+        elif field.is_repeated and field.type == FieldDescriptor.TYPE_STRING:
+            self.assertEqual(hint, fields.Texts)
         elif field.is_repeated:
             self.assertIs(typing.get_origin(hint), Iterable)
             self.check_value(typing.get_args(hint)[0], field)

@@ -2,6 +2,7 @@
 
 import enum
 import json
+import re
 import unittest
 from dataclasses import dataclass, field
 from typing import Dict, List, Literal, Optional
@@ -130,6 +131,10 @@ class ARequest(unittest.TestCase):
             ({"grammar": {"regex": "a", "lark": "b"}}, "grammar.lark"),
             ({"grammar": {"json_schema": {"a": {1}}}}, "grammar.json_schema"),
             ({"grammar": {"json_schema": int}}, "grammar.json_schema"),
+            ({"timeout": "5"}, "timeout"),
+            ({"timeout": -1}, "timeout"),
+            ({"timeout": True}, "timeout"),
+            ({"request_id": 7}, "request_id"),
         ]
         for arguments, field in cases:
             with self.subTest(field=field):
@@ -154,6 +159,7 @@ class ARequest(unittest.TestCase):
             "control_tokens": 'options={"control_tokens": …}',
             "chat_template_kwargs": "template_args=…",
             "timout": "did you mean timeout?",
+            "max_retries": "the setting retries of the client",
             "tool": "did you mean tools?",
         }
         for name, hint in cases.items():
@@ -168,6 +174,14 @@ class ARequest(unittest.TestCase):
         for grammar in (openai, {"type": "object"}, "{}"):
             self.assertIn('grammar={"json_schema": schema}', str(self.refusal(grammar=grammar)))
         self.assertIn('{"choice": {"values": ["…"]}}', str(self.refusal(grammar={"choice": ["a"]})))
+
+    def test_names_the_setting_of_a_client(self):
+        cases = {"max_retries": "did you mean retries?", "api_key": "did you mean token?", "retry": "the settings are tls"}
+        for name, hint in cases.items():
+            with self.subTest(name), self.assertRaisesRegex(TypeError, re.escape(hint)):
+                Tandem("127.0.0.1:1", **{name: 3})
+        with self.assertRaisesRegex(ValueError, "timeout must be seconds"):
+            Tandem("127.0.0.1:1", timeout="5")
 
     def test_takes_a_schema_as_dict_text_or_class(self):
         schema = {"type": "object", "properties": {"z": {}, "a": {}}}

@@ -88,6 +88,8 @@ def mistakes() -> None:
     client.run(user, sampling={"logit_bias": {"a": 1}})  # type: ignore
     client.run(user, stop={"max_new_tokens": "x"})  # type: ignore
     client.run(user, stop={"stop_strings": 1})  # type: ignore
+    client.run(user, stop={"stop_strings": "abc"})  # type: ignore
+    client.run(user, grammar={"choice": {"values": "yes"}})  # type: ignore
     client.run(user, stop=["\n"])  # type: ignore
     client.run(user, return_options={"logprob": 2})  # type: ignore
     client.run(user, grammar={"foo": 1})  # type: ignore

@@ -41,12 +41,12 @@ describe("the README", () => {
   let text: string, tools: string, vision: string;
 
   before(async () => {
-    const generation = await start("gen-svc", "--model", MODEL, "--max-output-tokens", "8");
+    const generation = await start("gen-svc", "--model", MODEL, "--max-output-tokens", "500");
     const options = ["--generate", `http://${generation}`];
     text = await start("render-svc", "--models", MODEL, ...options);
     tools = await start("render-svc", "--models", modelWithTools(), ...options);
     const [model, { messages }] = visionModel();
-    const images = await start("gen-svc", "--model", model, "--max-output-tokens", "8");
+    const images = await start("gen-svc", "--model", model, "--max-output-tokens", "500");
     vision = await start("render-svc", "--models", model, "--generate", `http://${images}`);
     mkdirSync(folder);
     const { base64 } = messages.flatMap(({ content }) => content).find((block) => block.base64 !== undefined)!;

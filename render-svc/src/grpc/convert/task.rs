@@ -12,7 +12,6 @@ use crate::conversation::Invalid;
 use crate::job::RenderJob;
 use crate::output_spec::OutputSpec;
 use crate::render;
-use crate::task::generator::Delta;
 use crate::task::output::{Answer, TaskEvent};
 use crate::task::request::{GenerationOptions, output_spec_in_force};
 
@@ -109,19 +108,14 @@ pub(in crate::grpc) fn response(event: TaskEvent) -> RunTaskResponse {
     of(match event {
         TaskEvent::Accepted(accepted) => Event::Accepted(accepted),
         TaskEvent::Progress(progress) => Event::Progress(progress),
-        TaskEvent::PromptLogprobs(tokens) => Event::PromptLogprobs(generate::PromptLogprobs { tokens }),
-        TaskEvent::Delta(delta) => Event::Delta(self::delta(delta)),
+        TaskEvent::PromptLogprobs(part) => Event::PromptLogprobs(part),
+        TaskEvent::Delta(delta) => Event::Delta(delta),
         TaskEvent::Finished(answer) => Event::Finished(finished(answer)),
     })
 }
 
 fn of(event: Event) -> RunTaskResponse {
     RunTaskResponse { event: Some(event) }
-}
-
-fn delta(delta: Delta) -> generate::Delta {
-    let Delta { output_index, text, token_ids, tokens, is_reasoning: reasoning, bytes } = delta;
-    generate::Delta { output_index, text, token_ids, tokens, reasoning, bytes }
 }
 
 fn finished(answer: Answer) -> TaskFinished {

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::vec;
 
 use render_svc::error::Error;
-use render_svc::task::generator::{Delta, FailureClass, GenerationError, GenerationEvent, GenerationStream, Generator};
+use render_svc::task::generator::{FailureClass, GenerationError, GenerationStream, Generator};
 use render_svc::task::request::GenerationRequest;
-use tandem_common::pb::generate::v1::{Accepted, FinishReason, Finished, Summary};
+use tandem_common::pb::generate::v1::generate_response::Event;
+use tandem_common::pb::generate::v1::{Accepted, Delta, FinishReason, Finished, Summary};
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::serve::ServeArgs;
 use tandem_tests::failure::failed;
@@ -18,7 +19,7 @@ use tonic::Status;
 
 use super::{Answer, ask, task};
 
-type Attempt = Vec<Result<GenerationEvent, GenerationError>>;
+type Attempt = Vec<Result<Event, GenerationError>>;
 
 /// Plays one attempt per call. Without further attempts, or if one is empty, no replica accepts the call.
 #[derive(Debug)]
@@ -57,10 +58,10 @@ impl Generator for Script {
 }
 
 #[derive(Debug)]
-struct Playback(vec::IntoIter<Result<GenerationEvent, GenerationError>>);
+struct Playback(vec::IntoIter<Result<Event, GenerationError>>);
 
 impl GenerationStream for Playback {
-    async fn next(&mut self) -> Result<GenerationEvent, GenerationError> {
+    async fn next(&mut self) -> Result<Event, GenerationError> {
         self.0.next().expect("an attempt ends with a failure or a summary")
     }
 
@@ -73,12 +74,12 @@ fn unavailable(message: &str) -> Error {
     Error::GenerationUnavailable { message: message.to_owned() }
 }
 
-fn fails(class: FailureClass) -> Result<GenerationEvent, GenerationError> {
+fn fails(class: FailureClass) -> Result<Event, GenerationError> {
     Err(GenerationError { class, error: unavailable("scripted") })
 }
 
-fn token(id: u32) -> Result<GenerationEvent, GenerationError> {
-    Ok(GenerationEvent::Delta(Delta { text: format!("{id} "), token_ids: vec![id], ..Delta::default() }))
+fn token(id: u32) -> Result<Event, GenerationError> {
+    Ok(Event::Delta(Delta { text: format!("{id} "), token_ids: vec![id], ..Delta::default() }))
 }
 
 fn finished(reason: FinishReason) -> Finished {
@@ -86,12 +87,12 @@ fn finished(reason: FinishReason) -> Finished {
 }
 
 fn end() -> Attempt {
-    let finished = GenerationEvent::Finished(finished(FinishReason::Length));
-    vec![Ok(finished), Ok(GenerationEvent::Summary(Summary::default()))]
+    let finished = Event::Finished(finished(FinishReason::Length));
+    vec![Ok(finished), Ok(Event::Summary(Summary::default()))]
 }
 
 /// Returns an attempt with these events and an end.
-fn ending<const N: usize>(events: [Result<GenerationEvent, GenerationError>; N]) -> Attempt {
+fn ending<const N: usize>(events: [Result<Event, GenerationError>; N]) -> Attempt {
     events.into_iter().chain(end()).collect()
 }
 
@@ -139,7 +140,7 @@ async fn a_task_with_progress_resumes_sixty_four_times() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_accepted_task_of_a_silent_replica_finishes_at_the_deadline() {
     let late = GenerationError { class: FailureClass::Permanent, error: Error::DeadlineExceeded };
-    let accepted = Ok(GenerationEvent::Accepted(Accepted::default()));
+    let accepted = Ok(Event::Accepted(Accepted::default()));
     let (answer, resumed) = run(vec![vec![accepted, token(0), Err(late)]]).await;
     let answer = answer.expect("an end");
     assert_eq!(answer.text, "0 ");
@@ -182,7 +183,7 @@ async fn a_replica_that_ignores_the_resumption_is_left_for_another() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn text_that_differs_is_not_joined_to_the_delivered_text() {
-    let other = Ok(GenerationEvent::Delta(Delta { text: "one ".to_owned(), token_ids: vec![1], ..Delta::default() }));
+    let other = Ok(Event::Delta(Delta { text: "one ".to_owned(), token_ids: vec![1], ..Delta::default() }));
     let resumed = resumed_after_two_tokens(vec![vec![other], ending([token(1), token(2)])]).await;
     assert_eq!(resumed[1], (vec![0], FailureClass::RetryElsewhere));
 }
@@ -216,9 +217,9 @@ async fn an_output_with_all_of_its_tokens_that_no_replica_repeats_is_unavailable
 }
 
 /// Returns an attempt that ends because the model failed.
-fn fails_after<const N: usize>(events: [Result<GenerationEvent, GenerationError>; N]) -> Attempt {
-    let failed = GenerationEvent::Finished(finished(FinishReason::Error));
-    events.into_iter().chain([Ok(failed), Ok(GenerationEvent::Summary(Summary::default()))]).collect()
+fn fails_after<const N: usize>(events: [Result<Event, GenerationError>; N]) -> Attempt {
+    let failed = Event::Finished(finished(FinishReason::Error));
+    events.into_iter().chain([Ok(failed), Ok(Event::Summary(Summary::default()))]).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -242,7 +243,8 @@ async fn an_output_whose_model_fails_everywhere_ends_with_the_failure() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupted_output_that_no_replica_resumes_is_unavailable() {
-    let attempt = vec![token(0), Ok(GenerationEvent::Interrupted), Ok(GenerationEvent::Summary(Summary::default()))];
+    let attempt =
+        vec![token(0), Ok(Event::Finished(finished(FinishReason::Cancelled))), Ok(Event::Summary(Summary::default()))];
     let (answer, resumed) = run(vec![attempt]).await;
     // The same end as after a crash: a drained replica's text is no whole answer either.
     let status = answer.expect_err("incomplete");

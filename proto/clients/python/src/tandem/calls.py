@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Generic, TypeVar, Union
 
 from grpc_health.v1 import health_pb2  # type: ignore[import-untyped,unused-ignore]
@@ -98,7 +99,7 @@ def generation_model(options: Any) -> Call[generate_pb2.LoadedModel]:
 def health(service: str, options: Any) -> Call[str]:
     request, response = health_pb2.HealthCheckRequest(service=service), health_pb2.HealthCheckResponse
     name = response.ServingStatus.Name
-    return Call("/grpc.health.v1.Health/Check", request, response, lambda answer: name(answer.status), **options)
+    return Call("/grpc.health.v1.Health/Check", request, response, lambda answer: name(answer.status), **_options(options))
 
 
 def _call(
@@ -109,8 +110,22 @@ def _call(
     result: Callable[[Any], Any] = lambda response: response,
     warnings: Callable[[Any], Iterable[render_pb2.Warning]] = lambda _: (),
 ) -> Call[Any]:
-    options = {key: fields[key] for key in Options.__annotations__ if key in fields}
-    return Call(f"/tandem.{path}", request, response, result, warnings, **options)
+    return Call(f"/tandem.{path}", request, response, result, warnings, **_options(fields))
+
+
+def _options(fields: Any) -> dict[str, Any]:
+    """Returns the options of a call, which are no fields of its request."""
+    timeout, request_id = fields.get("timeout"), fields.get("request_id")
+    if timeout is not None and not is_seconds(timeout):
+        raise InvalidRequest("timeout", f"must be seconds, such as 30, not {timeout!r}")
+    if request_id is not None and not isinstance(request_id, str):
+        raise InvalidRequest("request_id", f"must be text, not {type(request_id).__name__}")
+    return {"timeout": timeout, "request_id": request_id}
+
+
+def is_seconds(value: Any) -> bool:
+    """Returns true for a number from 0."""
+    return isinstance(value, Real) and not isinstance(value, bool) and value >= 0
 
 
 def _with_conversation(kind: Any, messages: Messages, given: Any) -> Any:

@@ -12,8 +12,9 @@ from typing import Any, TypedDict, Union
 
 import grpc
 
-from tandem.calls import Call
+from tandem.calls import Call, is_seconds
 from tandem.errors import REQUEST_ID, StrictError, TandemError
+from tandem.names import SETTINGS
 from tandem.render.v1 import render_pb2
 
 Pem = Union[str, "os.PathLike[str]", bytes]
@@ -64,7 +65,14 @@ class Connection:
         strict: bool = False,
         max_message_bytes: int = MAX_MESSAGE_BYTES,
         options: tuple[tuple[str, Any], ...] = (),
+        **unknown: Any,
     ) -> None:
+        for name in unknown:
+            known = ", ".join(Settings.__annotations__)
+            remark = f"did you mean {SETTINGS[name]}?" if name in SETTINGS else f"the settings are {known}"
+            raise TypeError(f"a client has no setting {name!r}; {remark}")
+        if timeout is not None and not is_seconds(timeout):
+            raise ValueError(f"timeout must be seconds, such as 30, not {timeout!r}")
         scheme, _, rest = address.rpartition("://")
         if scheme not in ("", "http", "https"):
             raise ValueError(f"address {address!r} must be HOST:PORT, http://HOST:PORT or https://HOST:PORT")

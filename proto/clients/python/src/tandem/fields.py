@@ -8,7 +8,7 @@ its type says otherwise; the contract's default then applies. An enum is its lab
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, Optional, Type, TypedDict, Union
+from typing import TYPE_CHECKING, Any, List, Literal, Optional, Tuple, Type, TypedDict, Union
 
 from tandem.chat.v1 import chat_pb2
 from tandem.generate.v1 import generate_pb2, output_spec_pb2
@@ -22,6 +22,9 @@ Json = Union[str, Mapping[str, Any]]
 
 Schema = Union[str, Mapping[str, Any], Type[Any]]
 """A JSON schema: a dict, its text, or a class: a dataclass, or one with `model_json_schema()` as pydantic's."""
+
+Texts = Union[List[str], Tuple[str, ...]]
+"""A list of texts. A text alone, whose characters are texts too, is an error."""
 
 ControlTokens: TypeAlias = Literal["tokens", "literal"]
 Normalization: TypeAlias = Literal["capability", "none"]
@@ -237,7 +240,7 @@ class Stop(TypedDict, total=False):
     """The conditions that end an output."""
 
     max_new_tokens: int
-    stop_strings: Iterable[str]
+    stop_strings: Texts
     stop_token_ids: Iterable[int]
     ignore_eos: bool
     min_new_tokens: int
@@ -259,7 +262,7 @@ class ReturnOptions(TypedDict, total=False):
 class Choice(TypedDict, total=False):
     """The possible outputs."""
 
-    values: Iterable[str]
+    values: Texts
 
 
 class GrammarDict(TypedDict, total=False):
@@ -284,8 +287,8 @@ class ReasoningMarkers(TypedDict, total=False):
 
     start_token_ids: Iterable[int]
     end_token_ids: Iterable[int]
-    start_strings: Iterable[str]
-    end_strings: Iterable[str]
+    start_strings: Texts
+    end_strings: Texts
 
 
 class ExtractionRules(TypedDict, total=False):
@@ -293,7 +296,7 @@ class ExtractionRules(TypedDict, total=False):
 
     strip_reasoning: bool
     cut_head: str
-    strip_lines: Iterable[str]
+    strip_lines: Texts
 
 
 class SpecialTokenClass(TypedDict, total=False):
@@ -308,7 +311,7 @@ class OutputSpec(TypedDict, total=False):
     """The interpretation of the model's output."""
 
     eos_token_ids: Iterable[int]
-    stop_strings: Iterable[str]
+    stop_strings: Texts
     special_token_classes: Iterable[Union[SpecialTokenClass, output_spec_pb2.SpecialTokenClass]]
     reasoning: Union[ReasoningMarkers, output_spec_pb2.ReasoningMarkers]
     extraction: Union[ExtractionRules, output_spec_pb2.ExtractionRules]

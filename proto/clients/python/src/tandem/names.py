@@ -44,9 +44,18 @@ OTHERS = {
     "stream_options": "answer.totals has the usage",
     "extra_headers": "request_id and the client's token",
     "metadata": "request_id",
+    "max_retries": "the setting retries of the client",
     "user": "request_id, and the client's token names the caller",
 }
 """OpenAI's, vLLM's and Hugging Face's names that differ, each with a path of Tandem or a sentence."""
+
+SETTINGS = {
+    "max_retries": "retries",
+    "api_key": "token",
+    "default_timeout": "timeout",
+    "base_url": "address, the first argument",
+}
+"""OpenAI's names of a client's settings, with Tandem's."""
 
 
 def hint(name: str, kind: Any, root: Any, arguments: Iterable[str], is_root: bool) -> str:
