@@ -11,14 +11,13 @@ use super::failure::{stuck, unavailable};
 use super::pace::{Kind, Measure, PERIOD, Pace, Sums, Work};
 use super::replica::{Lease, Replica};
 use super::replicas::Replicas;
-use crate::error::Error;
 use crate::task::generator::GenerationError;
 use crate::task::request::Prompt;
 
 /// The time between two judgements in a call.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest wait for a first token whose end at the deadline can be the replica's fault.
-const MIN_EXPIRED: Duration = Duration::from_secs(2);
+const MIN_EXPIRED: Duration = Duration::from_secs(1);
 
 /// The speed of a call.
 #[derive(Debug)]
@@ -115,6 +114,9 @@ impl Speed {
 
     /// Records that the deadline has ended the call.
     pub(super) fn expire(&self, lease: &Lease) {
+        if let Some(problem) = self.slowness(lease) {
+            lease.eject(&unavailable(&problem));
+        }
         if self.phase == Phase::Output || self.has_images || self.waited < MIN_EXPIRED {
             return;
         }

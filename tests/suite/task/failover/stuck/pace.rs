@@ -16,7 +16,7 @@ use super::{default_catalog, front_of};
 /// The tokens of an answer.
 const TOKENS: u32 = 40;
 /// The tokens of a short answer.
-const FEW: u32 = 10;
+const FEW: u32 = 3;
 
 /// A replica with this pause before each token. It resumes outputs.
 fn paced(pause: Duration, tokens: u32) -> Replica {
@@ -70,12 +70,12 @@ async fn no_replica_is_left_if_all_are_slow() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_replicas_are_left_and_stay_away_though_their_answers_are_short() {
-    let fast = paced(Duration::from_millis(2), FEW);
+    let fast = paced(Duration::from_millis(20), FEW);
     // One and two of three are slow.
-    for pauses in [vec![44, 2], vec![44, 44]] {
+    for pauses in [vec![440, 20], vec![440, 440]] {
         let others: Vec<_> = pauses.iter().map(|pause| paced(Duration::from_millis(*pause), FEW)).collect();
         let slow: Vec<_> =
-            others.iter().zip(&pauses).filter(|(_, pause)| **pause == 44).map(|(other, _)| other).collect();
+            others.iter().zip(&pauses).filter(|(_, pause)| **pause == 440).map(|(other, _)| other).collect();
         let calls = || slow.iter().map(|replica| replica.calls()).sum::<usize>();
         let mut addresses = vec![fast.again().serve().await];
         for other in &others {
