@@ -249,7 +249,7 @@ mod tests {
     #[test]
     fn one_task_shows_that_a_replica_is_still_slow() {
         let peer = pace(&tokens(20));
-        let own = |milliseconds| {
+        let own = |milliseconds: u64| {
             let mut sums = Sums::default();
             sums.of(Kind::Output).least = Work { parts: 5, tokens: 5, time: Duration::from_millis(5 * milliseconds) };
             sums
