@@ -172,7 +172,7 @@ pub struct GenerationArgs {
 
     /// Maximum time of an output outside of the queue without an advance, in seconds. Then the replica is
     /// stuck, although it sends events, and the answer resumes on another one. In the queue, the place may
-    /// stay the same for six times as long.
+    /// not improve for six times as long, and for a minute if another replica accepts tasks.
     #[arg(skip = STALL_SECONDS)]
     pub generate_stall_seconds: u64,
 

@@ -7,8 +7,8 @@
 //! Tasks with the same prompt prefix prefer the same replica, because its cache may contain the
 //! prefix. A replica with clearly more than its share of tasks is skipped. A replica that fails is
 //! avoided until its next successful health check. A replica that is stuck, much slower than the others or
-//! breaks the contract is ejected for a while, whatever its health check reports. One that refuses what
-//! another accepts counts as failed.
+//! breaks the contract is ejected for a while, whatever its health check reports. One that refuses a task
+//! that another accepts or continues counts as failed.
 
 mod client;
 mod convert;

@@ -80,11 +80,13 @@ impl GenerationClient {
             self.pool.pick(&request.model, key, &tried, &left.avoided, deadline, refusal.is_none()).await
         {
             let call = self.call(convert::request(request, generated, lease.model().id()), deadline);
+            let mut speed = Speed::new(self.pool.replicas(), &request.prompt);
+            let start = Instant::now();
             let failed = match in_time(REPLICA_SILENCE, lease.client().generate(call)).await {
                 Some(Ok(response)) => {
+                    speed.wait(&lease, start.elapsed());
                     let output = OutputSize::new(request, generated.len());
                     let progress = ProgressCheck::new(self.max_stall);
-                    let speed = Speed::new(self.pool.replicas(), request.prompt.prefix().len());
                     let checks = (output, progress, speed);
                     return Ok(GenerationCall::new(lease, response.into_inner(), checks, deadline, left));
                 }
@@ -97,10 +99,14 @@ impl GenerationClient {
             tried.insert(lease.replica().id());
             match class {
                 FailureClass::Permanent => return Err(error),
-                FailureClass::Doubtful if left.doubt.is_some() => return Err(refusal.unwrap_or(error)),
+                FailureClass::Doubtful if left.is_refused() => return Err(refusal.unwrap_or(error)),
                 FailureClass::Doubtful => {
-                    left.doubt = Some(lease.doubt(&error));
+                    left.doubts.push(lease.doubt(class, &error, left.has_accepted));
                     refusal = Some(error);
+                }
+                FailureClass::Rejected => {
+                    left.doubts.push(lease.doubt(class, &error, left.has_accepted));
+                    last = Some(error);
                 }
                 _ => last = Some(error),
             }
@@ -149,9 +155,8 @@ impl Generator for GenerationClient {
         let (id, mut left) = (failed.lease.replica().id(), failed.left.clone());
         left.add(id, class);
         left.has_accepted = failed.is_accepted();
-        left.doubt = failed.doubt.clone();
         let mut tried = left.excluded.clone();
-        if class == FailureClass::RetryElsewhere {
+        if matches!(class, FailureClass::RetryElsewhere | FailureClass::Rejected) {
             tried.insert(id);
         }
         self.open(request, generated, left, tried).await
@@ -168,8 +173,11 @@ fn report(lease: &Lease, GenerationError { class, error }: &GenerationError) {
             lease.mark_failed();
         }
         FailureClass::Faulty => lease.eject(error),
-        FailureClass::Permanent | FailureClass::Doubtful | FailureClass::RetryElsewhere | FailureClass::Interrupted => {
-        }
+        FailureClass::Permanent
+        | FailureClass::Doubtful
+        | FailureClass::RetryElsewhere
+        | FailureClass::Rejected
+        | FailureClass::Interrupted => {}
     }
 }
 
@@ -187,21 +195,39 @@ struct LeftReplicas {
     avoided: HashSet<u64>,
     /// True if one of them accepted the task.
     has_accepted: bool,
-    /// The one whose refusal no other replica has confirmed yet.
-    doubt: Option<Doubt>,
+    /// Those whose refusals or failures no other replica has confirmed or refuted yet.
+    doubts: Vec<Doubt>,
 }
 
 impl LeftReplicas {
     fn add(&mut self, replica: u64, class: FailureClass) {
         match class {
             FailureClass::Faulty | FailureClass::Doubtful => drop(self.excluded.insert(replica)),
-            FailureClass::RetryElsewhere | FailureClass::Interrupted => drop(self.avoided.insert(replica)),
+            FailureClass::RetryElsewhere | FailureClass::Rejected | FailureClass::Interrupted => {
+                self.avoided.insert(replica);
+            }
             FailureClass::Permanent | FailureClass::ReplicaDown | FailureClass::Stuck => {}
         }
     }
 
     fn is_empty(&self) -> bool {
         self.excluded.is_empty() && self.avoided.is_empty()
+    }
+
+    /// Returns true if a replica has refused the task. If a second one does, the task is at fault.
+    fn is_refused(&self) -> bool {
+        self.doubts.iter().any(|doubt| doubt.class == FailureClass::Doubtful)
+    }
+
+    /// Resolves the doubts that this replica refutes, as it accepts the task or continues it. A replica that the
+    /// task has left before refutes none: it may have caused the refusals of its output.
+    fn refute(&mut self, replica: u64, continues: bool) {
+        if self.excluded.contains(&replica) || self.avoided.contains(&replica) {
+            return;
+        }
+        let is_refuted = |doubt: &Doubt| continues || !doubt.was_accepted;
+        self.doubts.iter().filter(|doubt| is_refuted(doubt)).for_each(Doubt::resolve);
+        self.doubts.retain(|doubt| !is_refuted(doubt));
     }
 }
 
@@ -216,8 +242,6 @@ pub struct GenerationCall {
     progress: ProgressCheck,
     speed: Speed,
     left: LeftReplicas,
-    /// Set if this replica refused the task after it took the call, or failed inside.
-    doubt: Option<Doubt>,
     has_ended_early: bool,
     is_read_slowly: bool,
     /// The time of the last event that this version of the contract has.
@@ -241,7 +265,6 @@ impl GenerationCall {
             progress,
             speed,
             left,
-            doubt: None,
             has_ended_early: false,
             is_read_slowly: false,
             last_known: Instant::now(),
@@ -282,9 +305,15 @@ impl GenerationCall {
         let checked = self.order.add(event, is_late(self.deadline)).and_then(|()| self.output.add(event));
         checked.map_err(|problem| faulty(&problem))?;
         self.progress.add(event)?;
-        self.speed.add(&self.lease, event)?;
-        if let Some(doubt) = self.left.doubt.take_if(|_| matches!(event, Event::Accepted(_))) {
-            doubt.resolve();
+        self.speed.add_event(&self.lease, event)?;
+        if let Some(waited) = self.progress.queue_stall()
+            && self.speed.is_queue_stuck(&self.lease, waited)
+        {
+            return Err(stuck(&format!("it accepted no task for {waited:?}, unlike another replica")));
+        }
+        let continues = self.output.continues(event);
+        if continues || matches!(event, Event::Accepted(_)) {
+            self.left.refute(self.lease.replica().id(), continues);
         }
         match event {
             Event::Summary(_) => {
@@ -293,8 +322,10 @@ impl GenerationCall {
                 if let Ok(Ok(Some(_))) = end {
                     return Err(faulty("sent a message after `summary`"));
                 }
-                if !self.has_ended_early {
-                    self.lease.record_success();
+                match self.speed.slowness(&self.lease) {
+                    Some(problem) => self.lease.eject(&unavailable(&problem)),
+                    None if self.has_ended_early => {}
+                    None => self.lease.record_success(),
                 }
             }
             Event::Finished(finished) if self.output.is_early_end(finished) => {
@@ -336,11 +367,12 @@ impl GenerationStream for GenerationCall {
             Err(failed) => {
                 let mut failed = if self.is_accepted() { failure_after_acceptance(failed) } else { failed };
                 report(&self.lease, &failed);
-                if failed.class == FailureClass::Doubtful {
-                    self.doubt = Some(self.lease.doubt(&failed.error));
-                    // The other replica's refusal is confirmed.
-                    failed.class =
-                        if self.left.doubt.is_some() { FailureClass::Permanent } else { FailureClass::Doubtful };
+                if failed.class == FailureClass::Doubtful && self.left.is_refused() {
+                    failed.class = FailureClass::Permanent;
+                }
+                if matches!(failed.class, FailureClass::Doubtful | FailureClass::Rejected) {
+                    let doubt = self.lease.doubt(failed.class, &failed.error, self.is_accepted());
+                    self.left.doubts.push(doubt);
                 }
                 Err(failed)
             }

@@ -2,7 +2,8 @@
 //! health checks succeed.
 //!
 //! An ejection ends after a time that doubles with each ejection in a row. The replica then gets one
-//! task. If that task succeeds, the replica gets tasks as before.
+//! task. If that task succeeds, the replica gets tasks as before. Ejections are in a row if less than
+//! [`MAX_EJECTION`] lies between a return and the next one.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -31,10 +32,11 @@ pub(super) fn register() {
 /// Whether a replica gets tasks.
 #[derive(Debug, Default)]
 pub(super) struct Ejection {
-    /// Ejections since the last success.
     in_a_row: u32,
     /// End of the last ejection. None if a task has succeeded since.
     until: Option<Instant>,
+    /// When a task last succeeded after an ejection.
+    returned: Option<Instant>,
     /// True while the first task after an ejection runs.
     is_probed: bool,
     /// Number of changes. A failure from before the last change is no new failure.
@@ -80,18 +82,20 @@ impl Ejection {
         if entry.epoch != self.epoch {
             return None;
         }
-        let time = MIN_EJECTION.saturating_mul(1 << self.in_a_row.min(8)).min(MAX_EJECTION);
-        let (in_a_row, epoch) = (self.in_a_row + 1, self.epoch + 1);
-        *self = Self { in_a_row, until: Some(now + time), is_probed: false, epoch };
+        let is_in_a_row = self.returned.is_none_or(|returned| now - returned < MAX_EJECTION);
+        let before = if is_in_a_row { self.in_a_row } else { 0 };
+        let time = MIN_EJECTION.saturating_mul(1 << before.min(8)).min(MAX_EJECTION);
+        *self = Self { in_a_row: before + 1, until: Some(now + time), epoch: self.epoch + 1, ..Self::default() };
         EJECTIONS.add(1, &[]);
         Some(time)
     }
 
     /// Records the success of a task. Returns true if the replica gets tasks again.
-    pub(super) fn succeed(&mut self, entry: Entry) -> bool {
+    pub(super) fn succeed(&mut self, entry: Entry, now: Instant) -> bool {
         let returns = entry.epoch == self.epoch && self.until.is_some();
         if returns {
-            *self = Self { epoch: self.epoch + 1, ..Self::default() };
+            let (in_a_row, epoch) = (self.in_a_row, self.epoch + 1);
+            *self = Self { in_a_row, returned: Some(now), epoch, ..Self::default() };
         }
         returns
     }
@@ -100,6 +104,38 @@ impl Ejection {
     pub(super) fn leave(&mut self, entry: Entry) {
         if entry.is_probe && entry.epoch == self.epoch {
             self.is_probed = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ejections_within_a_minute_of_a_return_are_in_a_row() {
+        let (mut ejection, mut now) = (Ejection::default(), Instant::now());
+        // The seconds before each task, whether it succeeds, and the seconds of the ejection that it causes.
+        let tasks = [
+            (0, false, 5),
+            (5, false, 10),
+            (10, true, 0),
+            (59, false, 20),
+            (20, false, 40),
+            (40, false, 60),
+            (60, false, 60),
+            (60, true, 0),
+            (60, false, 5),
+            (5, true, 0),
+        ];
+        for (number, (pause, succeeds, seconds)) in tasks.into_iter().enumerate() {
+            now += Duration::from_secs(pause);
+            let entry = ejection.enter(now).expect("the ejection has ended");
+            if succeeds {
+                assert!(ejection.succeed(entry, now), "task {number}");
+            } else {
+                assert_eq!(ejection.fail(entry, now), Some(Duration::from_secs(seconds)), "task {number}");
+            }
         }
     }
 }

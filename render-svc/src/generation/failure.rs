@@ -70,7 +70,7 @@ pub(super) fn failure_after_acceptance(failed: GenerationError) -> GenerationErr
             if !matches!(failure.code(), Code::DeadlineExceeded | Code::Internal) =>
         {
             let message = format!("a replica rejected a task that was accepted before: {}", failure.message());
-            GenerationError { class: FailureClass::RetryElsewhere, error: unavailable(&message) }
+            GenerationError { class: FailureClass::Rejected, error: unavailable(&message) }
         }
         failed => failed,
     }

@@ -88,6 +88,13 @@ impl OutputSize {
         Ok(())
     }
 
+    /// Returns true if the event shows that the replica continues the task: it has sent more than the token that a
+    /// resumed output repeats, or completes the output.
+    pub(super) fn continues(&self, event: &Event) -> bool {
+        let is_end = |finished: &Finished| !self.is_early_end(finished) && finished.reason() != FinishReason::Deadline;
+        self.received > 1 || matches!(event, Event::Finished(finished) if is_end(finished))
+    }
+
     /// Returns true if the replica ended the output before the model or the caller's limits did.
     pub(super) fn is_early_end(&self, finished: &Finished) -> bool {
         match finished.reason() {

@@ -12,8 +12,10 @@ use crate::task::generator::GenerationError;
 
 /// Longest wait for the summary after the output's end. Nothing is left to compute.
 const MAX_SUMMARY_WAIT: Duration = Duration::from_secs(10);
-/// How many times longer the place in the queue may stay the same. It does for as long as the outputs before it run.
+/// How many times longer the place in the queue may not improve. It does not while the outputs before it run.
 const QUEUE_STALLS: u32 = 6;
+/// Longest time without a better place in the queue if another replica accepts tasks.
+const MAX_QUEUE_STALL: Duration = Duration::from_secs(60);
 /// Most `progress` events for each second since the start of the call. A server sends one a second. The
 /// rate since the start is used because a caller that reads slowly gets many events at once.
 const MAX_PER_SECOND: u64 = 100;
@@ -26,14 +28,16 @@ pub(super) struct ProgressCheck {
     start: Instant,
     count: u64,
     computed_prompt_tokens: u32,
-    /// The last place in the queue.
-    queue_place: Option<u32>,
+    /// True if the last event had a place in the queue.
+    is_queued: bool,
+    /// The best place in the queue so far.
+    best_place: u32,
     /// Those of the prompt, once the request is accepted.
     prompt_tokens: Option<u32>,
     has_finished: bool,
     /// Time of waits for events since the last advance.
     stalled: Duration,
-    /// Time of waits for events at the same place in the queue.
+    /// Time of waits for events since the last better place in the queue.
     queued: Duration,
 }
 
@@ -44,7 +48,8 @@ impl ProgressCheck {
             start: Instant::now(),
             count: 0,
             computed_prompt_tokens: 0,
-            queue_place: None,
+            is_queued: false,
+            best_place: u32::MAX,
             prompt_tokens: None,
             has_finished: false,
             stalled: Duration::ZERO,
@@ -79,10 +84,17 @@ impl ProgressCheck {
             return Err(stuck(&format!("it reported no advance for {limit:?}{place}")));
         }
         let limit = self.max_stall.saturating_mul(QUEUE_STALLS);
-        if self.queue_place.is_some() && self.queued > limit {
+        if self.is_queued && self.queued > limit {
             return Err(stuck(&format!("its queue did not move for {limit:?}")));
         }
         Ok(())
+    }
+
+    /// Returns the time without a better place in the queue, if it is so long that the task should leave the replica
+    /// for one that accepts tasks.
+    pub(super) fn queue_stall(&self) -> Option<Duration> {
+        let limit = MAX_QUEUE_STALL.min(self.max_stall);
+        (self.prompt_tokens.is_none() && self.queued > limit).then_some(self.queued)
     }
 
     /// Returns true if the last event was no advance.
@@ -114,8 +126,9 @@ impl ProgressCheck {
         match event {
             Event::Progress(Progress { queue_place, computed_prompt_tokens, .. }) => {
                 let computed = std::mem::replace(&mut self.computed_prompt_tokens, *computed_prompt_tokens);
-                if std::mem::replace(&mut self.queue_place, *queue_place) != *queue_place {
-                    self.queued = Duration::ZERO;
+                self.is_queued = queue_place.is_some();
+                if let Some(place) = queue_place.filter(|place| *place < self.best_place) {
+                    (self.best_place, self.queued) = (place, Duration::ZERO);
                 }
                 !self.has_finished && (queue_place.is_some() || computed != *computed_prompt_tokens)
             }
@@ -127,6 +140,7 @@ impl ProgressCheck {
             }
             Event::Accepted(accepted) => {
                 self.prompt_tokens = Some(accepted.prompt_tokens);
+                (self.best_place, self.queued) = (u32::MAX, Duration::ZERO);
                 true
             }
             Event::Summary(_) => true,

@@ -23,6 +23,7 @@ use super::pace::Pace;
 use super::served_model::ReplicaModel;
 use crate::agreed_hash::AgreedHash;
 use crate::error::Error;
+use crate::task::generator::FailureClass;
 use crate::task::model_names::ModelNames;
 
 /// Timeout for a new connection.
@@ -60,8 +61,10 @@ pub(super) struct Replica {
     ejection: Mutex<Ejection>,
     /// Times that it failed after a successful health check, since the last task that succeeded.
     failures: AtomicU32,
-    /// The speed of its outputs since its last ejection.
+    /// The speed of its outputs since its last return from an ejection.
     pace: Mutex<Pace>,
+    /// When it last accepted a task.
+    accepted: Mutex<Option<Instant>>,
     /// When an output that it ended early was last counted as a failure.
     early_end: Mutex<Option<Instant>>,
     /// The reason of its last failed health check.
@@ -111,6 +114,7 @@ impl Replica {
             ejection: Mutex::default(),
             failures: AtomicU32::new(0),
             pace: Mutex::default(),
+            accepted: Mutex::default(),
             early_end: Mutex::default(),
             problem: Mutex::new("not asked yet".to_owned()),
             problem_limit: LogLimit::new(PROBLEM_INTERVAL),
@@ -194,6 +198,16 @@ impl Replica {
         self.pace.lock()
     }
 
+    /// Records that it accepts a task.
+    pub(super) fn record_acceptance(&self) {
+        *self.accepted.lock() = Some(Instant::now());
+    }
+
+    /// Returns when it last accepted a task of this service.
+    pub(super) fn accepted(&self) -> Option<Instant> {
+        *self.accepted.lock()
+    }
+
     /// Returns the model that it serves.
     pub(super) fn model(&self) -> Arc<ReplicaModel> {
         Arc::clone(&self.model.read())
@@ -246,7 +260,6 @@ impl Replica {
     fn eject(&self, entry: Entry, problem: &dyn Display) {
         self.suspected.notify_one();
         let Some(time) = self.ejection.lock().fail(entry, Instant::now()) else { return };
-        *self.pace.lock() = Pace::default();
         tracing::warn!(replica = %self.address, seconds = time.as_secs(), %problem, "replica ejected");
     }
 }
@@ -372,18 +385,22 @@ impl From<&Arc<Replica>> for Candidate {
     }
 }
 
-/// A replica that refused a request or failed inside, until another one accepts or refuses the request.
+/// A replica that refused a task or failed inside, until another one gets further with the task or refuses it.
 #[derive(Debug, Clone)]
 pub(super) struct Doubt {
     replica: Arc<Replica>,
     entry: Entry,
     problem: String,
+    /// The class of the failure.
+    pub(super) class: FailureClass,
+    /// True if a replica had accepted the task before.
+    pub(super) was_accepted: bool,
 }
 
 impl Doubt {
-    /// Records that another replica accepted the request.
-    pub(super) fn resolve(self) {
-        let problem = format!("another replica accepted a request after {}", self.problem);
+    /// Records that another replica got further with the task.
+    pub(super) fn resolve(&self) {
+        let problem = format!("another replica ran a task after {}", self.problem);
         self.replica.count_failure(self.entry, &problem);
     }
 }
@@ -429,6 +446,11 @@ impl Lease {
         &self.chosen.model
     }
 
+    /// Returns true for the only task of a replica whose ejection has ended.
+    pub(super) fn is_probe(&self) -> bool {
+        self.entry.is_probe
+    }
+
     /// Marks the replica as unhealthy after a failed call, until its next successful health check. Returns
     /// true if it was not.
     pub(super) fn mark_failed(&self) -> bool {
@@ -445,9 +467,11 @@ impl Lease {
         }
     }
 
-    /// Returns the doubt whether the replica or the request is at fault.
-    pub(super) fn doubt(&self, problem: &Error) -> Doubt {
-        Doubt { replica: Arc::clone(&self.chosen.replica), entry: self.entry, problem: problem.to_string() }
+    /// Returns the doubt whether the replica or the task is at fault. `was_accepted`: a replica had accepted the
+    /// task before.
+    pub(super) fn doubt(&self, class: FailureClass, problem: &Error, was_accepted: bool) -> Doubt {
+        let (replica, problem) = (Arc::clone(&self.chosen.replica), problem.to_string());
+        Doubt { replica, entry: self.entry, problem, class, was_accepted }
     }
 
     /// Records that the replica ended an output early, for example because its model failed. A replica that
@@ -482,7 +506,8 @@ impl Lease {
     /// Records that the task has succeeded.
     pub(super) fn record_success(&self) {
         self.replica().failures.store(0, Ordering::Relaxed);
-        if self.replica().ejection.lock().succeed(self.entry) {
+        if self.replica().ejection.lock().succeed(self.entry, Instant::now()) {
+            *self.replica().pace.lock() = Pace::default();
             tracing::warn!(replica = %self.replica().address, "replica returned after its ejection");
         }
     }

@@ -1,9 +1,11 @@
 //! The set of known replicas.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::{RwLock, RwLockWriteGuard};
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::replica::Replica;
 
@@ -13,6 +15,7 @@ pub(super) struct Replicas {
     list: RwLock<Vec<Arc<Replica>>>,
     /// Notifies when a replica is added or removed, or when its health changes.
     changed: watch::Sender<()>,
+    created: Instant,
 }
 
 /// Number of replicas in each state of health.
@@ -29,7 +32,7 @@ pub struct HealthCounts {
 impl Replicas {
     /// Returns an empty set.
     pub(super) fn new() -> Self {
-        Self { list: RwLock::default(), changed: watch::Sender::new(()) }
+        Self { list: RwLock::default(), changed: watch::Sender::new(()), created: Instant::now() }
     }
 
     /// Returns the replicas at this moment.
@@ -45,6 +48,11 @@ impl Replicas {
     /// Returns the signal for changes.
     pub(super) fn changed(&self) -> &watch::Sender<()> {
         &self.changed
+    }
+
+    /// Returns the time since the start of the set, by which periods of all replicas are numbered.
+    pub(super) fn age(&self) -> Duration {
+        self.created.elapsed()
     }
 
     /// Counts the replicas by their health.

@@ -66,6 +66,9 @@ pub enum FailureClass {
     Doubtful,
     /// The replica rejects requests for now: another one may accept.
     RetryElsewhere,
+    /// The replica rejected a task that it or another one accepted before. If another one continues the task, the
+    /// replica is at fault.
+    Rejected,
     /// The replica ended the output early. It may be chosen again while its health check reports
     /// SERVING.
     Interrupted,

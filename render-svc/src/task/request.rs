@@ -89,6 +89,15 @@ impl Prompt {
         }
     }
 
+    /// Returns true if the prompt has images. A prompt of messages has.
+    #[must_use]
+    pub fn has_images(&self) -> bool {
+        match self {
+            Self::TokenIds { media, .. } => !media.is_empty(),
+            Self::HfMessages { .. } => true,
+        }
+    }
+
     /// Returns the input of a rendered conversation.
     ///
     /// # Errors

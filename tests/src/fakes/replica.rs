@@ -31,6 +31,7 @@ type Play = dyn Fn(&Request<generate::GenerateRequest>, usize) -> Result<Played,
 #[derive(Clone)]
 pub struct Replica {
     play: Arc<Play>,
+    end: Option<Status>,
     model: Option<generate::LoadedModel>,
     calls: Arc<AtomicUsize>,
 }
@@ -46,7 +47,7 @@ impl Replica {
     pub fn new(
         play: impl Fn(&Request<generate::GenerateRequest>, usize) -> Result<Played, Status> + Send + Sync + 'static,
     ) -> Self {
-        Self { play: Arc::new(play), model: None, calls: Arc::default() }
+        Self { play: Arc::new(play), end: None, model: None, calls: Arc::default() }
     }
 
     /// Creates a replica that plays the same for each call.
@@ -72,6 +73,12 @@ impl Replica {
     #[must_use]
     pub fn with_model(self, model: generate::LoadedModel) -> Self {
         Self { model: Some(model), ..self }
+    }
+
+    /// Returns the replica with this status at the end of each answer.
+    #[must_use]
+    pub fn with_end(self, status: Status) -> Self {
+        Self { end: Some(status), ..self }
     }
 
     /// Returns a replica that plays the same, without calls so far.
@@ -127,7 +134,8 @@ impl GenerateService for Replica {
             sleep(pause).await;
             Ok(generate::GenerateResponse { event: Some(event) })
         };
-        Ok(Response::new(Box::pin(tokio_stream::iter(events).then(response))))
+        let end = tokio_stream::iter(self.end.clone().map(Err));
+        Ok(Response::new(Box::pin(tokio_stream::iter(events).then(response).chain(end))))
     }
 
     async fn get_loaded_model(

@@ -71,6 +71,27 @@ async fn a_replica_that_sends_progress_without_an_advance_is_stuck() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_task_leaves_a_queue_that_does_not_move_for_a_free_replica() {
+    type Change = fn(u32, &mut generate::Progress);
+    let changes: [(&str, Change); 3] = [
+        ("the same place", |_, progress| progress.queue_place = Some(1)),
+        ("two places in turns", |number, progress| progress.queue_place = Some(1 + number % 2)),
+        ("growing places", |number, progress| progress.queue_place = Some(number)),
+    ];
+    for (case, change) in changes {
+        let (stuck, honest) = (Replica::playing(Ok(three_seconds(change))), honest());
+        let (_service, client) = impatient_front_of(&[&stuck, &honest]).await;
+        let mut number = 0;
+        while stuck.calls() == 0 {
+            let answer = ask(client.clone(), salted(number), watch::Sender::new(0)).await;
+            assert_eq!(answer.expect(case).text, "good", "{case}");
+            number += 1;
+            assert!(number < 500, "{case}: the replica gets no task");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_task_stays_with_a_replica_while_it_waits_in_the_queue_or_its_prompt_is_computed() {
     let in_queue = three_seconds(|_, progress| progress.queue_place = Some(2));
     let [start, rest] = [at_once(vec![accepted()]), at_once(good().split_off(1))];

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use tandem_tests::fakes::replica::Replica;
+use tandem_common::pb::generate::v1::FinishReason;
+use tandem_tests::fakes::replica::{Replica, accepted, at_once, ended, not_yet_generated, part};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tonic::{Code, Status};
@@ -41,22 +42,44 @@ async fn a_refusal_that_another_replica_does_not_confirm_is_the_replicas_fault()
     ];
     let doubtful = DOUBTFUL.map(|(code, reason)| refusal(code, reason, None));
     for (status, is_ejected) in temporary.map(|status| (status, false)).into_iter().chain(doubtful.map(|s| (s, true))) {
-        let (refusing, honest) = (Replica::playing(Err(status.clone())), honest());
-        let addresses = [refusing.serve().await, honest.serve().await];
-        let (_service, client) = front_of(default_catalog(), &addresses.each_ref().map(String::as_str)).await;
-        let mut number = 0;
-        while refusing.calls() < 5 {
-            let answer = ask(client.clone(), salted(number), watch::Sender::new(0)).await;
-            assert_eq!(answer.unwrap_or_else(|error| panic!("{status:?}: {error}")).text, "good");
-            number += 1;
-            assert!(number < 2_000, "{status:?}: the replica has {} calls", refusing.calls());
-        }
-        let ejected = Instant::now();
-        for number in 0..16 {
-            ask(client.clone(), salted(number), watch::Sender::new(0)).await.expect("an answer");
-        }
-        if is_ejected && ejected.elapsed() < Duration::from_secs(4) {
-            assert_eq!(refusing.calls(), 5, "{status:?}");
+        let refusing = Replica::playing(Err(status.clone()));
+        assert!(is_ejected_after_five_calls(&refusing, &honest()).await || !is_ejected, "{status:?}");
+    }
+}
+
+/// Asks until a replica has five calls. Each answer is good. Returns true if it then gets no call for a while, or if
+/// that is not known.
+async fn is_ejected_after_five_calls(refusing: &Replica, honest: &Replica) -> bool {
+    let addresses = [refusing.serve().await, honest.serve().await];
+    let (_service, client) = front_of(default_catalog(), &addresses.each_ref().map(String::as_str)).await;
+    let mut number = 0;
+    while refusing.calls() < 5 {
+        let answer = ask(client.clone(), salted(number), watch::Sender::new(0)).await.expect("an answer");
+        assert_eq!(answer.text, "good");
+        number += 1;
+        assert!(number < 2_000, "the replica has {} calls", refusing.calls());
+    }
+    let ejected = Instant::now();
+    for number in 0..16 {
+        ask(client.clone(), salted(number), watch::Sender::new(0)).await.expect("an answer");
+    }
+    refusing.calls() == 5 || ejected.elapsed() >= Duration::from_secs(4)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_after_the_acceptance_is_the_replicas_fault_if_another_one_continues_the_task() {
+    for (code, reason) in DOUBTFUL {
+        for output in [vec![], vec![part("go", &[7]), part("od", &[8])]] {
+            let refusing = Replica::of([vec![accepted()], output.clone()].concat());
+            let refusing = refusing.with_end(refusal(code, reason, None));
+            // It repeats the last token of a resumed output.
+            let rest =
+                if output.is_empty() { vec![part("good", &[7])] } else { vec![part("go", &[7]), part("od", &[8])] };
+            let honest = Replica::new(move |request, _| {
+                let events = [vec![accepted()], rest.clone(), ended(FinishReason::Length)].concat();
+                Ok(not_yet_generated(request.get_ref(), at_once(events)))
+            });
+            assert!(is_ejected_after_five_calls(&refusing, &honest).await, "{reason}");
         }
     }
 }
