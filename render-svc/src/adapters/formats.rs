@@ -5,6 +5,7 @@
 mod guess;
 
 use serde_json::{Value, json};
+use tandem_common::field::Path;
 
 pub(super) use self::guess::{Guess, guess};
 use crate::adapter::{Adapter, AdapterOutput, Input, Match};
@@ -129,7 +130,7 @@ struct Turn {
 /// in an added one.
 fn turns(conversation: &Conversation) -> Result<Vec<Turn>, Invalid> {
     let turns = conversation.messages.iter().enumerate();
-    let turns = turns.map(|(i, message)| turn(message).map_err(|e| e.within(&format!("messages[{i}]"))));
+    let turns = turns.map(|(i, message)| turn(message).map_err(|e| e.within(Path::item("messages", i))));
     let mut turns: Vec<Turn> = turns.collect::<Result<_, _>>()?;
     let Some(tools) = conversation.tools.as_ref().and_then(Value::as_array).filter(|tools| !tools.is_empty()) else {
         return Ok(turns);
@@ -158,7 +159,7 @@ fn turn(message: &Value) -> Result<Turn, Invalid> {
 pub(super) fn tagged_text(blocks: &[Value]) -> Result<String, Invalid> {
     let mut out = String::new();
     for (i, block) in blocks.iter().enumerate() {
-        let within = |e: Invalid| e.within(&format!("content[{i}]"));
+        let within = |e: Invalid| e.within(Path::item("content", i));
         match kind(block) {
             Some("tool_use") => push_line(&mut out, &tool_call(block, "input").map_err(within)?),
             Some("tool_result") => push_line(&mut out, &tool_result(&text(block, tagged_text).map_err(within)?)),
@@ -181,9 +182,8 @@ pub(super) fn with_calls(mut text: String, message: &Value) -> Result<String, In
         Some(_) => return Err(Invalid::new("tool_calls", "must be a list")),
     };
     for (i, call) in calls.iter().enumerate() {
-        let (path, function) = function(call);
-        let within = |e: Invalid| e.within(&format!("tool_calls[{i}]{path}"));
-        push_line(&mut text, &tool_call(function, "arguments").map_err(within)?);
+        let call_text = function(call, |function| tool_call(function, "arguments"));
+        push_line(&mut text, &call_text.map_err(|e| e.within(Path::item("tool_calls", i)))?);
     }
     Ok(text)
 }
@@ -209,10 +209,12 @@ fn tool_result(text: &str) -> String {
     format!("<tool_result>{text}</tool_result>")
 }
 
-/// Returns the function of a tool or call and its path. `{"type": "function", "function": …}`
-/// around it is optional.
-fn function(value: &Value) -> (&'static str, &Value) {
-    value.get("function").map_or(("", value), |function| (".function", function))
+/// Writes the function of a tool or call. `{"type": "function", "function": …}` around it is optional.
+fn function(value: &Value, write: impl Fn(&Value) -> Result<String, Invalid>) -> Result<String, Invalid> {
+    match value.get("function") {
+        Some(function) => write(function).map_err(|e| e.within("function")),
+        None => write(value),
+    }
 }
 
 /// Returns the section of the system prompt that describes the tools.
@@ -223,8 +225,7 @@ fn tools_section(tools: &[Value]) -> Result<String, Invalid> {
         The answer comes in a <tool_result> block. Then call another tool, or reply to the user.";
     let mut section = HEAD.to_owned();
     for (i, tool) in tools.iter().enumerate() {
-        let (path, function) = function(tool);
-        section.push_str(&describe(function).map_err(|e| e.within(&format!("tools[{i}]{path}")))?);
+        section.push_str(&function(tool, describe).map_err(|e| e.within(Path::item("tools", i)))?);
     }
     Ok(section)
 }
@@ -241,11 +242,13 @@ fn describe(function: &Value) -> Result<String, Invalid> {
 fn lost_parameters(conversation: &Conversation) -> impl Iterator<Item = Warning> {
     let tools = conversation.tools.as_ref().and_then(Value::as_array).into_iter().flatten().enumerate();
     tools.filter_map(|(i, tool)| {
-        let (path, function) = function(tool);
+        let function = tool.get("function").unwrap_or(tool);
         let given = function.get("parameters").filter(|parameters| python::is_true(parameters))?;
         let is_lost = digest(function).is_none() && !is_empty_schema(given);
         let text = "parameters are not a JSON schema with properties: not shown to the model";
-        is_lost.then(|| Warning::new(WarningCode::ToolParametersIgnored, format!("tools[{i}]{path}.parameters"), text))
+        let path = Path::item("tools", i);
+        let path = if tool.get("function").is_some() { path.key("function") } else { path };
+        is_lost.then(|| Warning::new(WarningCode::ToolParametersIgnored, path.key("parameters"), text))
     })
 }
 

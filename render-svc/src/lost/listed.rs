@@ -1,18 +1,22 @@
 //! The parts of tools and documents.
 
 use serde_json::Value;
+use tandem_common::field::Step;
 
 use super::part::{Group, List, Part, Place};
 use super::schema::{self, PROPERTIES};
-use super::steps::{self, Step};
+use super::steps;
 use super::texts::{Texts, leaves, long_start};
 use crate::probes::{DOCUMENT_KEYS, Finding, TemplateFacts};
 use crate::warning::WarningCode;
 
+/// The steps from a tool to its function.
+const IN_FUNCTION: &[Step<&str>] = &[Step::Key("function")];
+
 /// Returns a tool, and the parts of it that a template may leave out: names of parameters, unless the
 /// template shows those of every tool, and the other texts and numbers at any depth.
 pub(super) fn of_tool<'c>(item: usize, tool: &'c Value, declared: Finding, facts: &TemplateFacts) -> Vec<Part<'c>> {
-    let within = if tool.get("function").is_some() { ".function" } else { "" };
+    let within = if tool.get("function").is_some() { IN_FUNCTION } else { &[] };
     let tool = function(tool);
     let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
     let part = |field, texts, finding, is_shared, steps| Part {
@@ -55,7 +59,7 @@ pub(super) fn of_document<'c>(item: usize, document: &'c Value, facts: &Template
         is_shared: false,
         is_repeat: false,
         group: Group::Documents,
-        within: "",
+        within: &[],
         steps,
     };
     let words = words(document);

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use tandem_template::{python, taint};
 
+use super::settings::argument;
 use crate::adapter::EncoderArgument;
 use crate::conversation::{Invalid, Object};
 use crate::model::Model;
@@ -112,6 +113,6 @@ pub(super) fn text(model: &Model, args: &Object) -> Result<&'static str, Invalid
     known.map(|(_, text)| *text).ok_or_else(|| {
         let names: Vec<_> = revision.efforts().iter().map(|(name, _)| format!("{name:?}")).collect();
         let problem = format!("must be one of {} in the {} revision of the encoder", names.join(", "), revision.name());
-        Invalid::new(format!("template_args.{NAME}"), problem)
+        Invalid::new(argument(NAME), problem)
     })
 }
