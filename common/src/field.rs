@@ -12,6 +12,9 @@ pub enum Step<K> {
     Index(usize),
 }
 
+/// The steps from a value to one within it, in order.
+pub type Steps<'s> = [Step<&'s str>];
+
 /// The path of a field, such as `messages[2].content[0].text`. An empty path is that of the whole.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Path(Vec<Step<Cow<'static, str>>>);
@@ -39,7 +42,7 @@ impl Path {
 
     /// Returns the path of a value at this path: these steps lead to it.
     #[must_use]
-    pub fn join(&self, steps: &[Step<&str>]) -> Self {
+    pub fn join(&self, steps: &Steps<'_>) -> Self {
         let mut joined = Vec::with_capacity(self.0.len() + steps.len());
         joined.extend_from_slice(&self.0);
         joined.extend(steps.iter().map(|step| match step {
@@ -72,17 +75,11 @@ impl Path {
     pub fn starts_with(&self, outer: &Self) -> bool {
         self.0.starts_with(&outer.0)
     }
-
-    /// Returns true if it is the path of the whole.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
 }
 
 /// The path of a value to which steps lead.
-impl From<&[Step<&str>]> for Path {
-    fn from(steps: &[Step<&str>]) -> Self {
+impl From<&Steps<'_>> for Path {
+    fn from(steps: &Steps<'_>) -> Self {
         Self::default().join(steps)
     }
 }
@@ -106,12 +103,6 @@ impl From<&str> for Path {
             }
         }
         path
-    }
-}
-
-impl From<&String> for Path {
-    fn from(text: &String) -> Self {
-        text.as_str().into()
     }
 }
 

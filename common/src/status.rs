@@ -90,6 +90,7 @@ impl Failure {
     #[must_use]
     pub fn locate(mut self, locate: impl FnOnce(&Path) -> (Path, Path)) -> Self {
         let Some((field, within)) = self.field.as_ref().map(locate) else { return self };
+        let within = within.to_string();
         if !within.is_empty() {
             self.message = clip(format!("{within}: {}", self.message));
         }

@@ -1,11 +1,12 @@
 //! The checks of a conversation before a template reads it: all look at the parts of one walk.
 
+use serde_json::Value;
 use tandem_common::field::Path;
 
 use crate::conversation::{Conversation, Invalid, is_image, media};
 use crate::limits::Limits;
 use crate::walk::{At, Part, walk};
-use crate::warning::{self, KeyOfBlock, Warning};
+use crate::warning::{self, Warning};
 
 /// The findings in a conversation of the right shape.
 #[derive(Debug, Default)]
@@ -15,8 +16,8 @@ pub struct Checked {
     pub wrong_calls: Option<Invalid>,
     /// A warning for each message without content.
     pub without_content: Vec<Warning>,
-    /// The further keys of each block.
-    pub keys_of_blocks: Vec<KeyOfBlock>,
+    /// The path, the name and the value of each further key of a block.
+    pub keys_of_blocks: Vec<(Path, String, Value)>,
     /// A warning for each key of a message that its results replace.
     pub keys_of_results: Vec<Warning>,
 }

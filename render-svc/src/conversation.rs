@@ -4,7 +4,7 @@
 //! neither tonic nor protobuf.
 
 use serde_json::{Map, Value};
-use tandem_common::field::{Path, Step};
+use tandem_common::field::{Path, Step, Steps};
 use tandem_common::status::Reason;
 pub use tandem_template::literal::{FIELDS, ROLES};
 pub use tandem_template::media;
@@ -97,7 +97,7 @@ impl Conversation {
     }
 
     /// Takes out the field or the item of a list to which steps lead.
-    pub fn remove(&mut self, steps: &[Step<&str>]) {
+    pub fn remove(&mut self, steps: &Steps<'_>) {
         let (holder, last, way) = match steps {
             [Step::Key("messages"), Step::Index(i), way @ .., last] => (self.messages.get_mut(*i), last, way),
             [Step::Key("tools"), way @ .., last] => (self.tools.as_mut(), last, way),
@@ -128,7 +128,7 @@ fn has_items(list: Option<&Value>) -> bool {
 }
 
 /// Returns the value to which steps lead from another one.
-pub fn find<'v>(value: &'v mut Value, steps: &[Step<&str>]) -> Option<&'v mut Value> {
+pub fn find<'v>(value: &'v mut Value, steps: &Steps<'_>) -> Option<&'v mut Value> {
     steps.iter().try_fold(value, |value, step| match step {
         Step::Key(key) => value.get_mut(key),
         Step::Index(index) => value.get_mut(index),
@@ -184,6 +184,15 @@ pub fn blocks(message: &Value) -> &[Value] {
 #[must_use]
 pub fn kind(block: &Value) -> Option<&str> {
     block.get("type")?.as_str()
+}
+
+/// Returns the function of a tool or call, and the steps to it. `{"function": …}` around it is optional.
+#[must_use]
+pub fn function(value: &Value) -> (&'static Steps<'static>, &Value) {
+    match value.get("function") {
+        Some(function) => (&[Step::Key("function")], function),
+        None => (&[], value),
+    }
 }
 
 /// Returns a message's content as text. `join` converts its blocks.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tandem_common::field::Path;
 
-use crate::conversation::{CONTENT, Content, Conversation, Object, content};
+use crate::conversation::{CONTENT, Content, Conversation, Object, content, function};
 
 /// The most renderings in which the part is looked for.
 const MAX_RENDERINGS: usize = 64;
@@ -123,9 +123,8 @@ impl<S: FnMut(&Conversation) -> bool> Search<'_, S> {
             }
         };
         let (i, j) = calls[self.first(calls.len(), empty_from)?];
-        let call = Path::item("messages", i).key("tool_calls").index(j);
-        let has_function = self.conversation.messages[i]["tool_calls"][j].get("function").is_some();
-        Some(if has_function { call.key("function") } else { call }.key("arguments"))
+        let (steps, _) = function(&self.conversation.messages[i]["tool_calls"][j]);
+        Some(Path::item("messages", i).key("tool_calls").index(j).join(steps).key("arguments"))
     }
 
     /// Returns the path of a call in whose place the template takes a whole one.

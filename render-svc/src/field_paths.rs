@@ -8,8 +8,8 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use tandem_common::field::Path;
-use tandem_common::field::Step::{self, Index, Key};
+use tandem_common::field::Step::{Index, Key};
+use tandem_common::field::{Path, Steps};
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::field_names;
 use tandem_common::status::Failure;
@@ -27,7 +27,8 @@ static OPTIONS: LazyLock<HashSet<String>> = LazyLock::new(|| field_names("tandem
 #[derive(Debug, Clone, Default)]
 pub struct RequestPaths {
     messages: Vec<Message>,
-    tools: Vec<Tool>,
+    /// For each tool, true if it is a function, not JSON text.
+    tools: Vec<bool>,
     /// True if the options are fields of the request itself.
     has_flat_options: bool,
     /// The path of the request in a batch.
@@ -36,9 +37,6 @@ pub struct RequestPaths {
 
 /// A field, and the path in its JSON text, if it has one.
 type Place = (Path, Path);
-
-/// The steps to a part of a value.
-type Way<'w> = &'w [Step<&'w str>];
 
 #[derive(Debug, Clone)]
 struct Message {
@@ -65,20 +63,15 @@ enum Block {
     Json,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tool {
-    Function,
-    Json,
-}
-
 impl RequestPaths {
     /// Returns the paths of a request with this conversation and its options in `options`.
     #[must_use]
     pub fn new(conversation: Option<&chat::Conversation>) -> Self {
         let Some(conversation) = conversation else { return Self::default() };
+        let is_function = |tool: &chat::Tool| matches!(tool.kind, Some(chat::tool::Kind::Function(_)));
         Self {
             messages: conversation.messages.iter().map(Message::new).collect(),
-            tools: conversation.tools.iter().map(Tool::new).collect(),
+            tools: conversation.tools.iter().map(is_function).collect(),
             ..Self::default()
         }
     }
@@ -93,6 +86,14 @@ impl RequestPaths {
     #[must_use]
     pub fn in_batch(self, i: usize) -> Self {
         Self { prefix: Path::item("requests", i), ..self }
+    }
+
+    /// Returns true if a message has a block with a medium.
+    #[must_use]
+    pub fn have_media(&self) -> bool {
+        let is_medium = |block: &Block| matches!(block, Block::Media(..));
+        let has_media = |content: &Content| matches!(content, Content::Blocks(list) if list.iter().any(is_medium));
+        self.messages.iter().any(|message| has_media(&message.content))
     }
 
     /// Returns the status of an error in the request.
@@ -113,7 +114,7 @@ impl RequestPaths {
         for Warning { path, text, .. } in &mut rendered.warnings {
             let (field, within) = self.place(path);
             *path = field;
-            if !within.is_empty() {
+            if within != Path::default() {
                 *text = format!("{within}: {text}");
             }
         }
@@ -160,7 +161,7 @@ impl RequestPaths {
                 let root = conversation.key("tools").index(*i);
                 match self.tools.get(*i) {
                     _ if way.is_empty() => field(root),
-                    Some(Tool::Function) => {
+                    Some(true) => {
                         let (fields, parameters) = (["name", "description"], ("parameters", "parameters_json"));
                         fields_or_json(&root.key("function"), without(way, "function"), fields, parameters)
                     }
@@ -185,12 +186,12 @@ fn field(field: Path) -> Place {
 }
 
 /// Returns a place in a field with JSON text.
-fn json(parent: &Path, field: &'static str, way: Way<'_>) -> Place {
+fn json(parent: &Path, field: &'static str, way: &Steps<'_>) -> Place {
     (parent.clone().key(field), way.into())
 }
 
 /// Returns the steps without the first one if it has this key.
-fn without<'w>(way: Way<'w>, key: &str) -> Way<'w> {
+fn without<'w, 's>(way: &'w Steps<'s>, key: &str) -> &'w Steps<'s> {
     match way {
         [Key(first), way @ ..] if *first == key => way,
         way => way,
@@ -217,7 +218,7 @@ impl Message {
         Self { content, fields, has_extra: extra_json.is_some() }
     }
 
-    fn place(&self, root: &Path, way: Way<'_>) -> Place {
+    fn place(&self, root: &Path, way: &Steps<'_>) -> Place {
         match (&self.content, way) {
             (_, []) => field(root.clone()),
             (Content::Unset, [Key("content"), ..]) if self.has_extra => json(root, "extra_json", way),
@@ -235,7 +236,7 @@ impl Message {
 }
 
 /// Returns the place in a message with these fields, and with another one for the JSON text of a key.
-fn fields_or_json(root: &Path, way: Way<'_>, fields: [&str; 2], (key, name): (&str, &'static str)) -> Place {
+fn fields_or_json(root: &Path, way: &Steps<'_>, fields: [&str; 2], (key, name): (&str, &'static str)) -> Place {
     match way {
         [Key(first), ..] if fields.contains(first) => field(root.join(&way[..1])),
         [Key(first), way @ ..] if *first == key => json(root, name, way),
@@ -249,7 +250,7 @@ impl Content {
     }
 
     /// Returns the place in the content of the message or tool result at `root`.
-    fn place(&self, root: &Path, way: Way<'_>) -> Place {
+    fn place(&self, root: &Path, way: &Steps<'_>) -> Place {
         match (self, way) {
             (Self::Unset, _) => field(root.clone()),
             (Self::Text, _) => field(root.clone().key("text")),
@@ -280,7 +281,7 @@ impl Block {
         }
     }
 
-    fn place(&self, root: &Path, way: Way<'_>) -> Place {
+    fn place(&self, root: &Path, way: &Steps<'_>) -> Place {
         let root = root.clone();
         match (self, way) {
             (Self::Json | Self::Text, []) => field(root),
@@ -305,14 +306,5 @@ fn source_name(source: &chat::media_block::Source) -> &'static str {
         Source::Data(_) => "data",
         Source::Location(_) => "location",
         Source::AttachmentId(_) => "attachment_id",
-    }
-}
-
-impl Tool {
-    fn new(tool: &chat::Tool) -> Self {
-        match tool.kind {
-            Some(chat::tool::Kind::Function(_)) => Self::Function,
-            Some(chat::tool::Kind::ToolJson(_)) | None => Self::Json,
-        }
     }
 }

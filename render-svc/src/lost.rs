@@ -21,7 +21,7 @@ mod unread;
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
-use tandem_common::field::{Path, Step};
+use tandem_common::field::{Path, Step, Steps};
 use tandem_template::StepsPool;
 
 use self::halves::{Doubt, unaffected};
@@ -49,7 +49,7 @@ pub(crate) fn warnings(
     warnings.extend(unread::warnings(conversation, prompt, &left_out(renderer), render));
     let outer: HashMap<Path, _> = warnings.iter().map(|warning| (warning.path.clone(), warning.code)).collect();
     // The path of a message is that of its content.
-    let is_outer = |steps: &[Step<&str>], code| {
+    let is_outer = |steps: &Steps<'_>, code| {
         !matches!(steps, [Step::Key("messages"), Step::Index(_)]) && outer.get(&Path::from(steps)) == Some(&code)
     };
     warnings.retain(|Warning { path, code, .. }| {
@@ -302,12 +302,12 @@ fn summed(conversation: &Conversation, lost: &[&Part<'_>], parts: &[Part<'_>], t
         items.iter().filter(|item| item.0 == list).count() == size(list).and_then(Value::as_array).map_or(0, Vec::len)
     };
     let without: HashSet<Place> = lost.iter().map(|part| part.place).collect();
-    let mut shown_values: HashMap<Place, Vec<&[Step<&str>]>> = HashMap::new();
+    let mut shown_values: HashMap<Place, Vec<&Steps<'_>>> = HashMap::new();
     for part in parts.iter().filter(|part| !without.contains(&part.place)) {
         let call = part.call_of_argument();
         call.into_iter().for_each(|call| shown_values.entry(call).or_default().push(&part.steps));
     }
-    let is_lost = |call: Place, way: &[Step<&str>]| {
+    let is_lost = |call: Place, way: &Steps<'_>| {
         !shown_values.get(&call).is_some_and(|shown| shown.iter().any(|steps| steps.starts_with(way)))
     };
     let mut warnings: Vec<Warning> = Vec::new();

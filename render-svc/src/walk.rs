@@ -2,7 +2,7 @@
 //! where it finds a fault.
 
 use serde_json::Value;
-use tandem_common::field::{Path, Step};
+use tandem_common::field::{Path, Step, Steps};
 
 use crate::conversation::{CONTENT, Conversation, Invalid, blocks};
 
@@ -27,19 +27,20 @@ impl<'o> At<'o> {
         Self { outer: Some(self), list, index }
     }
 
-    /// Returns the steps to it.
+    /// Returns the steps to a value to which steps lead from this part.
     #[must_use]
-    pub fn steps(&self) -> Vec<Step<&'static str>> {
-        let mut steps = self.outer.map(Self::steps).unwrap_or_default();
+    pub fn steps_to<'s>(&self, within: &Steps<'s>) -> Vec<Step<&'s str>> {
+        let mut steps = self.outer.map(|outer| outer.steps_to(&[])).unwrap_or_default();
         steps.extend(self.list.split('.').map(Step::Key));
         steps.push(Step::Index(self.index));
+        steps.extend_from_slice(within);
         steps
     }
 
     /// Returns its path.
     #[must_use]
     pub fn path(&self) -> Path {
-        Path::from(&*self.steps())
+        Path::from(&*self.steps_to(&[]))
     }
 
     /// Returns an error about a field of the part.

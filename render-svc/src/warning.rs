@@ -163,23 +163,11 @@ pub fn ignored(name: &str, conversation: &Conversation, codes: &[WarningCode]) -
     ignored.map(warning).collect()
 }
 
-/// A key of a block that only some templates read.
-#[derive(Debug)]
-pub struct KeyOfBlock {
-    path: Path,
-    key: String,
-    value: Value,
-}
-
-/// Returns the further keys of a block of a message.
-pub(crate) fn keys_of_block(at: &At<'_>, part: Part<'_>) -> impl Iterator<Item = KeyOfBlock> {
+/// Returns the path, the name and the value of each further key of a block of a message.
+pub(crate) fn keys_of_block(at: &At<'_>, part: Part<'_>) -> impl Iterator<Item = (Path, String, Value)> {
     let block = if let Part::Block(block, _) = part { Some(block) } else { None };
     let keys = block.into_iter().flat_map(further_keys_of_block);
-    keys.map(|(key, value)| KeyOfBlock {
-        path: at.path().key(key.to_owned()),
-        key: key.to_owned(),
-        value: value.clone(),
-    })
+    keys.map(|(key, value)| (at.path().key(key.to_owned()), key.to_owned(), value.clone()))
 }
 
 /// Returns the keys of a text block other than its text, and the mark of a failed result of any block, that are not
@@ -193,15 +181,15 @@ pub(crate) fn further_keys_of_block(block: &Value) -> impl Iterator<Item = (&str
 
 /// Returns a warning for each further key of a block that a rewritten conversation lacks.
 #[must_use]
-pub fn lost_keys_of_blocks(given: &[KeyOfBlock], rewritten: &[Value]) -> Vec<Warning> {
-    let is_kept = |KeyOfBlock { key, value, .. }: &KeyOfBlock| {
+pub fn lost_keys_of_blocks(given: &[(Path, String, Value)], rewritten: &[Value]) -> Vec<Warning> {
+    let is_kept = |key: &str, value: &Value| {
         let mut blocks = rewritten.iter().flat_map(blocks);
         blocks.any(|block| block.get(key) == Some(value))
             || rewritten.iter().any(|message| message.get(key) == Some(value))
     };
-    let lost = given.iter().filter(|key| !is_kept(key));
+    let lost = given.iter().filter(|(_, key, value)| !is_kept(key, value));
     let text = "not in the prompt: the block became a part of a text";
-    lost.map(|key| Warning::new(WarningCode::MessageIgnored, key.path.clone(), text)).collect()
+    lost.map(|(path, ..)| Warning::new(WarningCode::MessageIgnored, path.clone(), text)).collect()
 }
 
 /// The mark of a failed result, in its message or block.

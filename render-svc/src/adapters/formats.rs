@@ -9,7 +9,7 @@ use tandem_common::field::Path;
 
 pub(super) use self::guess::{Guess, guess};
 use crate::adapter::{Adapter, AdapterOutput, Input, Match};
-use crate::conversation::{Conversation, Invalid, Object, kind, push_block, text};
+use crate::conversation::{Conversation, Invalid, Object, function, kind, push_block, text};
 use crate::error::Error;
 use crate::model::Model;
 use crate::warning::{Warning, WarningCode, ignored};
@@ -182,8 +182,9 @@ pub(super) fn with_calls(mut text: String, message: &Value) -> Result<String, In
         Some(_) => return Err(Invalid::new("tool_calls", "must be a list")),
     };
     for (i, call) in calls.iter().enumerate() {
-        let call_text = function(call, |function| tool_call(function, "arguments"));
-        push_line(&mut text, &call_text.map_err(|e| e.within(Path::item("tool_calls", i)))?);
+        let (steps, function) = function(call);
+        let within = |e: Invalid| e.within(Path::item("tool_calls", i).join(steps));
+        push_line(&mut text, &tool_call(function, "arguments").map_err(within)?);
     }
     Ok(text)
 }
@@ -209,14 +210,6 @@ fn tool_result(text: &str) -> String {
     format!("<tool_result>{text}</tool_result>")
 }
 
-/// Writes the function of a tool or call. `{"type": "function", "function": …}` around it is optional.
-fn function(value: &Value, write: impl Fn(&Value) -> Result<String, Invalid>) -> Result<String, Invalid> {
-    match value.get("function") {
-        Some(function) => write(function).map_err(|e| e.within("function")),
-        None => write(value),
-    }
-}
-
 /// Returns the section of the system prompt that describes the tools.
 fn tools_section(tools: &[Value]) -> Result<String, Invalid> {
     const HEAD: &str = "## Available Tools\n\n\
@@ -225,7 +218,8 @@ fn tools_section(tools: &[Value]) -> Result<String, Invalid> {
         The answer comes in a <tool_result> block. Then call another tool, or reply to the user.";
     let mut section = HEAD.to_owned();
     for (i, tool) in tools.iter().enumerate() {
-        section.push_str(&function(tool, describe).map_err(|e| e.within(Path::item("tools", i)))?);
+        let (steps, function) = function(tool);
+        section.push_str(&describe(function).map_err(|e| e.within(Path::item("tools", i).join(steps)))?);
     }
     Ok(section)
 }
@@ -242,13 +236,12 @@ fn describe(function: &Value) -> Result<String, Invalid> {
 fn lost_parameters(conversation: &Conversation) -> impl Iterator<Item = Warning> {
     let tools = conversation.tools.as_ref().and_then(Value::as_array).into_iter().flatten().enumerate();
     tools.filter_map(|(i, tool)| {
-        let function = tool.get("function").unwrap_or(tool);
+        let (steps, function) = function(tool);
         let given = function.get("parameters").filter(|parameters| python::is_true(parameters))?;
         let is_lost = digest(function).is_none() && !is_empty_schema(given);
         let text = "parameters are not a JSON schema with properties: not shown to the model";
-        let path = Path::item("tools", i);
-        let path = if tool.get("function").is_some() { path.key("function") } else { path };
-        is_lost.then(|| Warning::new(WarningCode::ToolParametersIgnored, path.key("parameters"), text))
+        let path = Path::item("tools", i).join(steps).key("parameters");
+        is_lost.then(|| Warning::new(WarningCode::ToolParametersIgnored, path, text))
     })
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use serde_json::{Number, Value, json};
-use tandem_common::field::Step;
+use tandem_common::field::Steps;
 
 use super::part::{List, Part, Place, Within};
 use super::parts::section;
@@ -227,7 +227,7 @@ impl Marker {
         mark(self.bytes.len() - 1)
     }
 
-    fn mark_within(&mut self, at: usize, within: Within, steps: &[Step<&str>]) {
+    fn mark_within(&mut self, at: usize, within: Within, steps: &Steps<'_>) {
         let Some(mut message) = self.conversation.messages.get_mut(at).map(Value::take) else { return };
         match within {
             Within::Content => self.mark_content(&mut message),
@@ -407,7 +407,7 @@ impl Marker {
     }
 
     /// Marks a tool, or the field of it to which these steps lead.
-    fn mark_tool(&mut self, item: usize, steps: &[Step<&str>]) {
+    fn mark_tool(&mut self, item: usize, steps: &Steps<'_>) {
         let mut tools = self.conversation.tools.take();
         if let Some(tool) = tools.as_mut().and_then(|tools| function_of(tools.get_mut(item)?)) {
             if steps.is_empty() {

@@ -1,6 +1,6 @@
 //! A part of a conversation, and its place.
 
-use tandem_common::field::{Path, Step};
+use tandem_common::field::{Path, Step, Steps};
 
 use super::pieces::pieces;
 use super::schema::PROPERTIES;
@@ -70,7 +70,7 @@ pub(super) struct Part<'c> {
     pub is_repeat: bool,
     pub group: Group,
     /// The steps from a tool to its function.
-    pub within: &'static [Step<&'static str>],
+    pub within: &'static Steps<'static>,
     /// The way from a call, a message, an item or a tool's function to the field that the part is. Empty if
     /// it is none.
     pub steps: Vec<Step<&'c str>>,
@@ -195,7 +195,7 @@ impl<'c> Part<'c> {
     }
 
     /// Returns the path of a field within its call, message or item.
-    pub(super) fn path_of_field(&self, field: &[Step<&str>]) -> Path {
+    pub(super) fn path_of_field(&self, field: &Steps<'_>) -> Path {
         match self.place {
             Place::Message(at, within) => {
                 let message = Path::item("messages", at);
@@ -217,14 +217,14 @@ impl<'c> Part<'c> {
     }
 
     /// Returns the steps to a field within its call, its item or the item's function, such as `title`.
-    pub(super) fn field(&self) -> &[Step<&'c str>] {
+    pub(super) fn field(&self) -> &Steps<'c> {
         // A schema without its properties is lost itself.
         let is_schema = matches!(self.steps[..], [_, Step::Key(PROPERTIES)]) && self.item().is_some();
         if is_schema { &self.steps[..1] } else { &self.steps }
     }
 
     /// Returns the steps, within its call, to the outermost argument or field of one that contains it and is lost.
-    pub(super) fn outer_argument(&self, is_lost: impl Fn(&[Step<&str>]) -> bool) -> Option<&[Step<&'c str>]> {
+    pub(super) fn outer_argument(&self, is_lost: impl Fn(&Steps<'_>) -> bool) -> Option<&Steps<'c>> {
         let arguments = self.steps.iter().position(|step| *step == Step::Key("arguments"))?;
         let mut ways = (arguments + 2..=self.steps.len()).map(|size| &self.steps[..size]);
         ways.find(|way| is_lost(way))

@@ -6,12 +6,12 @@ use std::collections::HashSet;
 use serde_json::Value;
 use tandem_common::field::Step;
 
-use super::listed::{function, of_document, of_tool};
+use super::listed::{of_document, of_tool};
 use super::part::{Group, Part, Place, Within};
 use super::printed::printed_tools;
 use super::steps;
 use super::texts::{Texts, numbers, words_of};
-use crate::conversation::{CONTENT, Content, Conversation, author, blocks, content, kind, media, reasonings};
+use crate::conversation::{CONTENT, Content, Conversation, author, blocks, content, function, kind, media, reasonings};
 use crate::probes::{Finding, REASONING_END, REASONING_START, TemplateFacts};
 use crate::warning::WarningCode;
 
@@ -237,14 +237,14 @@ fn of_reasoning(message: &Value, is_current: bool, facts: &TemplateFacts) -> Fin
 /// Returns each call of a message, and its name.
 fn calls(message: &Value) -> impl Iterator<Item = (usize, &Value, &str)> {
     let calls = message.get("tool_calls").and_then(Value::as_array).into_iter().flatten().enumerate();
-    calls.filter_map(|(i, call)| Some((i, call, function(call).get("name")?.as_str()?)))
+    calls.filter_map(|(i, call)| Some((i, call, function(call).1.get("name")?.as_str()?)))
 }
 
 /// Returns the arguments of a call, and the way to them.
 fn arguments(call: &Value) -> (&[Step<&'static str>], Option<&Value>) {
     const WAY: [Step<&'static str>; 2] = [Step::Key("function"), Step::Key("arguments")];
     let way: &[_] = if call.get("function").is_some() { &WAY } else { &WAY[1..] };
-    (way, function(call).get("arguments"))
+    (way, function(call).1.get("arguments"))
 }
 
 /// Returns the name in OpenAI's earlier form of a call.

@@ -1,12 +1,12 @@
 //! The way from a value to one within it.
 
 use serde_json::Value;
-use tandem_common::field::Step;
+use tandem_common::field::{Step, Steps};
 
 use crate::conversation::find;
 
 /// Takes out the value to which steps lead. An item of a list becomes an empty text.
-pub(super) fn remove(value: &mut Value, steps: &[Step<&str>]) {
+pub(super) fn remove(value: &mut Value, steps: &Steps<'_>) {
     let Some((last, way)) = steps.split_last() else { return };
     let holder = find(value, way);
     match (holder, last) {

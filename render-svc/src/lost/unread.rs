@@ -1,13 +1,13 @@
 //! Fields without which the prompt is the same.
 
 use serde_json::Value;
-use tandem_common::field::{Path, Step};
+use tandem_common::field::{Path, Step, Steps};
 use tandem_template::python;
 
 use super::halves::{Doubt, unaffected};
 use super::parts::is_other;
 use super::printed::{PrintedSearch, printed_tools};
-use crate::conversation::{CONTENT, Content, Conversation, Object, REASONING_KEYS, content};
+use crate::conversation::{CONTENT, Content, Conversation, Object, REASONING_KEYS, content, function};
 use crate::walk::{At, Part, walk};
 use crate::warning::{Warning, WarningCode, further_keys_of_block};
 
@@ -33,7 +33,7 @@ pub(super) fn warnings(
 ) -> Vec<Warning> {
     let fields = [of_messages(conversation), of_arguments(conversation, prompt), of_tools(conversation, prompt)];
     // On the wire, the path of a field ends at the JSON that contains it.
-    let text = |field: &[Step<&str>]| match field {
+    let text = |field: &Steps<'_>| match field {
         [] => text.to_owned(),
         field => format!("{} is {text}", Path::from(field)),
     };
@@ -58,26 +58,19 @@ fn of_messages(conversation: &Conversation) -> Vec<Field<'_>> {
         Part::Message(message) => {
             let fields = message.as_object().into_iter().flatten();
             let further = fields.filter(|(key, value)| !is_usual(key, value) && python::is_true(value));
-            keys.extend(further.map(|(key, _)| steps_to(at, &[key.as_str()])));
+            keys.extend(further.map(|(key, _)| at.steps_to(&[Step::Key(key)])));
             if matches!(content(message), Content::Other(Value::Object(_))) {
-                contents.push(steps_to(at, &[CONTENT]));
+                contents.push(at.steps_to(&[Step::Key(CONTENT)]));
             }
         }
         Part::Block(block, _) => {
-            keys.extend(further_keys_of_block(block).map(|(key, _)| steps_to(at, &[key])));
-            contents.extend(is_other(block).then(|| at.steps()));
+            keys.extend(further_keys_of_block(block).map(|(key, _)| at.steps_to(&[Step::Key(key)])));
+            contents.extend(is_other(block).then(|| at.steps_to(&[])));
         }
         _ => {}
     });
     keys.append(&mut contents);
     keys.into_iter().map(|steps| (WarningCode::MessageIgnored, steps)).collect()
-}
-
-/// Returns the steps to the value of the last of these keys, each of an object at the one before.
-fn steps_to<'c>(at: &At<'_>, keys: &[&'c str]) -> Vec<Step<&'c str>> {
-    let mut steps: Vec<Step<&'c str>> = at.steps();
-    steps.extend(keys.iter().map(|key| Step::Key(*key)));
-    steps
 }
 
 /// Returns the arguments of calls without words and numbers, such as false or an empty list, of calls that the
@@ -87,17 +80,15 @@ fn of_arguments<'c>(conversation: &'c Conversation, prompt: &str) -> Vec<Field<'
     let mut search = PrintedSearch::new(prompt);
     walk(conversation, &mut |at, part| {
         let Part::Call(call) = part else { return };
-        let function = call.get("function");
-        let arguments = function.unwrap_or(call).get("arguments");
+        let (steps, function) = function(call);
+        let arguments = function.get("arguments");
         let fields_of = arguments.and_then(Value::as_object).into_iter().flatten();
         let mut silent = fields_of.filter(|(_, value)| is_silent(value)).peekable();
         if silent.peek().is_none() || search.finds(arguments) {
             return;
         }
-        let way: &[_] = if function.is_some() { &["function", "arguments"] } else { &["arguments"] };
-        fields.extend(
-            silent.map(|(key, _)| (WarningCode::ToolCallsIgnored, steps_to(at, &[way, &[key.as_str()]].concat()))),
-        );
+        let steps_to = |key| [steps, &[Step::Key("arguments"), Step::Key(key)]].concat();
+        fields.extend(silent.map(|(key, _)| (WarningCode::ToolCallsIgnored, at.steps_to(&steps_to(key)))));
     });
     fields
 }
@@ -122,7 +113,7 @@ fn of_tools<'c>(conversation: &'c Conversation, prompt: &str) -> Vec<Field<'c>> 
     for (i, tool) in tools.filter(|(i, _)| !printed[*i]) {
         let keys = tool.as_object().into_iter().flatten();
         for (key, value) in keys.filter(|(key, _)| *key != "type") {
-            add_kinds(value, &mut steps_to(&At::new("tools", i), &[key.as_str()]), &mut fields);
+            add_kinds(value, &mut At::new("tools", i).steps_to(&[Step::Key(key)]), &mut fields);
         }
     }
     fields

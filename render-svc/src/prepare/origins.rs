@@ -1,7 +1,7 @@
 //! The places in the request of a rewritten conversation's parts, so that errors and warnings name
 //! the request's fields.
 
-use tandem_common::field::{Path, Step};
+use tandem_common::field::{Path, Step, Steps};
 
 use super::place::Place;
 use crate::adapter::Attachment;
@@ -29,7 +29,7 @@ impl Origins {
     }
 
     /// Returns the list and the place of the message or tool in which a value is, and the steps to it from there.
-    fn place<'s>(&self, steps: Way<'s>) -> Option<(&'s str, &Place, Way<'s>)> {
+    fn place<'s>(&self, steps: &'s Steps<'s>) -> Option<(&'s str, &Place, &'s Steps<'s>)> {
         let [Step::Key(list), Step::Index(i), inside @ ..] = steps else { return None };
         let places = match *list {
             "messages" => &self.messages,
@@ -66,7 +66,7 @@ impl Origins {
     /// are cut.
     #[must_use]
     pub fn warnings(&self, warning: Warning) -> Vec<Warning> {
-        let is_each = |inside: Way<'_>| match warning.code {
+        let is_each = |inside: &Steps<'_>| match warning.code {
             WarningCode::MessageIgnored => !matches!(inside, [Step::Key(CONTENT), ..]),
             WarningCode::ReasoningIgnored => !inside.is_empty(),
             _ => false,
@@ -86,6 +86,3 @@ impl Origins {
         paths.into_iter().map(|path| Warning::new(warning.code, path, warning.text.clone())).collect()
     }
 }
-
-/// The steps to a part of a value.
-type Way<'s> = &'s [Step<&'s str>];

@@ -1,6 +1,6 @@
 //! The places in the request from which the values of a rewritten conversation come.
 
-use tandem_common::field::{Path, Step};
+use tandem_common::field::{Path, Step, Steps};
 
 /// The place in the request of a value, and of the values inside it.
 ///
@@ -92,7 +92,7 @@ impl Place {
     /// Returns the paths in the request of further values that were merged into the one at a path
     /// inside this one.
     #[must_use]
-    pub fn merged_into(&self, inside: &[Step<&str>]) -> Vec<&Path> {
+    pub fn merged_into(&self, inside: &Steps<'_>) -> Vec<&Path> {
         match self.own(inside) {
             Some((place, rest)) => place.merged_into(rest),
             None if inside.is_empty() => {
@@ -105,7 +105,7 @@ impl Place {
 
     /// Returns the path in the request of this byte of the text at a path inside this one.
     #[must_use]
-    pub fn path_of_byte(&self, inside: &[Step<&str>], byte: usize) -> Path {
+    pub fn path_of_byte(&self, inside: &Steps<'_>, byte: usize) -> Path {
         match self.own(inside) {
             Some((place, rest)) => place.path_of_byte(rest, byte),
             None => {
@@ -155,7 +155,7 @@ impl Place {
     /// Returns the path in the request of the value to which steps lead from this one, such as
     /// `content[0].text`.
     #[must_use]
-    pub fn path_of(&self, inside: &[Step<&str>]) -> Path {
+    pub fn path_of(&self, inside: &Steps<'_>) -> Path {
         match self.own(inside) {
             Some((place, rest)) => place.path_of(rest),
             None => self.inside(inside).path,
@@ -163,12 +163,12 @@ impl Place {
     }
 
     /// Returns the place of a value inside that has no separate place.
-    fn inside(&self, steps: &[Step<&str>]) -> Self {
+    fn inside(&self, steps: &Steps<'_>) -> Self {
         if self.is_made { Self::made_from(self.path.clone()) } else { Self::at(self.path.join(steps)) }
     }
 
     /// Returns the separate place to which the first step leads, if any, and the steps after it.
-    fn own<'s, 'k>(&self, steps: &'s [Step<&'k str>]) -> Option<(&Self, &'s [Step<&'k str>])> {
+    fn own<'s, 'k>(&self, steps: &'s Steps<'k>) -> Option<(&Self, &'s Steps<'k>)> {
         let (first, rest) = steps.split_first()?;
         let place = match first {
             Step::Key(key) => self.keys.iter().find(|(known, _)| known == key).map(|(_, place)| place),

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use tandem_common::field::Path;
 
 use super::place::Place;
-use crate::conversation::Object;
+use crate::conversation::{Object, function};
 use crate::warning::{Warning, WarningCode};
 
 const PARAMETERS: &str = "parameters";
@@ -25,15 +25,11 @@ pub fn rewrite(tools: &mut Value) -> Vec<Place> {
 pub fn warnings(tools: &Value) -> impl Iterator<Item = Warning> {
     let tools = tools.as_array().into_iter().flatten().enumerate();
     tools.filter_map(|(i, tool)| {
-        let function = tool.get("function").unwrap_or(tool);
+        let (steps, function) = function(tool);
         let is_given = |holder: &Value| SCHEMAS.into_iter().find(|key| holder.get(key).is_some_and(|v| !v.is_null()));
-        let (holder, key) = is_given(function).map(|key| (function, key)).or_else(|| Some((tool, is_given(tool)?)))?;
-        let mut path = Path::item("tools", i);
-        if !std::ptr::eq(holder, tool) {
-            path = path.key("function");
-        }
+        let (steps, key) = is_given(function).map(|key| (steps, key)).or_else(|| Some((&[][..], is_given(tool)?)))?;
         let text = format!("the tool has {PARAMETERS}: {key} is ignored");
-        Some(Warning::new(WarningCode::ToolParametersIgnored, path.key(key), text))
+        Some(Warning::new(WarningCode::ToolParametersIgnored, Path::item("tools", i).join(steps).key(key), text))
     })
 }
 

@@ -107,7 +107,7 @@ fn type_of(name: &str, value: &Value) -> Result<bool, Invalid> {
 
 fn not_understood(name: &str) -> Invalid {
     let types = if THINKING.contains(&name) { ", or {\"type\": \"enabled\"} or {\"type\": \"disabled\"}" } else { "" };
-    Invalid::new(argument(name), format!("must be true or false{types}"))
+    Invalid::new(Path::from("template_args").key(name.to_owned()), format!("must be true or false{types}"))
 }
 
 /// Returns warnings for switches whose value the encoder reads in part, or as its opposite.
@@ -133,14 +133,9 @@ fn misread(value: &Value) -> Option<&'static str> {
 
 /// Returns a warning about one of the template_args.
 pub(super) fn ignored(name: &str, problem: &str) -> Warning {
-    let path = argument(name);
+    let path = Path::from("template_args").key(name.to_owned());
     let text = format!("{path} {problem}");
     Warning::new(WarningCode::TemplateArgsIgnored, path, text)
-}
-
-/// Returns the path of one of the template_args.
-pub(super) fn argument(name: &str) -> Path {
-    Path::from("template_args").key(name.to_owned())
 }
 
 fn context(args: &Object) -> Result<&[Value], Invalid> {

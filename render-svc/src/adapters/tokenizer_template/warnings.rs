@@ -6,7 +6,7 @@ use serde_json::Value;
 use tandem_common::field::Path;
 
 use super::reserved;
-use crate::conversation::Conversation;
+use crate::conversation::{Conversation, function};
 use crate::model::NamedTemplate;
 use crate::probes::ArgumentsShape;
 use crate::walk::{Part, walk};
@@ -59,10 +59,9 @@ fn arguments(wanted: ArgumentsShape, conversation: &Conversation) -> Vec<Warning
     let mut warnings = Vec::new();
     walk(conversation, &mut |at, part| {
         let Part::Call(call) = part else { return };
-        // `{"function": …}` around them is optional.
-        let function = call.get("function");
-        if function.unwrap_or(call).get("arguments").is_some_and(is_wrong) {
-            let path = if function.is_some() { at.path().key("function") } else { at.path() }.key("arguments");
+        let (steps, function) = function(call);
+        if function.get("arguments").is_some_and(is_wrong) {
+            let path = at.path().join(steps).key("arguments");
             warnings.push(Warning::new(WarningCode::ToolArgumentsType, path, format!("the arguments {text}")));
         }
     });
