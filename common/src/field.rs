@@ -118,3 +118,23 @@ impl fmt::Display for Path {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{Path, Step};
+
+    #[test]
+    fn a_printed_path_is_read_again() {
+        for text in ["", "model", "messages[2].content[0].text", "a[1][2].b", "tools[0", "a[x].b"] {
+            assert_eq!(Path::from(text).to_string(), text);
+        }
+        assert_eq!(Path::from("a[1].b").steps(), [Step::Key("a"), Step::Index(1), Step::Key("b")]);
+    }
+
+    #[test]
+    fn a_key_with_dots_is_one_step() {
+        let path = Path::from("template_args").key("a.b[0]".to_owned());
+        assert_eq!(path.steps().len(), 2);
+        assert!(path.starts_with(&"template_args".into()) && !path.starts_with(&"template_args.a".into()));
+    }
+}
