@@ -9,6 +9,7 @@ mod call_layer;
 mod caller_id;
 pub mod check;
 mod codec;
+pub mod field;
 pub mod input;
 pub mod log_limit;
 pub mod pb;

@@ -17,6 +17,8 @@ pub use code::code_name;
 pub use errors_page::errors_page;
 pub use reason::{Reason, RetryClass, UnknownReason};
 
+use crate::field::Path;
+
 /// The domain of every `ErrorInfo`.
 pub const DOMAIN: &str = "tandem";
 
@@ -30,7 +32,7 @@ pub struct Failure {
     code: Code,
     reason: Reason,
     message: String,
-    field: Option<String>,
+    field: Option<Path>,
     /// True if the field is not put before the message.
     is_standalone: bool,
     line: Option<u32>,
@@ -67,27 +69,28 @@ impl Failure {
 
     /// Creates an INVALID_REQUEST failure for one request field, such as `conversation.messages[2].role`.
     #[must_use]
-    pub fn invalid(field: impl Into<String>, message: impl Into<String>) -> Self {
+    pub fn invalid(field: impl Into<Path>, message: impl Into<String>) -> Self {
         Self::new(Reason::InvalidRequest, message).with_field(field)
     }
 
     /// Adds the request field at fault; [`Failure::message`] puts it before the message.
     #[must_use]
-    pub fn with_field(self, field: impl Into<String>) -> Self {
-        Self { field: Some(clip(field.into())), ..self }
+    pub fn with_field(self, field: impl Into<Path>) -> Self {
+        Self { field: Some(field.into()), ..self }
     }
 
     /// Adds the request field at fault without repeating it in the message.
     #[must_use]
-    pub fn with_context(self, field: impl Into<String>) -> Self {
+    pub fn with_context(self, field: impl Into<Path>) -> Self {
         Self { is_standalone: true, ..self.with_field(field) }
     }
 
     /// Replaces the field's path. `locate` returns the new path and, for a field with JSON text, the
-    /// place in that text, which is put before the message.
+    /// path in that text, which is put before the message.
     #[must_use]
-    pub fn locate(mut self, locate: impl FnOnce(&str) -> (String, String)) -> Self {
-        let Some((field, within)) = self.field.as_deref().map(locate) else { return self };
+    pub fn locate(mut self, locate: impl FnOnce(&Path) -> (Path, Path)) -> Self {
+        let Some((field, within)) = self.field.as_ref().map(locate) else { return self };
+        let within = within.to_string();
         if !within.is_empty() {
             self.message = clip(format!("{within}: {}", self.message));
         }
@@ -112,16 +115,15 @@ impl Failure {
         self.reason
     }
 
-    /// Returns the request field at fault.
-    #[must_use]
-    pub fn field(&self) -> Option<&str> {
-        self.field.as_deref()
+    /// Returns the path of the request field at fault as text.
+    fn field(&self) -> Option<String> {
+        self.field.as_ref().map(|field| clip(field.to_string()))
     }
 
     /// Returns the message, after the field from [`Failure::with_field`].
     #[must_use]
     pub fn message(&self) -> String {
-        match &self.field {
+        match self.field() {
             Some(field) if !self.is_standalone => format!("{field}: {}", self.message),
             _ => self.message.clone(),
         }
@@ -136,7 +138,7 @@ impl Failure {
     fn details(&self) -> ErrorDetails {
         let line = self.line.map(|line| ("line".to_owned(), line.to_string()));
         let mut details = ErrorDetails::with_error_info(self.reason.name(), DOMAIN, HashMap::from_iter(line));
-        if let Some(field) = &self.field {
+        if let Some(field) = self.field() {
             details.add_bad_request_violation(field, &self.message);
         }
         if let Some(delay) = self.reason.retry_delay() {
@@ -152,7 +154,7 @@ impl Failure {
     #[must_use]
     pub fn to_json(&self) -> Value {
         let mut object = json!({"code": code_name(self.code), "reason": self.reason.name(), "message": self.message});
-        if let Some(field) = &self.field {
+        if let Some(field) = self.field() {
             object["field"] = json!(field);
         }
         if let Some(line) = self.line {

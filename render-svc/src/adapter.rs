@@ -1,6 +1,7 @@
 //! The type of an adapter: the rule that selects it for a model, the facts about its prompts, and
 //! the function that renders them.
 
+use tandem_common::field::Path;
 use tandem_template::literal::KnownNames;
 use tandem_template::{LocalTime, Taint};
 
@@ -25,7 +26,7 @@ pub struct Adapter {
     pub render: fn(&Model, &Input<'_>) -> Result<AdapterOutput, Error>,
     /// The kind of the adapter.
     pub kind: Kind,
-    /// Returns true if the adapter cannot render the conversation's images. Unless the adapter is
+    /// Returns true if the adapter cannot render the images of a conversation with images. Unless the adapter is
     /// pinned, the response then has HF messages instead of a prompt.
     pub stops_at_images: fn(&Conversation) -> bool,
     /// Texts that the adapter writes and that may be tokens without being special, such as
@@ -80,7 +81,7 @@ impl Adapter {
             matches,
             render,
             kind: Kind::Format,
-            stops_at_images: Conversation::has_images,
+            stops_at_images: |_| true,
             markup: &[],
             turn_ends: &[],
             reasoning: None,
@@ -201,7 +202,7 @@ pub struct Attachment {
     /// The kind of media.
     pub kind: MediaKind,
     /// The path of its block, such as `messages[1].content[0]`.
-    pub path: String,
+    pub path: Path,
     /// The byte offset of its marker in the prompt. A marker in the caller's text has no
     /// attachment.
     pub offset: usize,

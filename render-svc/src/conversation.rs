@@ -4,6 +4,7 @@
 //! neither tonic nor protobuf.
 
 use serde_json::{Map, Value};
+use tandem_common::field::{Path, Step, Steps};
 use tandem_common::status::Reason;
 pub use tandem_template::literal::{FIELDS, ROLES};
 pub use tandem_template::media;
@@ -58,7 +59,7 @@ pub struct Invalid {
     /// The reason for programs; nearly always `INVALID_REQUEST`.
     pub reason: Reason,
     /// The path, such as `messages[2].content[0].image`.
-    pub field: String,
+    pub field: Path,
     /// The problem and the expected value.
     pub problem: String,
 }
@@ -66,36 +67,19 @@ pub struct Invalid {
 impl Invalid {
     /// Creates an error about `field`.
     #[must_use]
-    pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Self {
+    pub fn new(field: impl Into<Path>, problem: impl Into<String>) -> Self {
         Self { reason: Reason::InvalidRequest, field: field.into(), problem: problem.into() }
     }
 
-    /// Returns the same error with its path inside `parent`. An error without a path is about
-    /// `parent` itself.
+    /// Returns the same error with its path inside `outer`. An error without a path is about `outer`
+    /// itself.
     #[must_use]
-    pub fn within(self, parent: &str) -> Self {
-        let field = if self.field.is_empty() { parent.to_owned() } else { format!("{parent}.{}", self.field) };
-        Self { field, ..self }
+    pub fn within(self, outer: impl Into<Path>) -> Self {
+        Self { field: self.field.within(outer), ..self }
     }
 }
 
 impl Conversation {
-    /// Checks that each message is an object, that tools and documents are lists of objects, and that no
-    /// medium has two sources. Every adapter relies on it.
-    ///
-    /// # Errors
-    /// The first part with another shape, by path.
-    pub fn check(&self) -> Result<(), Invalid> {
-        for (i, message) in self.messages.iter().enumerate() {
-            if !message.is_object() {
-                return Err(Invalid::new(format!("messages[{i}]"), "must be an object with a role and content"));
-            }
-            check_media(message).map_err(|invalid| invalid.within(&format!("messages[{i}]")))?;
-        }
-        check_list("tools", self.tools.as_ref())?;
-        check_list("documents", self.documents.as_ref())
-    }
-
     /// Checks that there is a message. Only a family's encoder defines a prompt without messages.
     ///
     /// # Errors
@@ -112,17 +96,18 @@ impl Conversation {
         Self { messages, tools, documents, template_args }
     }
 
-    /// Returns true if a message contains an image block, also inside a tool result.
-    #[must_use]
-    pub fn has_images(&self) -> bool {
-        self.first_image().is_some()
-    }
-
-    /// Returns the path of the first image block, such as `messages[1].content[0]`.
-    #[must_use]
-    pub fn first_image(&self) -> Option<String> {
-        let mut messages = self.messages.iter().enumerate();
-        messages.find_map(|(i, message)| Some(format!("messages[{i}].{}", image_in(message)?)))
+    /// Takes out the field or the item of a list to which steps lead.
+    pub fn remove(&mut self, steps: &Steps<'_>) {
+        let (holder, last, way) = match steps {
+            [Step::Key("messages"), Step::Index(i), way @ .., last] => (self.messages.get_mut(*i), last, way),
+            [Step::Key("tools"), way @ .., last] => (self.tools.as_mut(), last, way),
+            _ => return,
+        };
+        match (holder.and_then(|holder| find(holder, way)), last) {
+            (Some(Value::Object(fields)), Step::Key(key)) => _ = fields.shift_remove(*key),
+            (Some(Value::Array(items)), Step::Index(index)) if *index < items.len() => _ = items.remove(*index),
+            _ => {}
+        }
     }
 
     /// Returns true if there is a tool.
@@ -138,50 +123,22 @@ impl Conversation {
     }
 }
 
-/// The keys of a medium's source, of which a block has one.
-const SOURCES: [&str; 3] = ["base64", "url", "path"];
-
-/// Checks that each medium among the blocks of a message or tool result has at most one source.
-fn check_media(holder: &Value) -> Result<(), Invalid> {
-    for (j, block) in blocks(holder).iter().enumerate() {
-        let field = format!("content[{j}]");
-        let mut sources = SOURCES.into_iter().filter(|key| block.get(key).is_some_and(|value| !value.is_null()));
-        match (media::kind(block), sources.next(), sources.next()) {
-            (Some(_), Some(first), Some(second)) => {
-                let problem = format!("must not be set beside {first}: a block has one source");
-                return Err(Invalid::new(format!("{field}.{second}"), problem));
-            }
-            _ => check_media(block).map_err(|invalid| invalid.within(&field))?,
-        }
-    }
-    Ok(())
-}
-
-fn check_list(field: &str, value: Option<&Value>) -> Result<(), Invalid> {
-    let items = match value {
-        None => return Ok(()),
-        Some(Value::Array(items)) => items,
-        Some(_) => return Err(Invalid::new(field, "must be a list")),
-    };
-    match items.iter().position(|item| !item.is_object()) {
-        Some(i) => Err(Invalid::new(format!("{field}[{i}]"), "must be an object")),
-        None => Ok(()),
-    }
-}
-
 fn has_items(list: Option<&Value>) -> bool {
     list.and_then(Value::as_array).is_some_and(|items| !items.is_empty())
 }
 
-/// Returns the path of the first image among the blocks of a message or tool result, relative to
-/// it.
-#[must_use]
-pub fn image_in(holder: &Value) -> Option<String> {
-    let mut blocks = blocks(holder).iter().enumerate();
-    blocks.find_map(|(j, block)| {
-        let inner = if is_image(block) { String::new() } else { format!(".{}", image_in(block)?) };
-        Some(format!("content[{j}]{inner}"))
+/// Returns the value to which steps lead from another one.
+pub fn find<'v>(value: &'v mut Value, steps: &Steps<'_>) -> Option<&'v mut Value> {
+    steps.iter().try_fold(value, |value, step| match step {
+        Step::Key(key) => value.get_mut(key),
+        Step::Index(index) => value.get_mut(index),
     })
+}
+
+/// Returns true if a message or tool result has an image, also inside a tool result.
+#[must_use]
+pub fn has_image(holder: &Value) -> bool {
+    blocks(holder).iter().any(|block| is_image(block) || has_image(block))
 }
 
 /// Returns true if the block is an image in any of its spellings: `image`, or `image_url` and
@@ -229,6 +186,15 @@ pub fn kind(block: &Value) -> Option<&str> {
     block.get("type")?.as_str()
 }
 
+/// Returns the function of a tool or call, and the steps to it. `{"function": …}` around it is optional.
+#[must_use]
+pub fn function(value: &Value) -> (&'static Steps<'static>, &Value) {
+    match value.get("function") {
+        Some(function) => (&[Step::Key("function")], function),
+        None => (&[], value),
+    }
+}
+
 /// Returns a message's content as text. `join` converts its blocks.
 ///
 /// # Errors
@@ -262,7 +228,7 @@ pub fn push_block(text: &mut String, block: &Value, i: usize) -> Result<(), Inva
     match kind(block) {
         Some("text") => text.push_str(block_text(block, i)?),
         _ if is_image(block) => text.push_str("<image>"),
-        _ => return Err(unknown_block(block, i)),
+        _ => return Err(unknown_block(block, Path::item(CONTENT, i))),
     }
     Ok(())
 }
@@ -275,13 +241,12 @@ pub fn block_text(block: &Value, i: usize) -> Result<&str, Invalid> {
     block
         .get("text")
         .and_then(Value::as_str)
-        .ok_or_else(|| Invalid::new(format!("content[{i}].text"), "must be a string"))
+        .ok_or_else(|| Invalid::new(Path::item(CONTENT, i).key("text"), "must be a string"))
 }
 
-/// Returns an error that names the type of the block at index `i`.
+/// Returns an error that names the type of the block at a path.
 #[must_use]
-pub fn unknown_block(block: &Value, i: usize) -> Invalid {
-    let field = format!("content[{i}]");
+pub fn unknown_block(block: &Value, field: Path) -> Invalid {
     match kind(block) {
         Some(kind) => {
             let problem = format!(

@@ -1,9 +1,10 @@
 //! The errors of requests, and the only table of their statuses.
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::{self, PathBuf};
 use std::sync::Arc;
 
+use tandem_common::field::Path;
 use tandem_common::status::{Failure, Reason, chain};
 use tandem_common::suggestion::nearest;
 use tandem_model_files::tokenizer::TokenizerError;
@@ -60,7 +61,7 @@ pub enum Error {
     #[error("{field}: there is no attachment {id:?}")]
     DanglingAttachment {
         /// The path, such as `messages[2].content[0].attachment_id`.
-        field: String,
+        field: Path,
         id: String,
     },
     /// The model has no template of the requested name, or no default template.
@@ -110,9 +111,9 @@ pub enum Error {
         /// The template's error.
         source: RenderError,
         /// The path of the part without which it does not fail, such as `tools[0]`, if it was found.
-        field: Option<String>,
+        field: Option<Path>,
         /// The paths of the messages without content, such as `messages[2]`.
-        messages: Vec<String>,
+        messages: Vec<Path>,
     },
     /// The model has no tokenizer.
     #[error("model {model:?} has no tokenizer: {problem}")]
@@ -202,10 +203,12 @@ impl From<&Error> for Failure {
             Error::AdapterNotApplicable { .. } => {
                 Failure::new(Reason::AdapterNotApplicable, message).with_context("adapter")
             }
-            Error::Invalid(Invalid { reason, field, problem }) => Failure::new(*reason, problem).with_field(field),
+            Error::Invalid(Invalid { reason, field, problem }) => {
+                Failure::new(*reason, problem).with_field(field.clone())
+            }
             Error::DanglingAttachment { field, id } => {
                 let message = format!("there is no attachment {id:?}");
-                Failure::new(Reason::DanglingAttachment, message).with_field(field)
+                Failure::new(Reason::DanglingAttachment, message).with_field(field.clone())
             }
             Error::TemplateNotFound { template, .. } => Failure::new(Reason::TemplateNotFound, message)
                 .with_field("template")
@@ -216,7 +219,7 @@ impl From<&Error> for Failure {
             Error::TooManyTokenIds { .. } => Failure::invalid("token_ids", message),
             Error::Template(RenderError::Cancelled) => Failure::new(Reason::Internal, "internal error"),
             Error::Template(cause) => template_failure(cause, None, &[]),
-            Error::TemplateAt { source, field, messages } => template_failure(source, field.as_deref(), messages),
+            Error::TemplateAt { source, field, messages } => template_failure(source, field.as_ref(), messages),
             Error::NoTokenizer { path, .. } => {
                 Failure::new(Reason::NoTokenizer, without_folder(&message, path)).with_context("model")
             }
@@ -226,7 +229,7 @@ impl From<&Error> for Failure {
             Error::Tokenizer(TokenizerError::DecodedTooLong { .. }) => {
                 Failure::new(Reason::TextTooLong, message).with_field("token_ids")
             }
-            Error::UnknownTokenId { index, .. } => Failure::invalid(format!("token_ids[{index}]"), message),
+            Error::UnknownTokenId { index, .. } => Failure::invalid(Path::item("token_ids", *index), message),
             Error::ImagesNotSupported => Failure::new(Reason::ImagesNotSupported, message),
             Error::NoGenerationService => Failure::new(Reason::NoGenerationService, message),
             Error::GenerationUnavailable { .. } => Failure::new(Reason::GenerationUnavailable, message),
@@ -242,8 +245,8 @@ impl From<&Error> for Failure {
 
 /// Returns the text without the folders of a model's path. Callers must not receive these folders.
 #[must_use]
-pub fn without_folder(text: &str, model: &Path) -> String {
-    let paths = [Some(model.to_owned()), std::path::absolute(model).ok(), model.canonicalize().ok()];
+pub fn without_folder(text: &str, model: &path::Path) -> String {
+    let paths = [Some(model.to_owned()), path::absolute(model).ok(), model.canonicalize().ok()];
     let mut folders: Vec<String> = paths.iter().flatten().filter_map(|path| folder_of(path)).collect();
     // The longest folder comes first, because a folder may be the end of another folder.
     folders.sort_by_key(|folder| std::cmp::Reverse(folder.len()));
@@ -252,7 +255,7 @@ pub fn without_folder(text: &str, model: &Path) -> String {
 
 /// Returns the parent folder of a path, with a slash at its end. None for a path in the current
 /// folder, and for a path without a folder.
-fn folder_of(path: &Path) -> Option<String> {
+fn folder_of(path: &path::Path) -> Option<String> {
     let folder = path.parent()?.display().to_string();
     match folder.as_str() {
         "" | "." | "/" => None,
@@ -295,18 +298,24 @@ fn known_templates(known: &[String]) -> String {
 
 /// Returns the error for a template that failed because of the conversation. `found` is the path of the part
 /// at fault, and `empty` has the paths of the messages without content.
-fn template_failure(cause: &RenderError, found: Option<&str>, empty: &[String]) -> Failure {
+fn template_failure(cause: &RenderError, found: Option<&Path>, empty: &[Path]) -> Failure {
+    let messages = || Path::from("messages");
     let (reason, field) = match cause {
-        RenderError::Raised { .. } => (Reason::TemplateRaised, found.unwrap_or("messages")),
-        RenderError::Limit { limit: Limit::Output, .. } => (Reason::PromptTooLarge, "messages"),
-        RenderError::Limit { .. } => (Reason::TemplateLimit, "messages"),
-        RenderError::Runtime { .. } => (Reason::TemplateFailed, fault(cause, found, empty)),
-        RenderError::ContinueFinalMessage { .. } => (Reason::InvalidRequest, "continue_final_message"),
-        RenderError::Input { .. } => (Reason::InvalidRequest, "template_args"),
-        RenderError::Cancelled => (Reason::Internal, "messages"),
+        RenderError::Raised { .. } => (Reason::TemplateRaised, found.cloned().unwrap_or_else(messages)),
+        RenderError::Limit { limit: Limit::Output, .. } => (Reason::PromptTooLarge, messages()),
+        RenderError::Limit { .. } => (Reason::TemplateLimit, messages()),
+        RenderError::Runtime { .. } => {
+            // The template misses a message's content.
+            let empty = empty.first().filter(|_| found.is_none() || cause.to_string().contains("'content'"));
+            (Reason::TemplateFailed, empty.or(found).cloned().unwrap_or_else(messages))
+        }
+        RenderError::ContinueFinalMessage { .. } => (Reason::InvalidRequest, "continue_final_message".into()),
+        RenderError::Input { .. } => (Reason::InvalidRequest, "template_args".into()),
+        RenderError::Cancelled => (Reason::Internal, messages()),
     };
     let mut message = cause.to_string();
     if !empty.is_empty() {
+        let empty: Vec<_> = empty.iter().map(Path::to_string).collect();
         let _ = write!(message, "; messages without content: {}; an empty text is content: \"\"", empty.join(", "));
     }
     let failure = Failure::new(reason, message).with_context(field);
@@ -320,19 +329,10 @@ fn template_failure(cause: &RenderError, found: Option<&str>, empty: &[String]) 
     }
 }
 
-/// Returns the field at fault: the first message without content if the template misses a message's
-/// content.
-fn fault<'a>(cause: &RenderError, found: Option<&'a str>, empty: &'a [String]) -> &'a str {
-    match empty {
-        [first, ..] if found.is_none() || cause.to_string().contains("'content'") => first,
-        _ => found.unwrap_or("messages"),
-    }
-}
-
 impl Error {
     /// Adds the paths of the part at fault, and of messages without content, to the error of a template.
     #[must_use]
-    pub fn at_fault(self, field: Option<String>, messages: Vec<String>) -> Self {
+    pub fn at_fault(self, field: Option<Path>, messages: Vec<Path>) -> Self {
         match self {
             Self::Template(source @ (RenderError::Runtime { .. } | RenderError::Raised { .. }))
                 if field.is_some() || !messages.is_empty() =>

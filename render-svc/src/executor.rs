@@ -12,6 +12,7 @@ use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use tandem_common::admission::FairQueue;
+use tandem_common::field::{Path, Step};
 use tandem_common::telemetry::Span;
 use tandem_common::thread_priority;
 use tandem_model_files::tokenizer::{CancelScope, Encoding};
@@ -304,8 +305,11 @@ impl ResultBudget {
 fn log_warnings(rendered: &Rendered) {
     let model = rendered.model.id.as_str();
     for Warning { code, path, .. } in rendered.warnings.iter().take(MAX_LOGGED_WARNINGS) {
-        let field = path.split('.').next().unwrap_or_default();
-        tracing::warn!(code = code.name(), field, model, "render warning");
+        let field = match &path.steps()[..] {
+            [root, index @ Step::Index(_), ..] => Path::default().join(&[*root, *index]),
+            steps => Path::default().join(&steps[..steps.len().min(1)]),
+        };
+        tracing::warn!(code = code.name(), %field, model, "render warning");
     }
     let others = rendered.warnings.len().saturating_sub(MAX_LOGGED_WARNINGS);
     if others > 0 {

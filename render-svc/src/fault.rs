@@ -1,8 +1,9 @@
 //! The part of a conversation for which a template fails: the first one without which it does not.
 
 use serde_json::{Value, json};
+use tandem_common::field::Path;
 
-use crate::conversation::{CONTENT, Content, Conversation, Object, content};
+use crate::conversation::{CONTENT, Content, Conversation, Object, content, function};
 
 /// The most renderings in which the part is looked for.
 const MAX_RENDERINGS: usize = 64;
@@ -15,9 +16,9 @@ const MAX_EMPTY_MESSAGES: usize = 8;
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Fault {
     /// The path of the part, such as `tools[0]`. None if it is unknown.
-    pub field: Option<String>,
+    pub field: Option<Path>,
     /// The paths of messages without content for which the template fails, and not for an empty text.
-    pub empty_messages: Vec<String>,
+    pub empty_messages: Vec<Path>,
 }
 
 /// Returns the part without which a template does not fail. `fails` renders a changed conversation.
@@ -71,17 +72,17 @@ impl<S: FnMut(&Conversation) -> bool> Search<'_, S> {
     }
 
     /// Returns the path of an argument of the template.
-    fn argument(&mut self) -> Option<String> {
+    fn argument(&mut self) -> Option<Path> {
         let names: Vec<_> = self.conversation.template_args.keys().take(MAX_ARGUMENTS).cloned().collect();
         let name = names.into_iter().find(|name| {
             let is_without = self.without(|without| _ = without.template_args.shift_remove(name));
             is_without || self.without(|changed| _ = changed.template_args.insert(name.clone(), "x".into()))
         });
-        name.map(|name| format!("template_args.{name}"))
+        name.map(|name| Path::from("template_args").key(name))
     }
 
     /// Returns the path of an item of a list, or of the list if a template fails for any.
-    fn list(&mut self, name: &str, list: impl Fn(&mut Conversation) -> &mut Option<Value>) -> Option<String> {
+    fn list(&mut self, name: &'static str, list: impl Fn(&mut Conversation) -> &mut Option<Value>) -> Option<Path> {
         let mut given = self.conversation.clone();
         let count = list(&mut given).as_ref()?.as_array().map_or(0, Vec::len);
         let cut = |conversation: &mut Conversation, from: usize| {
@@ -93,11 +94,11 @@ impl<S: FnMut(&Conversation) -> bool> Search<'_, S> {
         };
         if let Some(first) = self.first(count, cut) {
             let is_any = count > 1 && first == 0 && !self.without(|without| retain(list(without), |item| item > 0));
-            return Some(if is_any { name.to_owned() } else { format!("{name}[{first}]") });
+            return Some(if is_any { name.into() } else { Path::item(name, first) });
         }
         // A template may fail without the list.
         let keep_first = |conversation: &mut Conversation, from: usize| cut(conversation, from + 1);
-        self.first(count.saturating_sub(1), keep_first).map(|before| format!("{name}[{}]", before + 1))
+        self.first(count.saturating_sub(1), keep_first).map(|before| Path::item(name, before + 1))
     }
 
     /// Returns the calls of all messages: the indices of the message and of the call.
@@ -111,7 +112,7 @@ impl<S: FnMut(&Conversation) -> bool> Search<'_, S> {
     }
 
     /// Returns the path of the arguments of a call.
-    fn call_arguments(&mut self) -> Option<String> {
+    fn call_arguments(&mut self) -> Option<Path> {
         let calls = self.calls();
         let empty_from = |conversation: &mut Conversation, from: usize| {
             for (i, j) in &calls[from..] {
@@ -122,12 +123,12 @@ impl<S: FnMut(&Conversation) -> bool> Search<'_, S> {
             }
         };
         let (i, j) = calls[self.first(calls.len(), empty_from)?];
-        let function = self.conversation.messages[i]["tool_calls"][j].get("function").map_or("", |_| ".function");
-        Some(format!("messages[{i}].tool_calls[{j}]{function}.arguments"))
+        let (steps, _) = function(&self.conversation.messages[i]["tool_calls"][j]);
+        Some(Path::item("messages", i).key("tool_calls").index(j).join(steps).key("arguments"))
     }
 
     /// Returns the path of a call in whose place the template takes a whole one.
-    fn call(&mut self) -> Option<String> {
+    fn call(&mut self) -> Option<Path> {
         let calls = self.calls();
         let whole_from = |conversation: &mut Conversation, from: usize| {
             for (i, j) in &calls[from..] {
@@ -139,18 +140,18 @@ impl<S: FnMut(&Conversation) -> bool> Search<'_, S> {
             }
         };
         let (i, j) = calls[self.first(calls.len(), whole_from)?];
-        Some(format!("messages[{i}].tool_calls[{j}]"))
+        Some(Path::item("messages", i).key("tool_calls").index(j))
     }
 
     /// Returns the path of content in whose place the template takes a text.
-    fn content(&mut self) -> Option<String> {
+    fn content(&mut self) -> Option<Path> {
         let messages = self.conversation.messages.iter().enumerate();
         let others = messages.filter(|(_, message)| matches!(content(message), Content::Blocks(_) | Content::Other(_)));
         let others: Vec<_> = others.map(|(at, _)| at).collect();
         let texts_from =
             |conversation: &mut Conversation, from: usize| set_contents(conversation, &others[from..], "x");
         let first = self.first(others.len(), texts_from)?;
-        Some(format!("messages[{}].{CONTENT}", others[first]))
+        Some(Path::item("messages", others[first]).key(CONTENT))
     }
 }
 
@@ -161,7 +162,7 @@ fn retain(list: &mut Option<Value>, keep: impl Fn(usize) -> bool) {
 }
 
 /// Returns the messages without content for which the template fails, and not for an empty text.
-fn empty_messages(conversation: &Conversation, succeeds: &mut impl FnMut(&Conversation) -> bool) -> Vec<String> {
+fn empty_messages(conversation: &Conversation, succeeds: &mut impl FnMut(&Conversation) -> bool) -> Vec<Path> {
     let messages = conversation.messages.iter().enumerate();
     let empty = messages.filter(|(_, message)| content(message) == Content::Null).map(|(at, _)| at);
     let empty: Vec<_> = empty.take(MAX_EMPTY_MESSAGES).collect();
@@ -175,7 +176,7 @@ fn empty_messages(conversation: &Conversation, succeeds: &mut impl FnMut(&Conver
     }
     let others = |kept: usize| empty.iter().copied().filter(|at| *at != kept).collect::<Vec<_>>();
     let at_fault = empty.iter().filter(|at| !succeeds_with(&others(**at)));
-    at_fault.map(|at| format!("messages[{at}]")).collect()
+    at_fault.map(|at| Path::item("messages", *at)).collect()
 }
 
 fn set_contents(conversation: &mut Conversation, messages: &[usize], text: &str) {

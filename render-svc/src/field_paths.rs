@@ -5,22 +5,19 @@
 //! keeps its shape here, because one JSON path has several fields: `messages[0].content` is `text`
 //! or `blocks`.
 
-mod step;
-
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use serde_json::Value;
+use tandem_common::field::Step::{Index, Key};
+use tandem_common::field::{Path, Steps};
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::field_names;
 use tandem_common::status::Failure;
 use tonic::Status;
 
-use self::step::Step;
-use crate::conversation::media;
 use crate::error::Error;
-use crate::prepare::hf_messages::FIELD;
-use crate::render::{Output, Rendered};
+use crate::prepare::hf_messages::{self, FIELD};
+use crate::render::{HfMessages, Output, Rendered};
 use crate::warning::Warning;
 
 /// The options of rendering, which RenderRequest and RunTaskRequest have in `options`.
@@ -30,19 +27,16 @@ static OPTIONS: LazyLock<HashSet<String>> = LazyLock::new(|| field_names("tandem
 #[derive(Debug, Clone, Default)]
 pub struct RequestPaths {
     messages: Vec<Message>,
-    tools: Vec<Tool>,
+    /// For each tool, true if it is a function, not JSON text.
+    tools: Vec<bool>,
     /// True if the options are fields of the request itself.
     has_flat_options: bool,
-    /// The path of the request in a batch, with a dot at its end.
-    prefix: String,
+    /// The path of the request in a batch.
+    prefix: Path,
 }
 
-/// A field, and the place in its JSON text, if it has one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Place {
-    field: String,
-    within: String,
-}
+/// A field, and the path in its JSON text, if it has one.
+type Place = (Path, Path);
 
 #[derive(Debug, Clone)]
 struct Message {
@@ -69,20 +63,15 @@ enum Block {
     Json,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Tool {
-    Function,
-    Json,
-}
-
 impl RequestPaths {
     /// Returns the paths of a request with this conversation and its options in `options`.
     #[must_use]
     pub fn new(conversation: Option<&chat::Conversation>) -> Self {
         let Some(conversation) = conversation else { return Self::default() };
+        let is_function = |tool: &chat::Tool| matches!(tool.kind, Some(chat::tool::Kind::Function(_)));
         Self {
             messages: conversation.messages.iter().map(Message::new).collect(),
-            tools: conversation.tools.iter().map(Tool::new).collect(),
+            tools: conversation.tools.iter().map(is_function).collect(),
             ..Self::default()
         }
     }
@@ -96,7 +85,15 @@ impl RequestPaths {
     /// Returns the paths of the request at index `i` of a batch.
     #[must_use]
     pub fn in_batch(self, i: usize) -> Self {
-        Self { prefix: format!("requests[{i}]."), ..self }
+        Self { prefix: Path::item("requests", i), ..self }
+    }
+
+    /// Returns true if a message has a block with a medium.
+    #[must_use]
+    pub fn have_media(&self) -> bool {
+        let is_medium = |block: &Block| matches!(block, Block::Media(..));
+        let has_media = |content: &Content| matches!(content, Content::Blocks(list) if list.iter().any(is_medium));
+        self.messages.iter().any(|message| has_media(&message.content))
     }
 
     /// Returns the status of an error in the request.
@@ -108,117 +105,96 @@ impl RequestPaths {
     /// Returns the failure with the field's path on the wire.
     #[must_use]
     pub fn failure(&self, failure: Failure) -> Failure {
-        failure.locate(|path| {
-            let Place { field, within } = self.place(path);
-            (field, within)
-        })
+        failure.locate(|path| self.place(path))
     }
 
-    /// Returns the rendering with the contract's paths.
+    /// Returns the rendering with the contract's paths. The place in JSON text is put before a warning's text.
     #[must_use]
     pub fn rendered(&self, mut rendered: Rendered) -> Rendered {
         for Warning { path, text, .. } in &mut rendered.warnings {
-            self.replace(path, text);
+            let (field, within) = self.place(path);
+            *path = field;
+            if within != Path::default() {
+                *text = format!("{within}: {text}");
+            }
         }
         match &mut rendered.output {
             Output::Prompt { attachments, .. } => {
-                attachments.iter_mut().for_each(|attachment| attachment.path = self.place(&attachment.path).field);
+                attachments.iter_mut().for_each(|attachment| attachment.path = self.wire(&attachment.path));
             }
-            Output::HfMessages(hf) => hf.messages.iter_mut().for_each(|message| self.replace_in(message)),
+            Output::HfMessages(hf) => self.replace_fields(hf),
         }
         rendered
     }
 
-    /// Replaces the paths of media blocks without data, in a message or tool result.
-    fn replace_in(&self, holder: &mut Value) {
-        let blocks = holder.get_mut("content").and_then(Value::as_array_mut);
-        for block in blocks.into_iter().flatten() {
-            self.replace_in(block);
+    /// Replaces the paths of media blocks without data.
+    fn replace_fields(&self, hf: &mut HfMessages) {
+        let HfMessages { messages, origins, .. } = hf;
+        hf_messages::each_media(messages, &mut |at, block| {
             // Every other media block has one of these keys.
-            let has_source = ["base64", "url", "path"].iter().any(|key| block.get(key).is_some());
-            if media::kind(block).is_some()
-                && !has_source
-                && let Some(Value::String(path)) = block.get_mut(FIELD)
-            {
-                *path = self.place(path).field;
+            let has_source = ["base64", "url", "path"].iter().any(|key| block.contains_key(*key));
+            if let Some(field) = block.get_mut(FIELD).filter(|field| field.is_string() && !has_source) {
+                *field = self.wire(&origins.path(&at.path())).to_string().into();
             }
-        }
-    }
-
-    /// Replaces the path of a warning. The place in JSON text is put before the warning's text.
-    fn replace(&self, path: &mut String, text: &mut String) {
-        let Place { field, within } = self.place(path);
-        *path = field;
-        if !within.is_empty() {
-            *text = format!("{within}: {text}");
-        }
+        });
     }
 
     /// Returns the path on the wire of a path in the conversation's JSON.
     #[must_use]
-    pub fn wire(&self, path: &str) -> String {
-        self.place(path).field
+    pub fn wire(&self, path: &Path) -> Path {
+        self.place(path).0
     }
 
-    fn place(&self, path: &str) -> Place {
-        let Place { field, within } = self.place_in_request(path);
-        Place { field: format!("{}{field}", self.prefix), within }
+    fn place(&self, path: &Path) -> Place {
+        let (field, within) = self.place_in_request(path);
+        (field.within(self.prefix.clone()), within)
     }
 
-    fn place_in_request(&self, path: &str) -> Place {
-        let step = Step::of(path);
-        match (step.key, step.index) {
-            ("messages", Some(i)) => self.message(i, step.rest),
-            ("tools", Some(i)) => self.tool(i, step.rest),
-            ("documents", Some(i)) => Place::json(format!("conversation.documents[{i}]"), "document_json", step.rest),
-            ("messages" | "tools" | "documents", None) => Place::field(format!("conversation.{}", step.key)),
-            ("template_args", _) => Place::json("conversation".to_owned(), "template_args_json", step.rest),
-            (option, _) if OPTIONS.contains(option) && !self.has_flat_options => {
-                Place::field(format!("options.{option}"))
+    fn place_in_request(&self, path: &Path) -> Place {
+        let conversation = Path::from("conversation");
+        match &*path.steps() {
+            [Key("messages"), Index(i), way @ ..] => {
+                let root = conversation.key("messages").index(*i);
+                self.messages.get(*i).map_or_else(|| field(root.clone()), |message| message.place(&root, way))
             }
-            _ => Place::field(path.to_owned()),
-        }
-    }
-
-    fn message(&self, i: usize, path: &str) -> Place {
-        let root = format!("conversation.messages[{i}]");
-        match self.messages.get(i) {
-            Some(message) => message.place(root, path),
-            None => Place::field(root),
-        }
-    }
-
-    fn tool(&self, i: usize, path: &str) -> Place {
-        let root = format!("conversation.tools[{i}]");
-        if path.is_empty() {
-            return Place::field(root);
-        }
-        match self.tools.get(i) {
-            Some(Tool::Function) => function(root, path),
-            _ => Place::json(root, "tool_json", path),
+            [Key("tools"), Index(i), way @ ..] => {
+                let root = conversation.key("tools").index(*i);
+                match self.tools.get(*i) {
+                    _ if way.is_empty() => field(root),
+                    Some(true) => {
+                        let (fields, parameters) = (["name", "description"], ("parameters", "parameters_json"));
+                        fields_or_json(&root.key("function"), without(way, "function"), fields, parameters)
+                    }
+                    _ => json(&root, "tool_json", way),
+                }
+            }
+            [Key("documents"), Index(i), way @ ..] => {
+                json(&conversation.key("documents").index(*i), "document_json", way)
+            }
+            [Key(list @ ("messages" | "tools" | "documents")), ..] => field(conversation.join(&[Key(*list)])),
+            [Key("template_args"), way @ ..] => json(&conversation, "template_args_json", way),
+            [Key(option), ..] if OPTIONS.contains(*option) && !self.has_flat_options => {
+                field(Path::from("options").join(&[Key(*option)]))
+            }
+            _ => field(path.clone()),
         }
     }
 }
 
-fn function(root: String, path: &str) -> Place {
-    let root = format!("{root}.function");
-    let step = Step::of(path).skip("function");
-    match step.key {
-        "name" | "description" => Place::field(format!("{root}.{}", step.key)),
-        "parameters" => Place::json(root, "parameters_json", step.after_key()),
-        _ => Place::field(root),
-    }
+fn field(field: Path) -> Place {
+    (field, Path::default())
 }
 
-impl Place {
-    fn field(field: String) -> Self {
-        Self { field, within: String::new() }
-    }
+/// Returns a place in a field with JSON text.
+fn json(parent: &Path, field: &'static str, way: &Steps<'_>) -> Place {
+    (parent.clone().key(field), way.into())
+}
 
-    /// Returns a place in a field with JSON text.
-    fn json(parent: String, field: &str, within: &str) -> Self {
-        let within = within.strip_prefix('.').unwrap_or(within).to_owned();
-        Self { field: format!("{parent}.{field}"), within }
+/// Returns the steps without the first one if it has this key.
+fn without<'w, 's>(way: &'w Steps<'s>, key: &str) -> &'w Steps<'s> {
+    match way {
+        [Key(first), way @ ..] if *first == key => way,
+        way => way,
     }
 }
 
@@ -242,28 +218,29 @@ impl Message {
         Self { content, fields, has_extra: extra_json.is_some() }
     }
 
-    fn place(&self, root: String, path: &str) -> Place {
-        let step = Step::of(path);
-        let is_typed = self.fields.contains(&step.key);
-        match (step.key, step.index) {
-            ("", _) => Place::field(root),
-            ("content", index) => match &self.content {
-                Content::Unset if self.has_extra => Place::json(root, "extra_json", path),
-                content => content.place(root, index, step.rest),
+    fn place(&self, root: &Path, way: &Steps<'_>) -> Place {
+        match (&self.content, way) {
+            (_, []) => field(root.clone()),
+            (Content::Unset, [Key("content"), ..]) if self.has_extra => json(root, "extra_json", way),
+            (content, [Key("content"), way @ ..]) => content.place(root, way),
+            (_, [Key(key), inner @ ..]) if self.fields.contains(key) => match inner {
+                [Index(_), inner @ ..] if *key == "tool_calls" => {
+                    let arguments = ("arguments", "arguments_json");
+                    fields_or_json(&root.join(&way[..2]), without(inner, "function"), ["name", "id"], arguments)
+                }
+                _ => field(root.join(&way[..1])),
             },
-            ("tool_calls", Some(k)) if is_typed => call(format!("{root}.tool_calls[{k}]"), step.rest),
-            (key, _) if is_typed => Place::field(format!("{root}.{key}")),
-            _ => Place::json(root, "extra_json", path),
+            _ => json(root, "extra_json", way),
         }
     }
 }
 
-fn call(root: String, path: &str) -> Place {
-    let step = Step::of(path).skip("function");
-    match step.key {
-        "id" | "name" => Place::field(format!("{root}.{}", step.key)),
-        "arguments" => Place::json(root, "arguments_json", step.after_key()),
-        _ => Place::field(root),
+/// Returns the place in a message with these fields, and with another one for the JSON text of a key.
+fn fields_or_json(root: &Path, way: &Steps<'_>, fields: [&str; 2], (key, name): (&str, &'static str)) -> Place {
+    match way {
+        [Key(first), ..] if fields.contains(first) => field(root.join(&way[..1])),
+        [Key(first), way @ ..] if *first == key => json(root, name, way),
+        _ => field(root.clone()),
     }
 }
 
@@ -273,18 +250,15 @@ impl Content {
     }
 
     /// Returns the place in the content of the message or tool result at `root`.
-    fn place(&self, root: String, index: Option<usize>, path: &str) -> Place {
-        match (self, index) {
-            (Self::Unset, _) => Place::field(root),
-            (Self::Text, _) => Place::field(format!("{root}.text")),
-            (Self::Blocks(_), None) => Place::field(format!("{root}.blocks")),
-            (Self::Blocks(blocks), Some(j)) => {
-                let root = format!("{root}.blocks.blocks[{j}]");
-                match blocks.get(j) {
-                    Some(block) => block.place(root, path),
-                    None => Place::field(root),
-                }
+    fn place(&self, root: &Path, way: &Steps<'_>) -> Place {
+        match (self, way) {
+            (Self::Unset, _) => field(root.clone()),
+            (Self::Text, _) => field(root.clone().key("text")),
+            (Self::Blocks(blocks), [Index(j), way @ ..]) => {
+                let root = root.clone().key("blocks").key("blocks").index(*j);
+                blocks.get(*j).map_or_else(|| field(root.clone()), |block| block.place(&root, way))
             }
+            (Self::Blocks(_), _) => field(root.clone().key("blocks")),
         }
     }
 }
@@ -307,32 +281,21 @@ impl Block {
         }
     }
 
-    fn place(&self, root: String, path: &str) -> Place {
-        let step = Step::of(path);
-        match self {
-            Self::Json if step.key.is_empty() => Place::field(root),
-            Self::Json => Place::json(root, "other_json", path),
-            Self::Text if step.key.is_empty() => Place::field(root),
-            Self::Text => Place::field(format!("{root}.text.text")),
-            Self::Media(kind, source) if step.key.is_empty() || source.is_empty() => {
-                Place::field(format!("{root}.{kind}"))
+    fn place(&self, root: &Path, way: &Steps<'_>) -> Place {
+        let root = root.clone();
+        match (self, way) {
+            (Self::Json | Self::Text, []) => field(root),
+            (Self::Json, _) => json(&root, "other_json", way),
+            (Self::Text, _) => field(root.key("text").key("text")),
+            (Self::Media(kind, source), [_, ..]) if !source.is_empty() => field(root.key(*kind).key(*source)),
+            (Self::Media(kind, _), _) => field(root.key(*kind)),
+            (Self::ToolUse, _) => fields_or_json(&root.key("tool_use"), way, ["name", "id"], ("input", "input_json")),
+            (Self::ToolResult(content), [Key("content"), way @ ..]) => content.place(&root.key("tool_result"), way),
+            (Self::ToolResult(_), [key @ Key("tool_use_id" | "is_error"), ..]) => {
+                field(root.key("tool_result").join(&[*key]))
             }
-            Self::Media(kind, source) => Place::field(format!("{root}.{kind}.{source}")),
-            Self::ToolUse => tool_use(format!("{root}.tool_use"), &step),
-            Self::ToolResult(content) => match step.key {
-                "content" => content.place(format!("{root}.tool_result"), step.index, step.rest),
-                "tool_use_id" | "is_error" => Place::field(format!("{root}.tool_result.{}", step.key)),
-                _ => Place::field(format!("{root}.tool_result")),
-            },
+            (Self::ToolResult(_), _) => field(root.key("tool_result")),
         }
-    }
-}
-
-fn tool_use(root: String, step: &Step<'_>) -> Place {
-    match step.key {
-        "id" | "name" => Place::field(format!("{root}.{}", step.key)),
-        "input" => Place::json(root, "input_json", step.after_key()),
-        _ => Place::field(root),
     }
 }
 
@@ -343,14 +306,5 @@ fn source_name(source: &chat::media_block::Source) -> &'static str {
         Source::Data(_) => "data",
         Source::Location(_) => "location",
         Source::AttachmentId(_) => "attachment_id",
-    }
-}
-
-impl Tool {
-    fn new(tool: &chat::Tool) -> Self {
-        match tool.kind {
-            Some(chat::tool::Kind::Function(_)) => Self::Function,
-            Some(chat::tool::Kind::ToolJson(_)) | None => Self::Json,
-        }
     }
 }

@@ -1,6 +1,7 @@
 //! A render request as a domain type, independent of the transport.
 
 use serde_json::Value;
+use tandem_common::field::Path;
 use tandem_template::LocalTime;
 
 use crate::capabilities::Capabilities;
@@ -43,12 +44,12 @@ impl RenderJob {
 /// Moves the argument `name` to an option, unless they differ. A null argument is the same as none.
 fn take<T: PartialEq>(
     args: &mut Object,
-    name: &str,
+    name: &'static str,
     option: &mut Option<T>,
     read: impl FnOnce(&Value) -> Result<T, &'static str>,
 ) -> Result<(), Invalid> {
     let value = args.get(name).filter(|value| !value.is_null()).map(read).transpose();
-    let value = value.map_err(|problem| Invalid::new(format!("template_args.{name}"), problem))?;
+    let value = value.map_err(|problem| Invalid::new(Path::from("template_args").key(name), problem))?;
     if option.is_none() || value.is_none() || *option == value {
         args.shift_remove(name);
         *option = option.take().or(value);

@@ -1,4 +1,4 @@
-//! The limits of one conversation, and the check of its images.
+//! The limits of one conversation, and of its images.
 
 use std::io::Cursor;
 
@@ -7,8 +7,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use tandem_common::status::Reason;
 
+use crate::conversation::Invalid;
 use crate::conversation::media::{Media, MediaKind, Source};
-use crate::conversation::{Conversation, Invalid, blocks, is_image};
+use crate::walk::At;
 
 /// Characters of base64 at the start of an image in which its size is searched; a multiple of four.
 const HEADER_CHARS: usize = 1 << 20;
@@ -81,44 +82,21 @@ impl Limits {
         }
     }
 
-    /// Checks the images of a conversation.
-    ///
-    /// # Errors
-    /// The first image that is too large or exceeds the number of images, by path.
-    pub fn check_images(&self, conversation: &Conversation) -> Result<(), Invalid> {
-        let mut count = 0;
-        for (i, message) in conversation.messages.iter().enumerate() {
-            self.check_blocks(blocks(message), &format!("messages[{i}]"), &mut count)?;
-        }
-        Ok(())
-    }
-
-    /// Checks the images among blocks and in tool results among them.
-    fn check_blocks(&self, found: &[Value], parent: &str, count: &mut usize) -> Result<(), Invalid> {
-        for (j, block) in found.iter().enumerate() {
-            let field = format!("{parent}.content[{j}]");
-            if is_image(block) {
-                *count += 1;
-                self.check_image(block, *count, &field)?;
-            }
-            self.check_blocks(blocks(block), &field, count)?;
-        }
-        Ok(())
-    }
-
-    fn check_image(&self, image: &Value, number: usize, field: &str) -> Result<(), Invalid> {
+    /// Returns the error of an image that is too large, or that exceeds the number of images as the
+    /// `number`-th one.
+    pub(crate) fn refused_image(&self, at: &At<'_>, image: &Value, number: usize) -> Option<Invalid> {
+        let refused = |reason, problem| Some(Invalid { reason, field: at.path(), problem });
         if number > self.max_images {
             let problem = format!("conversation has more than {} images (--max-images)", self.max_images);
-            return Err(Invalid { reason: Reason::TooManyImages, field: field.to_owned(), problem });
+            return refused(Reason::TooManyImages, problem);
         }
-        match size(image) {
-            Some([width, height]) if width.saturating_mul(height) > self.max_image_pixels => {
-                let limit = self.max_image_pixels;
-                let problem = format!("image has {width} x {height} pixels, limit {limit} (--max-image-pixels)");
-                Err(Invalid { reason: Reason::ImageTooLarge, field: field.to_owned(), problem })
-            }
-            _ => Ok(()),
+        let [width, height] = size(image)?;
+        let limit = self.max_image_pixels;
+        if width.saturating_mul(height) <= limit {
+            return None;
         }
+        let problem = format!("image has {width} x {height} pixels, limit {limit} (--max-image-pixels)");
+        refused(Reason::ImageTooLarge, problem)
     }
 }
 

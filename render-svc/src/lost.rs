@@ -21,13 +21,13 @@ mod unread;
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
+use tandem_common::field::{Path, Step, Steps};
 use tandem_template::StepsPool;
 
 use self::halves::{Doubt, unaffected};
 use self::marks::{FoundMarks, Marked, Names};
 use self::part::{Group, List, Part, Place};
 use self::search::{Found, Search};
-use self::steps::Step;
 use crate::conversation::Conversation;
 use crate::probes::{Finding, TemplateFacts};
 use crate::warning::{Warning, WarningCode};
@@ -47,18 +47,16 @@ pub(crate) fn warnings(
 ) -> Vec<Warning> {
     let mut warnings = of_parts(conversation, facts, prompt, renderer, &render);
     warnings.extend(unread::warnings(conversation, prompt, &left_out(renderer), render));
-    let outer: HashMap<_, _> = warnings.iter().map(|warning| (warning.path.clone(), warning.code)).collect();
+    let outer: HashMap<Path, _> = warnings.iter().map(|warning| (warning.path.clone(), warning.code)).collect();
     // The path of a message is that of its content.
-    let is_outer = |path: &str, code| {
-        outer.get(path) == Some(&code) && !(path.starts_with("messages[") && path.ends_with(']') && !path.contains('.'))
+    let is_outer = |steps: &Steps<'_>, code| {
+        !matches!(steps, [Step::Key("messages"), Step::Index(_)]) && outer.get(&Path::from(steps)) == Some(&code)
     };
-    warnings.retain(|warning| !outer_paths(&warning.path).any(|path| is_outer(path, warning.code)));
+    warnings.retain(|Warning { path, code, .. }| {
+        let steps = path.steps();
+        !(1..steps.len()).any(|size| is_outer(&steps[..size], *code))
+    });
     warnings
-}
-
-/// Returns the paths that contain the field of a path.
-fn outer_paths(path: &str) -> impl Iterator<Item = &str> {
-    path.match_indices(['.', '[']).map(|(at, _)| &path[..at]).filter(|path| !path.is_empty())
 }
 
 /// Returns a warning for each part that is not in the prompt.
@@ -304,12 +302,12 @@ fn summed(conversation: &Conversation, lost: &[&Part<'_>], parts: &[Part<'_>], t
         items.iter().filter(|item| item.0 == list).count() == size(list).and_then(Value::as_array).map_or(0, Vec::len)
     };
     let without: HashSet<Place> = lost.iter().map(|part| part.place).collect();
-    let mut shown_values: HashMap<Place, Vec<&[Step<'_>]>> = HashMap::new();
+    let mut shown_values: HashMap<Place, Vec<&Steps<'_>>> = HashMap::new();
     for part in parts.iter().filter(|part| !without.contains(&part.place)) {
         let call = part.call_of_argument();
         call.into_iter().for_each(|call| shown_values.entry(call).or_default().push(&part.steps));
     }
-    let is_lost = |call: Place, way: &[Step<'_>]| {
+    let is_lost = |call: Place, way: &Steps<'_>| {
         !shown_values.get(&call).is_some_and(|shown| shown.iter().any(|steps| steps.starts_with(way)))
     };
     let mut warnings: Vec<Warning> = Vec::new();
@@ -320,18 +318,17 @@ fn summed(conversation: &Conversation, lost: &[&Part<'_>], parts: &[Part<'_>], t
         }
         outer = Some(part);
         let path = match part.item() {
-            Some((list, _)) if is_lost_list(list) => list.name().to_owned(),
+            Some((list, _)) if is_lost_list(list) => list.name().into(),
             Some(item) if part.whole_item().is_none() && items.contains(&item) => continue,
             _ => part.path(),
         };
         // A field of an argument is lost with its neighbours.
         let outer = part.call_of_argument().and_then(|call| part.outer_argument(|way| is_lost(call, way)));
-        let path = outer.as_ref().map_or(path, |outer| part.path_of_field(outer));
+        let path = outer.map_or(path, |outer| part.path_of_field(outer));
         // On the wire, the path of a field ends at the JSON that contains it.
-        let field = outer.unwrap_or_else(|| part.field_path());
-        let text = match field.strip_prefix('.') {
-            Some(field) => format!("{field} is {text}"),
-            None => text.to_owned(),
+        let text = match outer.unwrap_or_else(|| part.field()) {
+            [] => text.to_owned(),
+            field => format!("{} is {text}", Path::from(field)),
         };
         if warnings.last().is_none_or(|last| (last.code, &last.path) != (part.code, &path)) {
             warnings.push(Warning::new(part.code, path, text));

@@ -33,7 +33,7 @@ use self::rewrite::{Change, Rewrite};
 use self::typed_blocks::{Conversion, TOOL_RESULT, TOOL_USE};
 use crate::adapter::{Input, Kind};
 use crate::catalog::ResolvedAdapter;
-use crate::conversation::media::{self, MediaKind};
+use crate::checks::{Checked, Images};
 use crate::conversation::{Content, Conversation, blocks, content, kind};
 use crate::error::Error;
 use crate::job::{Normalization, RenderOptions};
@@ -41,7 +41,7 @@ use crate::limits::Limits;
 use crate::model::{Model, NamedTemplate};
 use crate::probes::Finding;
 use crate::resolve::ResolvedRender;
-use crate::warning::{self, Warning, WarningCode, option_ignored};
+use crate::warning::{Warning, WarningCode, option_ignored};
 
 /// A conversation that is ready to be rendered.
 #[derive(Debug)]
@@ -59,6 +59,7 @@ pub struct Prepared {
 /// A message or block that the adapter cannot render, by path.
 pub fn for_prompt(
     conversation: Conversation,
+    checked: &Checked,
     options: &RenderOptions,
     resolved: &ResolvedRender<'_>,
     limits: &Limits,
@@ -66,9 +67,10 @@ pub fn for_prompt(
     let adapter = resolved.adapter();
     let mut warnings: Vec<_> = guess_warning(&resolved.adapter).into_iter().collect();
     warnings.extend(difference_warning(&resolved.adapter));
-    warnings.extend(image_warning(&resolved.adapter, &conversation));
-    warnings.extend(warning::without_content(&conversation.messages));
-    let request = Request { options, resolved, limits, template: resolved.template(), form: ContentForm::Text };
+    warnings.extend(image_warning(&resolved.adapter, &checked.images));
+    warnings.extend_from_slice(&checked.without_content);
+    let request =
+        Request { options, resolved, checked, limits, template: resolved.template(), form: ContentForm::Text };
     let mut prepared = request.rewritten(conversation)?;
     if request.template.is_some() && request.is_normalized() {
         let checked = request.probe(&prepared.conversation).check();
@@ -88,17 +90,18 @@ pub fn for_prompt(
 /// A message that cannot be normalized, by path.
 pub fn for_hf(
     conversation: Conversation,
+    checked: &Checked,
     options: &RenderOptions,
     resolved: &ResolvedRender<'_>,
     limits: &Limits,
 ) -> Result<Prepared, Error> {
-    let mut warnings: Vec<_> = text_only_warning(resolved.model, &conversation).into_iter().collect();
-    warnings.extend(warning::without_content(&conversation.messages));
+    let mut warnings: Vec<_> = text_only_warning(resolved.model, &checked.images).into_iter().collect();
+    warnings.extend_from_slice(&checked.without_content);
     let template = match resolved.adapter().kind {
         Kind::Template => resolved.model.templates.choose(None, conversation.tools.is_some()).ok(),
         Kind::Family | Kind::Format => None,
     };
-    let request = Request { options, resolved, limits, template, form: ContentForm::AsIs };
+    let request = Request { options, resolved, checked, limits, template, form: ContentForm::AsIs };
     let mut prepared = request.rewritten(conversation)?;
     prepared.warnings.splice(..0, warnings);
     Ok(prepared)
@@ -109,6 +112,7 @@ pub fn for_hf(
 struct Request<'a> {
     options: &'a RenderOptions,
     resolved: &'a ResolvedRender<'a>,
+    checked: &'a Checked,
     limits: &'a Limits,
     /// The template that renders the messages, here or in the generation service.
     template: Option<&'a NamedTemplate>,
@@ -129,8 +133,8 @@ impl Request<'_> {
     /// Adapters of families convert messages themselves, apart from the type of arguments.
     fn rewritten(&self, mut conversation: Conversation) -> Result<Prepared, Error> {
         let adapter = self.resolved.adapter();
-        if self.is_normalized() {
-            calls::check(&conversation.messages)?;
+        if let Some(wrong_calls) = self.checked.wrong_calls.as_ref().filter(|_| self.is_normalized()) {
+            return Err(wrong_calls.clone().into());
         }
         let (tools, mut warnings) = self.rewrite_tools(&mut conversation);
         let is_family = adapter.kind == Kind::Family;
@@ -143,7 +147,7 @@ impl Request<'_> {
         }
         let policy = self.policy_in_context(&conversation);
         if policy.conversion.is_some_and(|conversion| conversion.results) {
-            warnings.extend(warning::keys_of_results("messages", &conversation.messages));
+            warnings.extend_from_slice(&self.checked.keys_of_results);
         }
         let messages = std::mem::take(&mut conversation.messages);
         let Rewritten { messages, places, rewrites } = policy.rewrite(messages)?;
@@ -276,11 +280,11 @@ fn difference_warning(choice: &ResolvedAdapter) -> Option<Warning> {
 
 /// Warns of images whose data a pinned adapter does not put into the prompt. Families reject or
 /// attach images themselves.
-fn image_warning(choice: &ResolvedAdapter, conversation: &Conversation) -> Option<Warning> {
-    let path = conversation.first_image().filter(|_| choice.adapter().kind != Kind::Family)?;
-    let count = conversation.messages.iter().map(image_count).sum::<usize>();
+fn image_warning(choice: &ResolvedAdapter, images: &Images) -> Option<Warning> {
+    let path = images.first.clone().filter(|_| choice.adapter().kind != Kind::Family)?;
     let text = format!(
-        "images whose data is not in the prompt: {count}; adapter {:?}, {}, renders text only",
+        "images whose data is not in the prompt: {}; adapter {:?}, {}, renders text only",
+        images.count,
         choice.adapter().name,
         choice.resolution.reason
     );
@@ -288,16 +292,8 @@ fn image_warning(choice: &ResolvedAdapter, conversation: &Conversation) -> Optio
 }
 
 /// Warns of images for a model that takes none.
-fn text_only_warning(model: &Model, conversation: &Conversation) -> Option<Warning> {
-    let path = conversation.first_image().filter(|_| !model.takes_images)?;
+fn text_only_warning(model: &Model, images: &Images) -> Option<Warning> {
+    let path = images.first.clone().filter(|_| !model.takes_images)?;
     let text = format!("model {:?} takes text only: its files have no image processor", model.id);
     Some(Warning::new(WarningCode::ImagesNotSupported, path, text))
-}
-
-fn image_count(holder: &Value) -> usize {
-    let of_block = |block: &Value| match media::kind(block) {
-        Some(MediaKind::Image) => 1,
-        _ => image_count(block),
-    };
-    blocks(holder).iter().map(of_block).sum()
 }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use opentelemetry::KeyValue;
 use serde_json::Value;
+use tandem_common::field::{Path, Step};
 use tandem_common::telemetry::Span;
 use tandem_model_files::digest::hex_sha256;
 use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions, Encoding, TokenizerError};
@@ -17,6 +18,7 @@ use tandem_template::{LocalTime, RenderError, StepsPool};
 
 use crate::adapter::{AdapterOutput, Attachment, Input, Kind};
 use crate::catalog::{ModelTable, Resolution};
+use crate::checks::Checked;
 use crate::conversation::{Conversation, Object};
 use crate::error::Error;
 use crate::fault::{self, Fault};
@@ -109,19 +111,21 @@ impl Rendered {
 /// [`Error`]. There is no fallback to another adapter.
 pub fn render(models: &ModelTable, mut job: RenderJob, limits: &Limits) -> Result<Rendered, Error> {
     let served = models.get_for(&job.model, job.options.adapter.as_deref())?;
-    job.conversation.check()?;
-    limits.check_images(&job.conversation)?;
+    let checked = Checked::new(&job.conversation, limits)?;
     let start = Instant::now();
-    let resolved = ResolvedRender::new(served, &mut job)?;
+    let resolved = ResolvedRender::new(served, &mut job, &checked.images)?;
     let requested: HashSet<String> = job.conversation.template_args.keys().cloned().collect();
     let job = with_toggles(job, &resolved);
     let mut rendered = match resolved.form {
-        OutputForm::Prompt(_) => render_prompt(&resolved, job, limits, start),
-        OutputForm::HfMessages => render_hf_messages(&resolved, job, limits, start),
+        OutputForm::Prompt(_) => render_prompt(&resolved, job, &checked, limits, start),
+        OutputForm::HfMessages => render_hf_messages(&resolved, job, &checked, limits, start),
     }?;
     // The caller sent no configured argument, and cannot change it.
     let is_configured = |name: &str| resolved.model.toggles.contains_key(name) && !requested.contains(name);
-    rendered.warnings.retain(|warning| !warning.path.strip_prefix("template_args.").is_some_and(is_configured));
+    rendered.warnings.retain(|warning| match warning.path.steps()[..] {
+        [Step::Key("template_args"), Step::Key(name), ..] => !is_configured(name),
+        _ => true,
+    });
     Ok(rendered)
 }
 
@@ -142,13 +146,13 @@ fn with_toggles(mut job: RenderJob, resolved: &ResolvedRender<'_>) -> RenderJob 
 fn render_prompt(
     resolved: &ResolvedRender<'_>,
     job: RenderJob,
+    checked: &Checked,
     limits: &Limits,
     start: Instant,
 ) -> Result<Rendered, Error> {
     let RenderJob { conversation, options, token_ids, return_offsets, omit_media, .. } = job;
     let unused = unused_capabilities(resolved, &options);
-    let keys = warning::keys_of_blocks(&conversation.messages);
-    let mut prepared = prepare::for_prompt(conversation, &options, resolved, limits)?;
+    let mut prepared = prepare::for_prompt(conversation, checked, &options, resolved, limits)?;
     CancelScope::check()?;
     let empty = Conversation::default();
     let continued = options.continued_field();
@@ -173,7 +177,7 @@ fn render_prompt(
         return Err(Error::PromptTooLarge { limit: limits.max_prompt_bytes, found: text.len() });
     }
     let known = more.clone();
-    warnings.extend(warning::lost_keys_of_blocks(&keys, &conversation.messages));
+    warnings.extend(warning::lost_keys_of_blocks(&checked.keys_of_blocks, &conversation.messages));
     warnings.extend(more.into_iter().flat_map(|warning| origins.warnings(warning)));
     warnings.extend(unused);
     if resolved.adapter().kind != Kind::Template {
@@ -237,7 +241,7 @@ fn with_arguments(
     error: Error,
 ) -> (Conversation, Error) {
     let is_converted = is_refitted(resolved, options) && matches!(error, Error::Template(RenderError::Runtime { .. }));
-    let places = vec![Place::at(""); conversation.messages.len()];
+    let places = vec![Place::at(Path::default()); conversation.messages.len()];
     let refitted = if is_converted { argument_change(input)(&conversation, &places, None) } else { None };
     let Some(Refitted { conversation: converted, .. }) = refitted else { return (conversation, error) };
     match run_adapter(resolved, &Input { conversation: &converted, ..*input }) {
@@ -412,6 +416,7 @@ fn tokenize(
 fn render_hf_messages(
     resolved: &ResolvedRender<'_>,
     job: RenderJob,
+    checked: &Checked,
     limits: &Limits,
     start: Instant,
 ) -> Result<Rendered, Error> {
@@ -419,7 +424,7 @@ fn render_hf_messages(
     ignored.extend(unused_capabilities(resolved, &job.options));
     let RenderOptions { now, control_tokens, .. } = job.options;
     let continue_final_message = job.options.continued_field().is_some();
-    let mut prepared = prepare::for_hf(job.conversation, &job.options, resolved, limits)?;
+    let mut prepared = prepare::for_hf(job.conversation, checked, &job.options, resolved, limits)?;
     prepared.warnings.extend(ignored);
     CancelScope::check()?;
     let mapped = hf_messages::hf_messages(&prepared.conversation);

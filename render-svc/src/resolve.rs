@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::adapter::{Adapter, Kind};
 use crate::catalog::{Resolution, ResolvedAdapter, ServedModel};
+use crate::checks::Images;
 use crate::conversation::{CONTENT, Conversation, Invalid, REASONING_CONTENT};
 use crate::error::Error;
 use crate::job::{RenderJob, RenderOptions};
@@ -31,19 +32,19 @@ pub enum OutputForm<'m> {
 }
 
 impl<'m> ResolvedRender<'m> {
-    /// Resolves a job for a model. Template arguments that are read as options become options.
+    /// Resolves a job with these images for a model. Template arguments that are read as options become options.
     ///
     /// # Errors
     /// Options contradict each other, the pinned adapter cannot render for the model, there is no
     /// message to render, the model lacks the template, or the adapter cannot continue the field.
-    pub fn new(served: &'m ServedModel, job: &mut RenderJob) -> Result<Self, Error> {
+    pub fn new(served: &'m ServedModel, job: &mut RenderJob, images: &Images) -> Result<Self, Error> {
         let adapter = served.resolve(job.options.adapter.as_deref())?;
         if !adapter.adapter().drops_unknown_args {
             job.take_template_args()?;
         }
         let RenderJob { conversation, options, .. } = &*job;
         let add_generation_prompt = generation_prompt(options)?;
-        let form = if becomes_hf_messages(&adapter, conversation) {
+        let form = if becomes_hf_messages(&adapter, conversation, images) {
             OutputForm::HfMessages
         } else {
             OutputForm::Prompt(template(served, adapter.adapter(), job)?)
@@ -101,7 +102,11 @@ pub fn explain(
     conversation: &Conversation,
 ) -> Result<Arc<Resolution>, Error> {
     let adapter = served.resolve(pinned)?;
-    Ok(if becomes_hf_messages(&adapter, conversation) { hf_resolution() } else { adapter.resolution })
+    Ok(if becomes_hf_messages(&adapter, conversation, &Images::of(conversation)) {
+        hf_resolution()
+    } else {
+        adapter.resolution
+    })
 }
 
 /// The reason why images keep an adapter from rendering text.
@@ -113,8 +118,8 @@ fn hf_resolution() -> Arc<Resolution> {
 
 /// Returns true if images keep the adapter from rendering text. A pinned adapter always renders
 /// text.
-fn becomes_hf_messages(adapter: &ResolvedAdapter, conversation: &Conversation) -> bool {
-    !adapter.is_pinned && (adapter.adapter().stops_at_images)(conversation)
+fn becomes_hf_messages(adapter: &ResolvedAdapter, conversation: &Conversation, images: &Images) -> bool {
+    images.count > 0 && !adapter.is_pinned && (adapter.adapter().stops_at_images)(conversation)
 }
 
 fn generation_prompt(options: &RenderOptions) -> Result<bool, Invalid> {

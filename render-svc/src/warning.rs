@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, HashSet};
 
 use serde_json::Value;
+use tandem_common::field::Path;
 use tandem_template::python;
 
-use crate::conversation::{CONTENT, Content, Conversation, Object, REASONING_KEYS, blocks, content, kind};
+use crate::conversation::{Content, Conversation, Object, blocks, content, kind};
+use crate::walk::{At, Part};
 
 /// A warning about one field of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,7 +15,7 @@ pub struct Warning {
     /// The kind of the warning.
     pub code: WarningCode,
     /// The request field, such as `messages[1].content[0]`.
-    pub path: String,
+    pub path: Path,
     /// For people.
     pub text: String,
     /// The first bytes of the lost pieces of a text at the path that is cut. Empty if the warning is about
@@ -24,13 +26,13 @@ pub struct Warning {
 impl Warning {
     /// Returns true if a path is that of the warning's field, or within it.
     #[must_use]
-    pub fn is_about(&self, path: &str) -> bool {
-        path.strip_prefix(&self.path).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    pub fn is_about(&self, path: &Path) -> bool {
+        path.starts_with(&self.path)
     }
 
     /// Returns a warning about all of a field.
     #[must_use]
-    pub fn new(code: WarningCode, path: impl Into<String>, text: impl Into<String>) -> Self {
+    pub fn new(code: WarningCode, path: impl Into<Path>, text: impl Into<String>) -> Self {
         Self { code, path: path.into(), text: text.into(), cuts: Vec::new() }
     }
 }
@@ -140,7 +142,7 @@ pub fn bounded(warnings: Vec<Warning>) -> Vec<Warning> {
 }
 
 /// Returns true if a path is within parameters of a tool of which a warning says that they are ignored.
-fn is_ignored(warnings: &[Warning], path: &str) -> bool {
+fn is_ignored(warnings: &[Warning], path: &Path) -> bool {
     let mut ignored = warnings.iter().filter(|warning| warning.code == WarningCode::ToolParametersIgnored);
     ignored.any(|ignored| ignored.is_about(path))
 }
@@ -161,41 +163,25 @@ pub fn ignored(name: &str, conversation: &Conversation, codes: &[WarningCode]) -
     ignored.map(warning).collect()
 }
 
-/// The keys of messages that most templates read.
-const USUAL_KEYS: [&str; 6] = ["role", "content", "name", "tool_calls", "tool_call_id", "function_call"];
-
-/// Returns a warning, with this text, for each key of a message or block that only some templates read, such
-/// as the mark of a failed result. An empty value has none.
-#[must_use]
-pub fn further_keys(conversation: &Conversation, text: &str) -> Vec<Warning> {
-    let is_usual =
-        |key: &str, value: &Value| USUAL_KEYS.contains(&key) || (REASONING_KEYS.contains(&key) && value.is_string());
-    let mut paths = Vec::new();
-    for (i, message) in conversation.messages.iter().enumerate() {
-        let fields = message.as_object().into_iter().flatten();
-        let further = fields.filter(|(key, value)| !is_usual(key, value) && python::is_true(value));
-        paths.extend(further.map(|(key, _)| format!("messages[{i}].{key}")));
-        for (j, block) in blocks(message).iter().enumerate() {
-            let keys = further_keys_of_block(block).map(|(key, _)| key);
-            paths.extend(keys.map(|key| format!("messages[{i}].{CONTENT}[{j}].{key}")));
-        }
-    }
-    let warning = |path| Warning::new(WarningCode::MessageIgnored, path, text);
-    paths.into_iter().map(warning).collect()
+/// Returns the path, the name and the value of each further key of a block of a message.
+pub(crate) fn keys_of_block(at: &At<'_>, part: Part<'_>) -> impl Iterator<Item = (Path, String, Value)> {
+    let block = if let Part::Block(block, _) = part { Some(block) } else { None };
+    let keys = block.into_iter().flat_map(further_keys_of_block);
+    keys.map(|(key, value)| (at.path().key(key.to_owned()), key.to_owned(), value.clone()))
 }
 
 /// Returns the keys of a text block other than its text, and the mark of a failed result of any block, that are not
 /// empty.
-fn further_keys_of_block(block: &Value) -> impl Iterator<Item = (&str, &Value)> {
+pub(crate) fn further_keys_of_block(block: &Value) -> impl Iterator<Item = (&str, &Value)> {
     let is_text = kind(block) == Some("text");
     let fields = block.as_object().into_iter().flatten().map(|(key, value)| (key.as_str(), value));
     let is_further = move |key: &str| key == IS_ERROR || is_text && key != "type" && key != "text";
     fields.filter(move |(key, value)| is_further(key) && python::is_true(value))
 }
 
-/// Returns a warning for each further key of a text block that a rewritten conversation lacks.
+/// Returns a warning for each further key of a block that a rewritten conversation lacks.
 #[must_use]
-pub fn lost_keys_of_blocks(given: &[(String, String, Value)], rewritten: &[Value]) -> Vec<Warning> {
+pub fn lost_keys_of_blocks(given: &[(Path, String, Value)], rewritten: &[Value]) -> Vec<Warning> {
     let is_kept = |key: &str, value: &Value| {
         let mut blocks = rewritten.iter().flat_map(blocks);
         blocks.any(|block| block.get(key) == Some(value))
@@ -203,57 +189,37 @@ pub fn lost_keys_of_blocks(given: &[(String, String, Value)], rewritten: &[Value
     };
     let lost = given.iter().filter(|(_, key, value)| !is_kept(key, value));
     let text = "not in the prompt: the block became a part of a text";
-    lost.map(|(path, ..)| Warning::new(WarningCode::MessageIgnored, path, text)).collect()
-}
-
-/// Returns the path, the key and the value of each further key of a block.
-#[must_use]
-pub fn keys_of_blocks(messages: &[Value]) -> Vec<(String, String, Value)> {
-    let mut keys = Vec::new();
-    for (i, message) in messages.iter().enumerate() {
-        for (j, block) in blocks(message).iter().enumerate() {
-            let of_block = further_keys_of_block(block);
-            keys.extend(
-                of_block
-                    .map(|(key, value)| (format!("messages[{i}].{CONTENT}[{j}].{key}"), key.to_owned(), value.clone())),
-            );
-        }
-    }
-    keys
+    lost.map(|(path, ..)| Warning::new(WarningCode::MessageIgnored, path.clone(), text)).collect()
 }
 
 /// The mark of a failed result, in its message or block.
-pub const IS_ERROR: &str = "is_error";
+const IS_ERROR: &str = "is_error";
 
-/// Returns a warning for each message without content. The assistant's tool calls and reasoning are
-/// content too.
-pub fn without_content(messages: &[Value]) -> impl Iterator<Item = Warning> {
-    let is_empty = move |message: &Value| {
-        content(message) == Content::Null && !INSTEAD_OF_CONTENT.iter().any(|key| is_given(message, key))
-    };
-    let empty = messages.iter().enumerate().filter(move |(_, message)| is_empty(message));
+/// Returns a warning for a message without content. The assistant's tool calls and reasoning are content
+/// too.
+pub(crate) fn without_content(at: &At<'_>, part: Part<'_>) -> Option<Warning> {
+    let Part::Message(message) = part else { return None };
+    let is_empty = content(message) == Content::Null && !INSTEAD_OF_CONTENT.iter().any(|key| is_given(message, key));
     let text = "the message has no content: set its text or its blocks";
-    empty.map(move |(i, _)| Warning::new(WarningCode::NoContent, format!("messages[{i}].content"), text))
+    is_empty.then(|| Warning::new(WarningCode::NoContent, at.path().key("content"), text))
 }
 
 /// Returns a warning for each key of a user's message that consists of `tool_result` blocks. Messages
-/// of the tool replace it, and its own keys, such as `name`, fit none of them. `list` is the path of
-/// the messages.
-pub fn keys_of_results(list: &str, messages: &[Value]) -> Vec<Warning> {
-    let is_replaced = |message: &Value| {
+/// of the tool replace it, and its own keys, such as `name`, fit none of them.
+pub(crate) fn keys_of_results(at: &At<'_>, part: Part<'_>) -> impl Iterator<Item = Warning> {
+    let message = if let Part::Message(message) = part { Some(message) } else { None };
+    let is_replaced = |message: &&Value| {
         let (role, blocks) = (message.get("role").and_then(Value::as_str), blocks(message));
         role == Some("user") && !blocks.is_empty() && blocks.iter().all(|block| kind(block) == Some("tool_result"))
     };
-    let replaced = messages.iter().enumerate().filter(|(_, message)| is_replaced(message));
-    let keys = replaced.flat_map(|(i, message)| {
+    let keys = message.filter(is_replaced).into_iter().flat_map(|message| {
         let keys = message.as_object().into_iter().flat_map(Object::keys);
         keys.filter(|key| !matches!(key.as_str(), "role" | "content") && is_given(message, key))
-            .map(move |key| (i, key))
     });
     let text = |key: &str| {
         format!("{key} is not in the prompt: the message holds tool results only, which become tool messages")
     };
-    keys.map(|(i, key)| Warning::new(WarningCode::MessageIgnored, format!("{list}[{i}].{key}"), text(key))).collect()
+    keys.map(move |key| Warning::new(WarningCode::MessageIgnored, at.path().key(key.clone()), text(key)))
 }
 
 /// Returns true if a message has a value for a key.

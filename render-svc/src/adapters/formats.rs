@@ -5,10 +5,11 @@
 mod guess;
 
 use serde_json::{Value, json};
+use tandem_common::field::Path;
 
 pub(super) use self::guess::{Guess, guess};
 use crate::adapter::{Adapter, AdapterOutput, Input, Match};
-use crate::conversation::{Conversation, Invalid, Object, kind, push_block, text};
+use crate::conversation::{Conversation, Invalid, Object, function, kind, push_block, text};
 use crate::error::Error;
 use crate::model::Model;
 use crate::warning::{Warning, WarningCode, ignored};
@@ -129,7 +130,7 @@ struct Turn {
 /// in an added one.
 fn turns(conversation: &Conversation) -> Result<Vec<Turn>, Invalid> {
     let turns = conversation.messages.iter().enumerate();
-    let turns = turns.map(|(i, message)| turn(message).map_err(|e| e.within(&format!("messages[{i}]"))));
+    let turns = turns.map(|(i, message)| turn(message).map_err(|e| e.within(Path::item("messages", i))));
     let mut turns: Vec<Turn> = turns.collect::<Result<_, _>>()?;
     let Some(tools) = conversation.tools.as_ref().and_then(Value::as_array).filter(|tools| !tools.is_empty()) else {
         return Ok(turns);
@@ -158,7 +159,7 @@ fn turn(message: &Value) -> Result<Turn, Invalid> {
 pub(super) fn tagged_text(blocks: &[Value]) -> Result<String, Invalid> {
     let mut out = String::new();
     for (i, block) in blocks.iter().enumerate() {
-        let within = |e: Invalid| e.within(&format!("content[{i}]"));
+        let within = |e: Invalid| e.within(Path::item("content", i));
         match kind(block) {
             Some("tool_use") => push_line(&mut out, &tool_call(block, "input").map_err(within)?),
             Some("tool_result") => push_line(&mut out, &tool_result(&text(block, tagged_text).map_err(within)?)),
@@ -181,8 +182,8 @@ pub(super) fn with_calls(mut text: String, message: &Value) -> Result<String, In
         Some(_) => return Err(Invalid::new("tool_calls", "must be a list")),
     };
     for (i, call) in calls.iter().enumerate() {
-        let (path, function) = function(call);
-        let within = |e: Invalid| e.within(&format!("tool_calls[{i}]{path}"));
+        let (steps, function) = function(call);
+        let within = |e: Invalid| e.within(Path::item("tool_calls", i).join(steps));
         push_line(&mut text, &tool_call(function, "arguments").map_err(within)?);
     }
     Ok(text)
@@ -209,12 +210,6 @@ fn tool_result(text: &str) -> String {
     format!("<tool_result>{text}</tool_result>")
 }
 
-/// Returns the function of a tool or call and its path. `{"type": "function", "function": …}`
-/// around it is optional.
-fn function(value: &Value) -> (&'static str, &Value) {
-    value.get("function").map_or(("", value), |function| (".function", function))
-}
-
 /// Returns the section of the system prompt that describes the tools.
 fn tools_section(tools: &[Value]) -> Result<String, Invalid> {
     const HEAD: &str = "## Available Tools\n\n\
@@ -223,8 +218,8 @@ fn tools_section(tools: &[Value]) -> Result<String, Invalid> {
         The answer comes in a <tool_result> block. Then call another tool, or reply to the user.";
     let mut section = HEAD.to_owned();
     for (i, tool) in tools.iter().enumerate() {
-        let (path, function) = function(tool);
-        section.push_str(&describe(function).map_err(|e| e.within(&format!("tools[{i}]{path}")))?);
+        let (steps, function) = function(tool);
+        section.push_str(&describe(function).map_err(|e| e.within(Path::item("tools", i).join(steps)))?);
     }
     Ok(section)
 }
@@ -241,11 +236,12 @@ fn describe(function: &Value) -> Result<String, Invalid> {
 fn lost_parameters(conversation: &Conversation) -> impl Iterator<Item = Warning> {
     let tools = conversation.tools.as_ref().and_then(Value::as_array).into_iter().flatten().enumerate();
     tools.filter_map(|(i, tool)| {
-        let (path, function) = function(tool);
+        let (steps, function) = function(tool);
         let given = function.get("parameters").filter(|parameters| python::is_true(parameters))?;
         let is_lost = digest(function).is_none() && !is_empty_schema(given);
         let text = "parameters are not a JSON schema with properties: not shown to the model";
-        is_lost.then(|| Warning::new(WarningCode::ToolParametersIgnored, format!("tools[{i}]{path}.parameters"), text))
+        let path = Path::item("tools", i).join(steps).key("parameters");
+        is_lost.then(|| Warning::new(WarningCode::ToolParametersIgnored, path, text))
     })
 }
 

@@ -11,13 +11,13 @@
 
 mod attachments;
 mod declarations;
-mod path;
 mod prompt;
 mod revision;
 mod turns;
 mod values;
 
 use serde_json::Value;
+use tandem_common::field::Path;
 use tandem_template::literal::KnownNames;
 use tandem_template::python;
 
@@ -173,7 +173,7 @@ fn continued(conversation: &Conversation, options: &Options<'_>) -> Result<Promp
     let mut conversation = conversation.clone();
     let last = conversation.messages.len().saturating_sub(1);
     let Some(text) = final_text(&mut conversation.messages) else {
-        return Err(Invalid::new(format!("messages[{last}].content"), "holds no text to continue").into());
+        return Err(Invalid::new(Path::item("messages", last).key("content"), "holds no text to continue").into());
     };
     let said = text.clone();
     text.push_str(TAG);
@@ -197,7 +197,7 @@ fn left_out(message: usize, i: usize, block: &Value) -> Warning {
     let is_media = media::kind(block).is_some();
     let code = if is_media { WarningCode::ImagesIgnored } else { WarningCode::MessageIgnored };
     let text = "the block follows the text that continue_final_message continues: not in the prompt";
-    Warning::new(code, format!("messages[{message}].content[{i}]"), text)
+    Warning::new(code, Path::item("messages", message).key("content").index(i), text)
 }
 
 /// Returns the text of the last message, or of its last block with a text.

@@ -6,6 +6,7 @@ mod warnings;
 
 pub(crate) use reserved::is_reserved;
 
+use tandem_common::field::Path;
 use tandem_model_files::tokenizer::CancelScope;
 use tandem_template::literal::KnownNames;
 use tandem_template::{Applied, StepsPool};
@@ -75,7 +76,7 @@ fn render(model: &Model, input: &Input<'_>) -> Result<AdapterOutput, Error> {
         // The request itself cuts off the rest of the message of which it continues another field. Its content
         // comes after that field, which the model writes next.
         let continued = input.continue_final_message.filter(|field| *field != CONTENT);
-        let last = format!("messages[{}]", conversation.messages.len().saturating_sub(1));
+        let last = Path::item("messages", conversation.messages.len().saturating_sub(1));
         let with_reason = |lost: Warning| match continued {
             Some(_) if lost.path == last => None,
             Some(field) if lost.path.starts_with(&last) => {

@@ -5,6 +5,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+use tandem_common::field::Path;
 use tandem_common::pb::generate::v1 as generate;
 use tandem_common::status::{Failure, Reason};
 use tandem_common::suggestion::unknown_key;
@@ -120,9 +121,10 @@ fn wrong(text: &str, error: &serde_json::Error) -> Invalid {
         return malformed(format!("must be a JSON object: {error}"));
     };
     for (name, value) in object.iter().filter(|(_, value)| !value.is_null()) {
+        let field = Path::default().key(name.clone());
         match FIELDS.iter().find(|(known, ..)| known == name) {
-            None => return Invalid::new(name, unknown_key(name, &FIELDS.map(|(name, ..)| name))),
-            Some((_, wanted, is_right)) if !is_right(value) => return Invalid::new(name, format!("must be {wanted}")),
+            None => return Invalid::new(field, unknown_key(name, &FIELDS.map(|(name, ..)| name))),
+            Some((_, wanted, is_right)) if !is_right(value) => return Invalid::new(field, format!("must be {wanted}")),
             Some(_) => {}
         }
     }
@@ -270,7 +272,7 @@ pub(super) fn tokens(Encoding { ids, offsets }: Encoding) -> Object {
 
 fn attachment_json(attachment: &Attachment) -> Value {
     let Attachment { kind, path, offset, mime_type, source } = attachment;
-    let mut answer = json!({"type": kind.name(), "path": path, "offset": offset});
+    let mut answer = json!({"type": kind.name(), "path": path.to_string(), "offset": offset});
     if let Some(mime_type) = mime_type {
         answer["mime_type"] = json!(mime_type);
     }
@@ -287,10 +289,10 @@ fn warning_json(warning: &Warning) -> Value {
     json!({"code": warning.code.name(), "path": key(&warning.path), "text": warning.text})
 }
 
-/// Returns the path in a JSON request. `return` is one key for two options of the contract.
-pub(super) fn key(path: &str) -> &str {
-    match path {
-        "return_token_ids" | "return_offsets" => "return",
+/// Returns the path in a JSON request as text. `return` is one key for two options of the contract.
+pub(super) fn key(path: &Path) -> String {
+    match path.to_string() {
+        path if matches!(&*path, "return_token_ids" | "return_offsets") => "return".to_owned(),
         path => path,
     }
 }

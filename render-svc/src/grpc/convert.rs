@@ -6,6 +6,7 @@ mod response;
 pub(super) mod task;
 
 use prost::Message as _;
+use tandem_common::field::Path;
 use tandem_common::pb::chat::v1 as pb_chat;
 use tandem_common::pb::render::v1 as pb;
 use tandem_template::LocalTime;
@@ -106,12 +107,12 @@ fn capabilities(given: pb::CapabilityOverride) -> Result<Capabilities, Invalid> 
     let mut names = Vec::with_capacity(capabilities.len());
     for (i, number) in capabilities.into_iter().enumerate() {
         let known = pb::Capability::try_from(number).ok().filter(|known| *known != pb::Capability::Unspecified);
-        let known = known.ok_or_else(|| unknown(&format!("capabilities.capabilities[{i}]"), number))?;
+        let known = known.ok_or_else(|| unknown(Path::from("capabilities").key("capabilities").index(i), number))?;
         names.extend(known.as_str_name().strip_prefix(CAPABILITY));
     }
     Capabilities::from_names(names).map_err(|problem| Invalid::new("capabilities", problem))
 }
 
-fn unknown(field: &str, number: i32) -> Invalid {
+fn unknown(field: impl Into<Path>, number: i32) -> Invalid {
     Invalid::new(field, format!("{number} is unknown to this server"))
 }

@@ -51,8 +51,11 @@ impl<G: Generator> TaskService for TaskApi<G> {
 
     async fn run_task(&self, request: Request<RunTaskRequest>) -> Result<Response<Self::RunTaskStream>, Status> {
         let (deadline, max_priority) = (deadline(request.metadata()), Caller::of(&request).max_priority);
-        let (request, parameters) = convert::request(request.into_inner());
-        let (cost, paths) = (cost(&request), RequestPaths::new(request.conversation.as_ref()));
+        let (mut request, parameters) = convert::request(request.into_inner());
+        let paths = RequestPaths::new(request.conversation.as_ref());
+        // The files' markers are found by their offsets in the prompt.
+        request.return_offsets = paths.have_media();
+        let cost = cost(&request);
         let rendered = self.render.executor.render(convert::TaskRender(request), cost, |rendered| rendered).await;
         let rendered = paths.rendered(rendered.map_err(|error| paths.status(error))?);
         let paths = TaskPaths::new(paths, &rendered);

@@ -1,5 +1,6 @@
 //! Field paths of a task, for failures of the generation request that was made from it.
 
+use tandem_common::field::{Path, Step};
 use tonic::Status;
 
 use crate::error::Error;
@@ -19,7 +20,7 @@ pub(super) struct TaskPaths {
     /// The origins of messages for a processor.
     origins: Origins,
     /// The paths of a prompt's media blocks on the wire, in order.
-    media: Vec<String>,
+    media: Vec<Path>,
 }
 
 impl TaskPaths {
@@ -38,22 +39,17 @@ impl TaskPaths {
     /// Returns the status of an error in the task, whose field may be one of the generation request.
     #[must_use]
     pub(super) fn status(&self, error: Error) -> Status {
-        error.into_status(|failure| failure.locate(|path| (self.field(path), String::new())))
+        error.into_status(|failure| failure.locate(|path| (self.field(path), Path::default())))
     }
 
-    fn field(&self, path: &str) -> String {
-        let (root, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
-        match root {
-            HF_MESSAGES if rest.starts_with('[') => self.paths.wire(&self.origins.path(&format!("messages{rest}"))),
-            MEDIA => self.media_block(rest).unwrap_or(CONVERSATION).to_owned(),
-            HF_MESSAGES => CONVERSATION.to_owned(),
-            _ => path.to_owned(),
+    fn field(&self, path: &Path) -> Path {
+        match &path.steps()[..] {
+            [Step::Key(HF_MESSAGES), message @ Step::Index(_), way @ ..] => {
+                self.paths.wire(&self.origins.path(&Path::from("messages").join(&[*message]).join(way)))
+            }
+            [Step::Key(MEDIA), Step::Index(i), ..] if *i < self.media.len() => self.media[*i].clone(),
+            [Step::Key(HF_MESSAGES | MEDIA), ..] => CONVERSATION.into(),
+            _ => path.clone(),
         }
-    }
-
-    /// Returns the path of the block for `[i].rest` of the media.
-    fn media_block(&self, rest: &str) -> Option<&str> {
-        let (index, _) = rest.strip_prefix('[')?.split_once(']')?;
-        self.media.get(index.parse::<usize>().ok()?).map(String::as_str)
     }
 }

@@ -1,19 +1,20 @@
 //! The parts of tools and documents.
 
 use serde_json::Value;
+use tandem_common::field::Step;
 
 use super::part::{Group, List, Part, Place};
 use super::schema::{self, PROPERTIES};
-use super::steps::{self, Step};
+use super::steps;
 use super::texts::{Texts, leaves, long_start};
+use crate::conversation::function;
 use crate::probes::{DOCUMENT_KEYS, Finding, TemplateFacts};
 use crate::warning::WarningCode;
 
 /// Returns a tool, and the parts of it that a template may leave out: names of parameters, unless the
 /// template shows those of every tool, and the other texts and numbers at any depth.
 pub(super) fn of_tool<'c>(item: usize, tool: &'c Value, declared: Finding, facts: &TemplateFacts) -> Vec<Part<'c>> {
-    let within = if tool.get("function").is_some() { ".function" } else { "" };
-    let tool = function(tool);
+    let (within, tool) = function(tool);
     let name = tool.get("name").and_then(Value::as_str).unwrap_or_default();
     let part = |field, texts, finding, is_shared, steps| Part {
         place: Place::Item(List::Tools, item, field),
@@ -55,7 +56,7 @@ pub(super) fn of_document<'c>(item: usize, document: &'c Value, facts: &Template
         is_shared: false,
         is_repeat: false,
         group: Group::Documents,
-        within: "",
+        within: &[],
         steps,
     };
     let words = words(document);
@@ -81,9 +82,4 @@ fn words(document: &Value) -> Option<&str> {
     let of_usual_keys = DOCUMENT_KEYS.into_iter().filter_map(|key| document.get(key)?.as_str());
     let longest = of_usual_keys.max_by_key(|text| text.len());
     longest.or_else(|| leaves(document).into_iter().max_by_key(|text| text.len()))
-}
-
-/// Returns the function of a tool or call. `{"function": …}` around it is optional.
-pub(super) fn function(value: &Value) -> &Value {
-    value.get("function").unwrap_or(value)
 }

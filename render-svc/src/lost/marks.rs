@@ -5,12 +5,13 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use serde_json::{Number, Value, json};
+use tandem_common::field::Steps;
 
 use super::part::{List, Part, Place, Within};
 use super::parts::section;
 use super::pieces::{LONG_PIECE_BYTES, disguised, disguised_at, pieces};
-use super::steps::{self, Step};
-use crate::conversation::Conversation;
+use super::steps;
+use crate::conversation::{Conversation, find};
 use crate::probes::{REASONING_END, REASONING_START};
 
 /// The start of every mark. A mark consists of lower-case letters, so that templates keep it whole, and
@@ -180,7 +181,7 @@ impl Marker {
             Place::Item(List::Documents, item, Some(_)) => {
                 let mut documents = self.conversation.documents.take();
                 let document = documents.as_mut().and_then(|documents| documents.get_mut(item));
-                let field = document.and_then(|document| steps::find(document, &part.steps));
+                let field = document.and_then(|document| find(document, &part.steps));
                 field.into_iter().for_each(|field| self.mark_field(field));
                 self.conversation.documents = documents;
             }
@@ -226,7 +227,7 @@ impl Marker {
         mark(self.bytes.len() - 1)
     }
 
-    fn mark_within(&mut self, at: usize, within: Within, steps: &[Step<'_>]) {
+    fn mark_within(&mut self, at: usize, within: Within, steps: &Steps<'_>) {
         let Some(mut message) = self.conversation.messages.get_mut(at).map(Value::take) else { return };
         match within {
             Within::Content => self.mark_content(&mut message),
@@ -264,7 +265,7 @@ impl Marker {
                 match argument {
                     None => call.and_then(function_of).into_iter().for_each(|call| self.mark_call(call)),
                     Some(_) => {
-                        let argument = call.and_then(|call| steps::find(call, steps));
+                        let argument = call.and_then(|call| find(call, steps));
                         argument.into_iter().for_each(|argument| self.mark_argument(argument));
                     }
                 }
@@ -274,7 +275,7 @@ impl Marker {
                 call.into_iter().for_each(|call| self.mark_called_name(call));
             }
             Within::Value(_) => {
-                let value = steps::find(&mut message, steps);
+                let value = find(&mut message, steps);
                 value.into_iter().for_each(|value| self.mark_argument(value));
             }
             Within::FunctionCall => {
@@ -406,12 +407,12 @@ impl Marker {
     }
 
     /// Marks a tool, or the field of it to which these steps lead.
-    fn mark_tool(&mut self, item: usize, steps: &[Step<'_>]) {
+    fn mark_tool(&mut self, item: usize, steps: &Steps<'_>) {
         let mut tools = self.conversation.tools.take();
         if let Some(tool) = tools.as_mut().and_then(|tools| function_of(tools.get_mut(item)?)) {
             if steps.is_empty() {
                 self.mark_name_and_description(tool);
-            } else if let Some(field) = steps::find(tool, steps) {
+            } else if let Some(field) = find(tool, steps) {
                 self.mark_field(field);
             }
         }

@@ -1,9 +1,11 @@
 //! A part of a conversation, and its place.
 
+use tandem_common::field::{Path, Step, Steps};
+
 use super::pieces::pieces;
 use super::schema::PROPERTIES;
-use super::steps::{self, Step};
 use super::texts::{MIN_BYTES, Texts};
+use crate::conversation::CONTENT;
 use crate::probes::Finding;
 use crate::warning::WarningCode;
 
@@ -67,11 +69,11 @@ pub(super) struct Part<'c> {
     /// True if it repeats the text of another part, and is shown wherever that text is.
     pub is_repeat: bool,
     pub group: Group,
-    /// The path of a tool's function in the tool.
-    pub within: &'static str,
+    /// The steps from a tool to its function.
+    pub within: &'static Steps<'static>,
     /// The way from a call, a message, an item or a tool's function to the field that the part is. Empty if
     /// it is none.
-    pub steps: Vec<Step<'c>>,
+    pub steps: Vec<Step<&'c str>>,
 }
 
 /// Parts that a prompt shows in their order. Templates differ in the places of the groups.
@@ -94,7 +96,7 @@ impl<'c> Part<'c> {
     pub(super) fn of_name(at: usize, group: Group, name: &'c str, is_repeat: bool) -> Self {
         let (place, code) = (Place::Message(at, Within::Name), WarningCode::MessageIgnored);
         let (texts, finding) = (Texts::One(name), Finding::Unknown);
-        Self { place, code, texts, finding, is_shared: !is_repeat, is_repeat, group, within: "", steps: Vec::new() }
+        Self { place, code, texts, finding, is_shared: !is_repeat, is_repeat, group, within: &[], steps: Vec::new() }
     }
 
     /// Makes it a part that the prompt shows as JSON.
@@ -188,49 +190,52 @@ impl<'c> Part<'c> {
     }
 
     /// Returns the path in the conversation.
-    pub(super) fn path(&self) -> String {
-        self.path_of_field(&self.field_path())
+    pub(super) fn path(&self) -> Path {
+        self.path_of_field(self.field())
     }
 
     /// Returns the path of a field within its call, message or item.
-    pub(super) fn path_of_field(&self, field: &str) -> String {
+    pub(super) fn path_of_field(&self, field: &Steps<'_>) -> Path {
         match self.place {
-            Place::Message(at, within) => match within {
-                Within::Content | Within::Section => format!("messages[{at}]"),
-                Within::Name => format!("messages[{at}].name"),
-                Within::Block(block) => format!("messages[{at}].content[{block}]"),
-                Within::Reasoning(key) => format!("messages[{at}].{key}"),
-                Within::Call(call, _) | Within::CallName(call) => format!("messages[{at}].tool_calls[{call}]{field}"),
-                Within::Value(_) => format!("messages[{at}]{field}"),
-                Within::FunctionCall => format!("messages[{at}].function_call"),
-            },
+            Place::Message(at, within) => {
+                let message = Path::item("messages", at);
+                match within {
+                    Within::Content | Within::Section => message,
+                    Within::Name => message.key("name"),
+                    Within::Block(block) => message.key(CONTENT).index(block),
+                    Within::Reasoning(key) => message.key(key),
+                    Within::Call(call, _) | Within::CallName(call) => message.key("tool_calls").index(call).join(field),
+                    Within::Value(_) => message.join(field),
+                    Within::FunctionCall => message.key("function_call"),
+                }
+            }
             Place::Item(list, item, _) => {
-                let function = if self.steps.is_empty() { "" } else { self.within };
-                format!("{}[{item}]{function}{field}", list.name())
+                let item = Path::item(list.name(), item);
+                if self.steps.is_empty() { item.join(field) } else { item.join(self.within).join(field) }
             }
         }
     }
 
-    /// Returns the path of a field within its call, its item or the item's function, such as `.title`.
-    pub(super) fn field_path(&self) -> String {
+    /// Returns the steps to a field within its call, its item or the item's function, such as `title`.
+    pub(super) fn field(&self) -> &Steps<'c> {
         // A schema without its properties is lost itself.
         let is_schema = matches!(self.steps[..], [_, Step::Key(PROPERTIES)]) && self.item().is_some();
-        steps::path(if is_schema { &self.steps[..1] } else { &self.steps })
+        if is_schema { &self.steps[..1] } else { &self.steps }
     }
 
-    /// Returns the path, within its call, of the outermost argument or field of one that contains it and is lost.
-    pub(super) fn outer_argument(&self, is_lost: impl Fn(&[Step<'_>]) -> bool) -> Option<String> {
+    /// Returns the steps, within its call, to the outermost argument or field of one that contains it and is lost.
+    pub(super) fn outer_argument(&self, is_lost: impl Fn(&Steps<'_>) -> bool) -> Option<&Steps<'c>> {
         let arguments = self.steps.iter().position(|step| *step == Step::Key("arguments"))?;
         let mut ways = (arguments + 2..=self.steps.len()).map(|size| &self.steps[..size]);
-        ways.find(|way| is_lost(way)).map(steps::path)
+        ways.find(|way| is_lost(way))
     }
 
     /// Returns the path of its text.
-    pub(super) fn path_of_text(&self) -> String {
+    pub(super) fn path_of_text(&self) -> Path {
         match self.place {
-            Place::Message(at, Within::Content | Within::Section) => format!("messages[{at}].content"),
+            Place::Message(at, Within::Content | Within::Section) => Path::item("messages", at).key(CONTENT),
             Place::Item(List::Tools, item, None) => {
-                format!("{}[{item}]{}.description", List::Tools.name(), self.within)
+                Path::item(List::Tools.name(), item).join(self.within).key("description")
             }
             _ => self.path(),
         }

@@ -4,13 +4,14 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
+use tandem_common::field::Step;
 
-use super::listed::{function, of_document, of_tool};
+use super::listed::{of_document, of_tool};
 use super::part::{Group, Part, Place, Within};
 use super::printed::printed_tools;
-use super::steps::{self, Step};
+use super::steps;
 use super::texts::{Texts, numbers, words_of};
-use crate::conversation::{CONTENT, Content, Conversation, author, blocks, content, kind, media, reasonings};
+use crate::conversation::{CONTENT, Content, Conversation, author, blocks, content, function, kind, media, reasonings};
 use crate::probes::{Finding, REASONING_END, REASONING_START, TemplateFacts};
 use crate::warning::WarningCode;
 
@@ -60,7 +61,7 @@ fn add_message<'c>(
         is_shared,
         is_repeat: false,
         group,
-        within: "",
+        within: &[],
         steps: Vec::new(),
     };
     let mut add = |within, code, text: &'c str, finding| {
@@ -101,7 +102,7 @@ fn add_message<'c>(
 
 /// Returns the values in content that is an object, and in blocks that are neither text nor media, each with
 /// the way from the message.
-fn of_other_content(message: &Value) -> Vec<(Vec<Step<'_>>, &Value)> {
+fn of_other_content(message: &Value) -> Vec<(Vec<Step<&str>>, &Value)> {
     let mut values = Vec::new();
     match content(message) {
         Content::Null | Content::Text(_) => {}
@@ -117,7 +118,7 @@ fn of_other_content(message: &Value) -> Vec<(Vec<Step<'_>>, &Value)> {
             }
         }
     }
-    let is_key = |step: Option<&Step<'_>>| matches!(step, Some(Step::Key(key)) if IDENTIFIERS.contains(key));
+    let is_key = |step: Option<&Step<&str>>| matches!(step, Some(Step::Key(key)) if IDENTIFIERS.contains(key));
     values.retain(|(steps, _)| !is_key(steps.last()));
     values
 }
@@ -149,7 +150,7 @@ fn add_call<'c>(parts: &mut Vec<Part<'c>>, at: usize, index: usize, call: &'c Va
         is_shared,
         is_repeat: false,
         group: Group::Dialogue,
-        within: "",
+        within: &[],
         steps,
     };
     let (steps, given) = arguments(call);
@@ -236,14 +237,14 @@ fn of_reasoning(message: &Value, is_current: bool, facts: &TemplateFacts) -> Fin
 /// Returns each call of a message, and its name.
 fn calls(message: &Value) -> impl Iterator<Item = (usize, &Value, &str)> {
     let calls = message.get("tool_calls").and_then(Value::as_array).into_iter().flatten().enumerate();
-    calls.filter_map(|(i, call)| Some((i, call, function(call).get("name")?.as_str()?)))
+    calls.filter_map(|(i, call)| Some((i, call, function(call).1.get("name")?.as_str()?)))
 }
 
 /// Returns the arguments of a call, and the way to them.
-fn arguments(call: &Value) -> (&[Step<'static>], Option<&Value>) {
-    const WAY: [Step<'static>; 2] = [Step::Key("function"), Step::Key("arguments")];
+fn arguments(call: &Value) -> (&[Step<&'static str>], Option<&Value>) {
+    const WAY: [Step<&'static str>; 2] = [Step::Key("function"), Step::Key("arguments")];
     let way: &[_] = if call.get("function").is_some() { &WAY } else { &WAY[1..] };
-    (way, function(call).get("arguments"))
+    (way, function(call).1.get("arguments"))
 }
 
 /// Returns the name in OpenAI's earlier form of a call.

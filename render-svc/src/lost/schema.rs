@@ -1,8 +1,9 @@
 //! The parts of a tool.
 
 use serde_json::Value;
+use tandem_common::field::Step;
 
-use super::steps::{self, Step};
+use super::steps;
 use super::texts::{Texts, plain_words};
 use crate::conversation::Object;
 
@@ -15,7 +16,7 @@ const OF_FUNCTION: [&str; 3] = ["type", "name", "description"];
 
 /// Returns the parts of a tool's function that a prompt should show, each with the way to it: the first name
 /// of an object's properties, and all other texts and numbers.
-pub(super) fn parts(function: &Value) -> Vec<(Vec<Step<'_>>, Texts<'_>)> {
+pub(super) fn parts(function: &Value) -> Vec<(Vec<Step<&str>>, Texts<'_>)> {
     let mut schema = Schema { steps: Vec::new(), parts: Vec::new() };
     let keys = function.as_object().into_iter().flatten().filter(|(key, _)| !OF_FUNCTION.contains(&key.as_str()));
     for (key, value) in keys {
@@ -27,8 +28,8 @@ pub(super) fn parts(function: &Value) -> Vec<(Vec<Step<'_>>, Texts<'_>)> {
 /// The parts of a JSON Schema, each with the way to it.
 struct Schema<'c> {
     /// The way to the current schema.
-    steps: Vec<Step<'c>>,
-    parts: Vec<(Vec<Step<'c>>, Texts<'c>)>,
+    steps: Vec<Step<&'c str>>,
+    parts: Vec<(Vec<Step<&'c str>>, Texts<'c>)>,
 }
 
 impl<'c> Schema<'c> {
@@ -66,7 +67,7 @@ impl<'c> Schema<'c> {
         }
     }
 
-    fn walk_at(&mut self, step: Step<'c>, schema: &'c Value) {
+    fn walk_at(&mut self, step: Step<&'c str>, schema: &'c Value) {
         self.steps.push(step);
         self.walk(schema);
         self.steps.pop();

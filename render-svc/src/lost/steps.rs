@@ -1,36 +1,12 @@
 //! The way from a value to one within it.
 
 use serde_json::Value;
+use tandem_common::field::{Step, Steps};
 
-/// A step from a value to one within it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step<'c> {
-    Key(&'c str),
-    Index(usize),
-}
-
-/// Returns the path of steps, such as `.title` or `.tags[1]`.
-pub(super) fn path(steps: &[Step<'_>]) -> String {
-    let mut path = String::new();
-    for step in steps {
-        match step {
-            Step::Key(key) => path.extend([".", key]),
-            Step::Index(index) => path.push_str(&format!("[{index}]")),
-        }
-    }
-    path
-}
-
-/// Returns the value to which steps lead.
-pub(super) fn find<'v>(value: &'v mut Value, steps: &[Step<'_>]) -> Option<&'v mut Value> {
-    steps.iter().try_fold(value, |value, step| match step {
-        Step::Key(key) => value.get_mut(key),
-        Step::Index(index) => value.get_mut(index),
-    })
-}
+use crate::conversation::find;
 
 /// Takes out the value to which steps lead. An item of a list becomes an empty text.
-pub(super) fn remove(value: &mut Value, steps: &[Step<'_>]) {
+pub(super) fn remove(value: &mut Value, steps: &Steps<'_>) {
     let Some((last, way)) = steps.split_last() else { return };
     let holder = find(value, way);
     match (holder, last) {
@@ -43,7 +19,11 @@ pub(super) fn remove(value: &mut Value, steps: &[Step<'_>]) {
 }
 
 /// Adds the values in a value that are neither objects nor lists, each with the way to it.
-pub(super) fn values<'c>(value: &'c Value, way: &mut Vec<Step<'c>>, found: &mut Vec<(Vec<Step<'c>>, &'c Value)>) {
+pub(super) fn values<'c>(
+    value: &'c Value,
+    way: &mut Vec<Step<&'c str>>,
+    found: &mut Vec<(Vec<Step<&'c str>>, &'c Value)>,
+) {
     match value {
         Value::Object(_) | Value::Array(_) => each(value, way, |value, way| values(value, way, found)),
         value => found.push((way.clone(), value)),
@@ -51,7 +31,11 @@ pub(super) fn values<'c>(value: &'c Value, way: &mut Vec<Step<'c>>, found: &mut 
 }
 
 /// Adds the texts in a value, each with the way to it. The texts of a list are together.
-pub(super) fn texts<'c>(value: &'c Value, way: &mut Vec<Step<'c>>, found: &mut Vec<(Vec<Step<'c>>, Vec<&'c str>)>) {
+pub(super) fn texts<'c>(
+    value: &'c Value,
+    way: &mut Vec<Step<&'c str>>,
+    found: &mut Vec<(Vec<Step<&'c str>>, Vec<&'c str>)>,
+) {
     match value {
         Value::String(text) => found.push((way.clone(), vec![text])),
         Value::Array(items) => {
@@ -68,7 +52,7 @@ pub(super) fn texts<'c>(value: &'c Value, way: &mut Vec<Step<'c>>, found: &mut V
 }
 
 /// Visits each field or item of a value with the way to it.
-fn each<'c>(value: &'c Value, way: &mut Vec<Step<'c>>, mut visit: impl FnMut(&'c Value, &mut Vec<Step<'c>>)) {
+fn each<'c>(value: &'c Value, way: &mut Vec<Step<&'c str>>, mut visit: impl FnMut(&'c Value, &mut Vec<Step<&'c str>>)) {
     let mut at = |step, value| {
         way.push(step);
         visit(value, way);

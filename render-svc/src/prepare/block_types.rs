@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 
 use super::typed_blocks::TOOL_USE;
 use crate::adapter::{Adapter, Input};
-use crate::conversation::{Invalid, blocks, blocks_to_text, kind, unknown_block};
+use crate::conversation::{Invalid, blocks_to_text, kind, unknown_block};
 use crate::model::Model;
+use crate::walk::{Part, walk};
 
 /// A made-up type.
 const NO_TYPE: &str = "tandem-no-type-of-block";
@@ -40,21 +41,20 @@ impl Probe<'_> {
     /// # Errors
     /// The first such block, by path.
     pub(super) fn check(&self) -> Result<(), Invalid> {
-        let mut known: Vec<(&str, &str)> = Vec::new();
-        for (i, message) in self.input.conversation.messages.iter().enumerate() {
+        let (mut known, mut unknown): (Vec<(&str, &str)>, _) = (Vec::new(), None);
+        walk(self.input.conversation, &mut |at, part| {
+            let Part::Block(block, message) = part else { return };
             let role = role_class(message);
-            for (j, block) in blocks(message).iter().enumerate() {
-                let found = kind(block).filter(|kind| *kind == "text" || known.contains(&(role, kind)));
-                if found.is_some() {
-                    continue;
-                }
-                match kind(block).filter(|_| self.knows(block, role) || self.knows_here(block)) {
-                    Some(kind) => known.push((role, kind)),
-                    None => return Err(unknown_block(block, j).within(&format!("messages[{i}]"))),
-                }
+            let is_known = kind(block).is_some_and(|kind| kind == "text" || known.contains(&(role, kind)));
+            if is_known || unknown.is_some() {
+                return;
             }
-        }
-        Ok(())
+            match kind(block).filter(|_| self.knows(block, role) || self.knows_here(block)) {
+                Some(kind) => known.push((role, kind)),
+                None => unknown = Some(unknown_block(block, at.path())),
+            }
+        });
+        unknown.map_or(Ok(()), Err)
     }
 
     /// Returns true if the template distinguishes the type of the block in a small conversation, in a

@@ -89,7 +89,7 @@ fn take_place(message: &mut Traced) -> (Place, Place) {
     let texts: Vec<_> =
         blocks(&message.message).iter().map(|block| block["text"].as_str().unwrap_or_default()).collect();
     let first = texts.iter().position(|text| !text.is_empty());
-    let mut joined = Place::made_from(first.and_then(|first| place.item_path(first)).unwrap_or(place.path()));
+    let mut joined = Place::made_from(first.and_then(|first| place.item_path(first)).unwrap_or(place.path()).clone());
     let mut start = 0;
     for (text, item) in texts.iter().zip(place.clone().into_items(texts.len())).filter(|(text, _)| !text.is_empty()) {
         joined.add_merged(item, start);

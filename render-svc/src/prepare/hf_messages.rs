@@ -1,10 +1,12 @@
 //! Conversations with images, as messages for a Hugging Face vision-language processor.
 
 use serde_json::{Value, json};
+use tandem_common::field::Path;
 
 use super::origins::Origins;
 use crate::conversation::media::{self, Media, MediaKind, Source};
-use crate::conversation::{Content, Conversation, Invalid, Object, block_text, content, kind, unknown_block};
+use crate::conversation::{CONTENT, Content, Conversation, Invalid, Object, block_text, content, kind, unknown_block};
+use crate::walk::At;
 
 /// Maps every message's blocks: text to `{"type":"text","text":…}`, an image to
 /// `{"type":"image","base64":…}`, or with `url` or `path`; sound and video likewise, also inside
@@ -15,7 +17,7 @@ use crate::conversation::{Content, Conversation, Invalid, Object, block_text, co
 /// without its text or data, by path.
 pub fn hf_messages(conversation: &Conversation) -> Result<Vec<Value>, Invalid> {
     let mapped = conversation.messages.iter().enumerate();
-    mapped.map(|(i, message)| hf_message(message).map_err(|e| e.within(&format!("messages[{i}]")))).collect()
+    mapped.map(|(i, message)| hf_message(message).map_err(|e| e.within(Path::item("messages", i)))).collect()
 }
 
 /// The key of a media block's data.
@@ -27,7 +29,7 @@ pub const FIELD: &str = "field";
 /// Takes the base64 data out of media blocks, and leaves the number of each in its place.
 pub fn take_data(messages: &mut [Value]) -> Vec<Value> {
     let mut taken = Vec::new();
-    each_data(messages, |_, data| {
+    each_data(messages, |data| {
         let number = taken.len().to_string();
         taken.push(std::mem::replace(data, number.into()));
     });
@@ -36,7 +38,7 @@ pub fn take_data(messages: &mut [Value]) -> Vec<Value> {
 
 /// Puts data that was taken out back, also into blocks that have moved.
 pub fn put_data(messages: &mut [Value], mut taken: Vec<Value>) {
-    each_data(messages, |_, data| {
+    each_data(messages, |data| {
         let number = data.as_str().and_then(|number| number.parse::<usize>().ok());
         if let Some(given) = number.and_then(|number| taken.get_mut(number)) {
             *data = given.take();
@@ -46,32 +48,31 @@ pub fn put_data(messages: &mut [Value], mut taken: Vec<Value>) {
 
 /// Replaces the base64 data of media blocks by the paths of these blocks in the request.
 pub fn omit_data(messages: &mut [Value], origins: &Origins) {
-    each_data(messages, |path, data| *data = origins.path(path).into());
-    each_media(messages, |_, block| {
-        if let Some(path) = block.shift_remove(DATA) {
-            block.insert(FIELD.to_owned(), path);
+    each_media(messages, &mut |at, block| {
+        if block.shift_remove(DATA).is_some() {
+            block.insert(FIELD.to_owned(), origins.path(&at.path()).to_string().into());
         }
     });
 }
 
-fn each_data(messages: &mut [Value], mut change: impl FnMut(&str, &mut Value)) {
-    each_media(messages, |path, block| block.get_mut(DATA).into_iter().for_each(|data| change(path, data)));
+fn each_data(messages: &mut [Value], mut change: impl FnMut(&mut Value)) {
+    each_media(messages, &mut |_, block| block.get_mut(DATA).into_iter().for_each(&mut change));
 }
 
 /// Changes each media block of mapped messages, also inside tool results.
-fn each_media(messages: &mut [Value], mut change: impl FnMut(&str, &mut Object)) {
+pub(crate) fn each_media(messages: &mut [Value], change: &mut impl FnMut(&At<'_>, &mut Object)) {
     for (i, message) in messages.iter_mut().enumerate() {
-        each_media_in(message, &format!("messages[{i}]"), &mut change);
+        each_media_in(message, &At::new("messages", i), change);
     }
 }
 
-fn each_media_in(holder: &mut Value, path: &str, change: &mut impl FnMut(&str, &mut Object)) {
-    let blocks = holder.get_mut("content").and_then(Value::as_array_mut);
+fn each_media_in(holder: &mut Value, at: &At<'_>, change: &mut impl FnMut(&At<'_>, &mut Object)) {
+    let blocks = holder.get_mut(CONTENT).and_then(Value::as_array_mut);
     for (j, block) in blocks.into_iter().flatten().enumerate() {
-        let path = format!("{path}.content[{j}]");
-        each_media_in(block, &path, change);
+        let at = at.item(CONTENT, j);
+        each_media_in(block, &at, change);
         if media::kind(block).is_some() {
-            block.as_object_mut().into_iter().for_each(|block| change(&path, block));
+            block.as_object_mut().into_iter().for_each(|block| change(&at, block));
         }
     }
 }
@@ -102,8 +103,8 @@ fn hf_block(block: &Value, i: usize) -> Result<Value, Invalid> {
         (_, Some(kind)) => hf_media(block, kind, i),
         (Some("text"), _) => block_text(block, i).map(|_| block.clone()),
         (Some("tool_use"), _) => Ok(block.clone()),
-        (Some("tool_result"), _) => with_hf_blocks(block).map_err(|e| e.within(&format!("content[{i}]"))),
-        _ => Err(unknown_block(block, i)),
+        (Some("tool_result"), _) => with_hf_blocks(block).map_err(|e| e.within(Path::item(CONTENT, i))),
+        _ => Err(unknown_block(block, Path::item(CONTENT, i))),
     }
 }
 
@@ -121,20 +122,20 @@ fn hf_media(block: &Value, kind: MediaKind, i: usize) -> Result<Value, Invalid> 
     Ok(Value::Object(mapped))
 }
 
-fn unreadable(key: &str, i: usize) -> Invalid {
+fn unreadable(key: &'static str, i: usize) -> Invalid {
     let problem = match key {
         "base64" => "must be a string",
         _ => "must be a URL, a path or an object with \"url\"",
     };
-    Invalid::new(format!("content[{i}].{key}"), problem)
+    Invalid::new(Path::item(CONTENT, i).key(key), problem)
 }
 
 fn unreadable_data(block: &Value, kind: MediaKind, i: usize) -> Invalid {
-    let kind = kind.name();
+    let block_path = Path::item(CONTENT, i);
     if block.get("attachment_id").is_some() {
         let problem = "only families with media support attachments: set base64, data or a location";
-        Invalid::new(format!("content[{i}].attachment_id"), problem)
+        Invalid::new(block_path.key("attachment_id"), problem)
     } else {
-        Invalid::new(format!("content[{i}].base64"), format!("must be a string: the {kind}, base64-encoded"))
+        Invalid::new(block_path.key(DATA), format!("must be a string: the {}, base64-encoded", kind.name()))
     }
 }

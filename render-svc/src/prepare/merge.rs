@@ -108,7 +108,7 @@ fn join(earlier: Found, next: Found, key: &str) -> Found {
             Found { value: join_text(text, between, &more).into(), place }
         }
         (value, more) => {
-            let path = Place::at(place.path());
+            let path = Place::at(place.path().clone());
             let (mut values, mut places) = items(Found { value, place }, is_content);
             let (more, more_places) = items(Found { value: more, place: next.place }, is_content);
             values.extend(more);

@@ -99,7 +99,7 @@ fn mark_blocks(message: &mut Traced, mut blocks: Vec<Value>) {
         Some(Value::String(text)) => *text = marked(text),
         _ => {
             let place = message.place.take("content");
-            let mut places = vec![Place::made_from(place.path())];
+            let mut places = vec![Place::made_from(place.path().clone())];
             places.extend(place.clone().into_items(blocks.len()));
             message.place.set("content", place.with_items(places));
             blocks.insert(0, text_block(&marked("")));

@@ -1,9 +1,11 @@
 //! The places in the request of a rewritten conversation's parts, so that errors and warnings name
 //! the request's fields.
 
+use tandem_common::field::{Path, Step, Steps};
+
 use super::place::Place;
 use crate::adapter::Attachment;
-use crate::conversation::Invalid;
+use crate::conversation::{CONTENT, Invalid};
 use crate::error::Error;
 use crate::warning::{Warning, WarningCode};
 
@@ -20,13 +22,21 @@ pub struct Origins {
 impl Origins {
     /// Returns the request's path for a path in the rewritten conversation.
     #[must_use]
-    pub fn path(&self, path: &str) -> String {
-        let lists = [("messages", &self.messages), ("tools", &self.tools)];
-        let mut found = lists.into_iter().filter_map(|(name, places)| {
-            let (i, rest) = item(path, name)?;
-            Some(places.get(i)?.path_of(rest))
-        });
-        found.next().unwrap_or_else(|| path.to_owned())
+    pub fn path(&self, path: &Path) -> Path {
+        let steps = path.steps();
+        let found = self.place(&steps).map(|(_, place, inside)| place.path_of(inside));
+        found.unwrap_or_else(|| path.clone())
+    }
+
+    /// Returns the list and the place of the message or tool in which a value is, and the steps to it from there.
+    fn place<'s>(&self, steps: &'s Steps<'s>) -> Option<(&'s str, &Place, &'s Steps<'s>)> {
+        let [Step::Key(list), Step::Index(i), inside @ ..] = steps else { return None };
+        let places = match *list {
+            "messages" => &self.messages,
+            "tools" => &self.tools,
+            _ => return None,
+        };
+        Some((list, places.get(*i)?, inside))
     }
 
     /// Returns the error with the request's paths.
@@ -56,29 +66,23 @@ impl Origins {
     /// are cut.
     #[must_use]
     pub fn warnings(&self, warning: Warning) -> Vec<Warning> {
-        let is_each = |rest: &str| match warning.code {
-            WarningCode::MessageIgnored => !rest.starts_with(".content"),
-            WarningCode::ReasoningIgnored => !rest.is_empty(),
+        let is_each = |inside: &Steps<'_>| match warning.code {
+            WarningCode::MessageIgnored => !matches!(inside, [Step::Key(CONTENT), ..]),
+            WarningCode::ReasoningIgnored => !inside.is_empty(),
             _ => false,
         };
-        let of_message = item(&warning.path, "messages").and_then(|(i, rest)| Some((self.messages.get(i)?, rest)));
-        let mut paths: Vec<_> = match of_message {
-            Some((place, rest)) if !warning.cuts.is_empty() => {
-                warning.cuts.iter().map(|byte| place.path_of_byte(rest, *byte)).collect()
+        let steps = warning.path.steps();
+        let mut paths: Vec<_> = match self.place(&steps) {
+            Some(("messages", place, inside)) if !warning.cuts.is_empty() => {
+                warning.cuts.iter().map(|byte| place.path_of_byte(inside, *byte)).collect()
             }
-            Some((place, rest)) if is_each(rest) => {
-                let merged = place.merged_into(rest).into_iter().map(str::to_owned);
-                [place.path_of(rest)].into_iter().chain(merged).collect()
+            Some(("messages", place, inside)) if is_each(inside) => {
+                let merged = place.merged_into(inside).into_iter().cloned();
+                [place.path_of(inside)].into_iter().chain(merged).collect()
             }
             _ => vec![self.path(&warning.path)],
         };
         paths.dedup();
         paths.into_iter().map(|path| Warning::new(warning.code, path, warning.text.clone())).collect()
     }
-}
-
-/// Splits `list[i].rest` into `i` and `.rest`.
-fn item<'a>(path: &'a str, list: &str) -> Option<(usize, &'a str)> {
-    let (index, rest) = path.strip_prefix(list)?.strip_prefix('[')?.split_once(']')?;
-    Some((index.parse().ok()?, rest))
 }

@@ -1,12 +1,14 @@
 //! The places in the request from which the values of a rewritten conversation come.
 
+use tandem_common::field::{Path, Step, Steps};
+
 /// The place in the request of a value, and of the values inside it.
 ///
 /// A value inside has the same path inside its place, such as `.content[0]`, unless it has a
 /// separate place. Each step of the rewriting moves the places together with the values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    path: String,
+    path: Path,
     /// True if the request has no value at the paths inside. They then lead to the place itself.
     is_made: bool,
     /// Values of an object that have separate places, by key.
@@ -21,7 +23,7 @@ pub struct Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Merged {
     /// Its path in the request.
-    path: String,
+    path: Path,
     /// The byte at which it starts in a text.
     start: usize,
 }
@@ -29,14 +31,14 @@ struct Merged {
 impl Place {
     /// Returns the place at `path` in the request, such as `messages[1]`.
     #[must_use]
-    pub fn at(path: impl Into<String>) -> Self {
+    pub fn at(path: impl Into<Path>) -> Self {
         Self { path: path.into(), is_made: false, keys: Vec::new(), items: Vec::new(), merged: Vec::new() }
     }
 
     /// Returns the place of a value that was made from another one: a block from a text, or a
     /// message from a block. Paths inside lead to the value that it was made from.
     #[must_use]
-    pub fn made_from(path: impl Into<String>) -> Self {
+    pub fn made_from(path: impl Into<Path>) -> Self {
         Self { is_made: true, ..Self::at(path) }
     }
 
@@ -90,12 +92,12 @@ impl Place {
     /// Returns the paths in the request of further values that were merged into the one at a path
     /// inside this one.
     #[must_use]
-    pub fn merged_into(&self, inside: &str) -> Vec<&str> {
+    pub fn merged_into(&self, inside: &Steps<'_>) -> Vec<&Path> {
         match self.own(inside) {
             Some((place, rest)) => place.merged_into(rest),
             None if inside.is_empty() => {
                 let items = self.items.iter().map(Self::path).filter(|path| !path.starts_with(&self.path));
-                self.merged.iter().map(|merged| &*merged.path).chain(items).collect()
+                self.merged.iter().map(|merged| &merged.path).chain(items).collect()
             }
             None => Vec::new(),
         }
@@ -103,7 +105,7 @@ impl Place {
 
     /// Returns the path in the request of this byte of the text at a path inside this one.
     #[must_use]
-    pub fn path_of_byte(&self, inside: &str, byte: usize) -> String {
+    pub fn path_of_byte(&self, inside: &Steps<'_>, byte: usize) -> Path {
         match self.own(inside) {
             Some((place, rest)) => place.path_of_byte(rest, byte),
             None => {
@@ -117,13 +119,13 @@ impl Place {
     pub fn take(&mut self, key: &str) -> Self {
         match self.keys.iter().position(|(known, _)| known == key) {
             Some(i) => self.keys.swap_remove(i).1,
-            None => self.inside(&format!(".{key}")),
+            None => self.inside(&[Step::Key(key)]),
         }
     }
 
     /// Returns the path of an item of a list that has a separate place.
     #[must_use]
-    pub fn item_path(&self, index: usize) -> Option<&str> {
+    pub fn item_path(&self, index: usize) -> Option<&Path> {
         self.items.get(index).map(Self::path)
     }
 
@@ -131,26 +133,29 @@ impl Place {
     #[must_use]
     pub fn into_items(mut self, length: usize) -> Vec<Self> {
         let mut items = std::mem::take(&mut self.items);
-        items.extend((items.len()..length).map(|i| self.inside(&format!("[{i}]"))));
+        items.extend((items.len()..length).map(|i| self.inside(&[Step::Index(i)])));
         items
     }
 
     /// Returns the path in the request of the place itself.
     #[must_use]
-    pub fn path(&self) -> &str {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Returns the index in the request of the message that it is or belongs to, if any.
     #[must_use]
     pub fn message(&self) -> Option<usize> {
-        self.path.strip_prefix("messages[")?.split_once(']')?.0.parse().ok()
+        match self.path.steps()[..] {
+            [Step::Key("messages"), Step::Index(index), ..] => Some(index),
+            _ => None,
+        }
     }
 
-    /// Returns the path in the request of the value at a path inside this one, such as
-    /// `.content[0].text`.
+    /// Returns the path in the request of the value to which steps lead from this one, such as
+    /// `content[0].text`.
     #[must_use]
-    pub fn path_of(&self, inside: &str) -> String {
+    pub fn path_of(&self, inside: &Steps<'_>) -> Path {
         match self.own(inside) {
             Some((place, rest)) => place.path_of(rest),
             None => self.inside(inside).path,
@@ -158,23 +163,17 @@ impl Place {
     }
 
     /// Returns the place of a value inside that has no separate place.
-    fn inside(&self, path: &str) -> Self {
-        match self.is_made {
-            true => Self::made_from(&self.path),
-            false => Self::at(format!("{}{path}", self.path)),
-        }
+    fn inside(&self, steps: &Steps<'_>) -> Self {
+        if self.is_made { Self::made_from(self.path.clone()) } else { Self::at(self.path.join(steps)) }
     }
 
-    /// Returns the separate place of the first step of a path, if any, and the path after that
-    /// step.
-    fn own<'p>(&self, path: &'p str) -> Option<(&Self, &'p str)> {
-        if let Some(index) = path.strip_prefix('[') {
-            let (index, rest) = index.split_once(']')?;
-            return Some((self.items.get(index.parse::<usize>().ok()?)?, rest));
-        }
-        let path = path.strip_prefix('.')?;
-        let (key, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
-        let (_, place) = self.keys.iter().find(|(known, _)| known == key)?;
-        Some((place, rest))
+    /// Returns the separate place to which the first step leads, if any, and the steps after it.
+    fn own<'s, 'k>(&self, steps: &'s Steps<'k>) -> Option<(&Self, &'s Steps<'k>)> {
+        let (first, rest) = steps.split_first()?;
+        let place = match first {
+            Step::Key(key) => self.keys.iter().find(|(known, _)| known == key).map(|(_, place)| place),
+            Step::Index(index) => self.items.get(*index),
+        };
+        Some((place?, rest))
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 
 use serde_json::Value;
+use tandem_common::field::{Path, Step};
 
 use super::calls;
 use super::forms::{self, ContentForm};
@@ -66,7 +67,7 @@ impl Refitted {
         let printed = output.map(|output| printed(messages, &output.prompt));
         let is_joined = |at: usize| printed.as_ref().is_none_or(|printed| printed.contains(&at));
         let lost: HashSet<_> = output.into_iter().flat_map(|output| lost(&output.warnings)).collect();
-        let is_lost = |at: usize| !lost.is_empty() && lost.contains(path_of(at).as_str());
+        let is_lost = |at: usize| !lost.is_empty() && lost.contains(&Path::item("messages", at));
         let form = |at: usize, message: &Value| match content(message) {
             Content::Blocks(_) if is_joined(at) => ContentForm::Text,
             Content::Text(_) if is_lost(at) => ContentForm::List,
@@ -124,7 +125,7 @@ impl Refitted {
         let is_system = |message: &Value| message.get("role").is_some_and(|role| role == "system");
         let lost: Option<HashSet<_>> = output.map(|output| lost(&output.warnings).collect());
         let is_changed = |at: usize, message: &Value| {
-            is_system(message) && lost.as_ref().map_or(at > 0, |lost| lost.contains(path_of(at).as_str()))
+            is_system(message) && lost.as_ref().map_or(at > 0, |lost| lost.contains(&Path::item("messages", at)))
         };
         if !conversation.messages.iter().enumerate().any(|(at, message)| is_changed(at, message)) {
             return None;
@@ -150,7 +151,7 @@ impl Refitted {
         let messages = refitted.conversation.messages.iter_mut().zip(&mut refitted.places);
         for (at, (message, place)) in messages.enumerate() {
             let sources = place.message().into_iter().collect();
-            let taken = std::mem::replace(place, Place::at(""));
+            let taken = std::mem::replace(place, Place::at(Path::default()));
             let mut traced = Traced { message: message.take(), place: taken, sources };
             change(at, &mut traced);
             (*message, *place) = (traced.message, traced.place);
@@ -214,13 +215,9 @@ pub fn with_further_keys(conversation: &Conversation) -> Option<Conversation> {
 const FURTHER_KEY: &str = "tandem-further-key";
 
 /// Returns the paths of messages and blocks that are left out. A text that is cut is not, nor a name.
-fn lost(warnings: &[Warning]) -> impl Iterator<Item = &str> {
+fn lost(warnings: &[Warning]) -> impl Iterator<Item = &Path> {
     let lost = warnings.iter().filter(|warning| warning.code == WarningCode::MessageIgnored);
-    lost.map(|warning| warning.path.as_str()).filter(|path| path.ends_with(']'))
-}
-
-fn path_of(at: usize) -> String {
-    format!("messages[{at}]")
+    lost.map(|warning| &warning.path).filter(|path| matches!(path.steps()[..], [.., Step::Index(_)]))
 }
 
 /// Returns the messages whose lists are in a prompt as Python or JSON prints them.

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use tandem_common::field::Path;
+
 /// A change to messages.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rewrite {
@@ -30,8 +32,8 @@ const MAX_NAMED_MESSAGES: usize = 8;
 impl Rewrite {
     /// Returns the path of the first message.
     #[must_use]
-    pub fn path(&self) -> String {
-        format!("messages[{}]", self.messages.first().copied().unwrap_or_default())
+    pub fn path(&self) -> Path {
+        Path::item("messages", self.messages.first().copied().unwrap_or_default())
     }
 
     /// Returns the numbers of the first messages, and the count of further messages.

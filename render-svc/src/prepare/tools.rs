@@ -2,9 +2,10 @@
 //! `{"type": "function", "function": {"name", "description", "parameters"}}`.
 
 use serde_json::{Value, json};
+use tandem_common::field::Path;
 
 use super::place::Place;
-use crate::conversation::Object;
+use crate::conversation::{Object, function};
 use crate::warning::{Warning, WarningCode};
 
 const PARAMETERS: &str = "parameters";
@@ -17,23 +18,23 @@ const SCHEMAS: [&str; 2] = ["input_schema", "inputSchema"];
 /// Returns the place of each tool in the request.
 pub fn rewrite(tools: &mut Value) -> Vec<Place> {
     let tools = tools.as_array_mut().into_iter().flatten().enumerate();
-    tools.map(|(i, tool)| rewrite_tool(tool, &format!("tools[{i}]"))).collect()
+    tools.map(|(i, tool)| rewrite_tool(tool, Path::item("tools", i))).collect()
 }
 
 /// Warns of each schema that a tool has in addition to its parameters, which is never read.
 pub fn warnings(tools: &Value) -> impl Iterator<Item = Warning> {
     let tools = tools.as_array().into_iter().flatten().enumerate();
     tools.filter_map(|(i, tool)| {
-        let (path, function) = tool.get("function").map_or(("", tool), |function| (".function", function));
+        let (steps, function) = function(tool);
         let is_given = |holder: &Value| SCHEMAS.into_iter().find(|key| holder.get(key).is_some_and(|v| !v.is_null()));
-        let (path, key) = is_given(function).map(|key| (path, key)).or_else(|| Some(("", is_given(tool)?)))?;
+        let (steps, key) = is_given(function).map(|key| (steps, key)).or_else(|| Some((&[][..], is_given(tool)?)))?;
         let text = format!("the tool has {PARAMETERS}: {key} is ignored");
-        Some(Warning::new(WarningCode::ToolParametersIgnored, format!("tools[{i}]{path}.{key}"), text))
+        Some(Warning::new(WarningCode::ToolParametersIgnored, Path::item("tools", i).join(steps).key(key), text))
     })
 }
 
-fn rewrite_tool(tool: &mut Value, path: &str) -> Place {
-    let place = Place::at(path);
+fn rewrite_tool(tool: &mut Value, path: Path) -> Place {
+    let place = Place::at(path.clone());
     let is_flat = tool.get("function").is_none();
     let is_schema_outside = !is_flat && bring_in(tool);
     let function = if is_flat { tool.as_object_mut() } else { tool["function"].as_object_mut() };
@@ -44,8 +45,8 @@ fn rewrite_tool(tool: &mut Value, path: &str) -> Place {
     if is_flat {
         *tool = wrapped(std::mem::take(function));
     }
-    let holder = if is_flat { path.to_owned() } else { format!("{path}.function") };
-    let parameters = if is_schema_outside { format!("{path}.{schema}") } else { format!("{holder}.{schema}") };
+    let holder = if is_flat { path.clone() } else { path.clone().key("function") };
+    let parameters = if is_schema_outside { path } else { holder.clone() }.key(schema);
     place.with("function", Place::at(holder).with(PARAMETERS, Place::at(parameters)))
 }
 

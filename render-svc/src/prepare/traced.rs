@@ -1,6 +1,7 @@
 //! A message on its way through the rewriting, with the places of its parts in the request.
 
 use serde_json::Value;
+use tandem_common::field::Path;
 
 use super::place::Place;
 use crate::conversation::Invalid;
@@ -19,7 +20,7 @@ impl Traced {
     /// Returns the message at `index` of the request.
     #[must_use]
     pub fn new(index: usize, message: Value) -> Self {
-        Self { message, place: Place::at(format!("messages[{index}]")), sources: vec![index] }
+        Self { message, place: Place::at(Path::item("messages", index)), sources: vec![index] }
     }
 
     /// Returns each message of the request.
@@ -37,7 +38,6 @@ impl Traced {
     /// Returns an error about a part of the message with the request's path.
     #[must_use]
     pub fn invalid(&self, invalid: Invalid) -> Invalid {
-        let inside = if invalid.field.is_empty() { String::new() } else { format!(".{}", invalid.field) };
-        Invalid { field: self.place.path_of(&inside), ..invalid }
+        Invalid { field: self.place.path_of(&invalid.field.steps()), ..invalid }
     }
 }

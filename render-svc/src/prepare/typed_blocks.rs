@@ -2,12 +2,13 @@
 //! assistant's message, and messages of the tool.
 
 use serde_json::{Value, json};
+use tandem_common::field::{Path, Step};
 use tandem_common::status::Reason;
 use tandem_template::python;
 
 use super::place::Place;
 use super::traced::Traced;
-use crate::conversation::{Content, Invalid, Object, blocks, content, kind, unknown_block};
+use crate::conversation::{CONTENT, Content, Invalid, Object, blocks, content, kind, unknown_block};
 use crate::probes::ArgumentsShape;
 
 /// The type of a call's block.
@@ -115,7 +116,7 @@ impl Parts {
 
 fn misplaced(block: &Block, home: &str) -> Invalid {
     let problem = format!("blocks of type {:?} are rendered only in {home}", kind(&block.value).unwrap_or_default());
-    Invalid { reason: Reason::UnknownBlock, field: block.place.path().to_owned(), problem }
+    Invalid { reason: Reason::UnknownBlock, field: block.place.path().clone(), problem }
 }
 
 /// Returns the message with these blocks as its content, or with an empty text.
@@ -152,7 +153,7 @@ fn with_calls(mut message: Traced, calls: Vec<Block>) -> Result<Traced, Invalid>
 /// Converts a `tool_use` block to a call. Other keys of the block become keys of the call.
 fn call(block: Block, arguments: ArgumentsShape) -> Result<Block, Invalid> {
     let Block { value, place } = block;
-    let path = |key: &str| place.path_of(&format!(".{key}"));
+    let path = |key: &str| place.path_of(&[Step::Key(key)]);
     let name = value["name"].as_str().filter(|name| !name.is_empty());
     let name = name.ok_or_else(|| Invalid::new(path("name"), "must be a string that is not empty"))?;
     let input = match &value["input"] {
@@ -165,9 +166,9 @@ fn call(block: Block, arguments: ArgumentsShape) -> Result<Block, Invalid> {
     call.extend(id(&value, "id").map(|id| ("id".to_owned(), id)));
     call.insert("type".to_owned(), "function".into());
     call.insert("function".to_owned(), json!({"name": name, "arguments": arguments}));
-    let function = Place::made_from(place.path()).with("name", Place::at(path("name")));
+    let function = Place::made_from(place.path().clone()).with("name", Place::at(path("name")));
     let function = function.with("arguments", Place::at(path("input")));
-    let made = Place::made_from(place.path()).with("id", Place::at(path("id"))).with("function", function);
+    let made = Place::made_from(place.path().clone()).with("id", Place::at(path("id"))).with("function", function);
     Ok(with_other_keys(Block { value: Value::Object(call), place: made }, value, &place, &["name", "input"]))
 }
 
@@ -175,13 +176,13 @@ fn call(block: Block, arguments: ArgumentsShape) -> Result<Block, Invalid> {
 /// of a message of the tool, become keys of the new message.
 fn result(block: Block, message: &Traced) -> Result<Traced, Invalid> {
     let Block { mut value, place } = block;
-    let path = |key: &str| place.path_of(&format!(".{key}"));
-    check_content(&value).map_err(|e| Invalid { field: place.path_of(&format!(".{}", e.field)), ..e })?;
+    let path = |key: &str| place.path_of(&[Step::Key(key)]);
+    check_content(&value).map_err(|e| Invalid { field: place.path_of(&e.field.steps()), ..e })?;
     let content = match value["content"].take() {
         Value::Null => "".into(),
         content => content,
     };
-    let mut made = Place::made_from(place.path()).with("content", Place::at(path("content")));
+    let mut made = Place::made_from(place.path().clone()).with("content", Place::at(path("content")));
     let mut fields = Object::from_iter([("role".to_owned(), "tool".into())]);
     if let Some(id) = id(&value, "tool_use_id") {
         fields.insert("tool_call_id".to_owned(), id);
@@ -205,7 +206,7 @@ fn with_other_keys(mut made: Block, from: Value, place: &Place, consumed: &[&str
     if let (Value::Object(fields), Value::Object(from)) = (&mut made.value, from) {
         for (key, value) in from {
             if !consumed.contains(&key.as_str()) && key != "type" && !fields.contains_key(&key) {
-                made.place.set(&key, Place::at(place.path_of(&format!(".{key}"))));
+                made.place.set(&key, Place::at(place.path_of(&[Step::Key(&key)])));
                 fields.insert(key, value);
             }
         }
@@ -220,7 +221,7 @@ fn check_content(result: &Value) -> Result<(), Invalid> {
     }
     let mut blocks = blocks(result).iter().enumerate();
     match blocks.find(|(_, block)| matches!(kind(block), Some(TOOL_USE | TOOL_RESULT))) {
-        Some((i, block)) => Err(unknown_block(block, i)),
+        Some((i, block)) => Err(unknown_block(block, Path::item(CONTENT, i))),
         None => Ok(()),
     }
 }

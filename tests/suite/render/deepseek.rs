@@ -361,7 +361,7 @@ fn keys_of_a_users_message_with_only_results_have_warnings() {
         let model = model("tiny", &json!({"model_type": architecture}));
         let warned = |request: Value| {
             let warnings = render(&model, &request).expect("renders").warnings;
-            warnings.iter().map(|w| (w.code, w.path.clone())).collect::<Vec<_>>()
+            warnings.iter().map(|w| (w.code, w.path.to_string())).collect::<Vec<_>>()
         };
         let said = |last: &Value| json!([user("Go."), calls("", "", 1), last]);
         let lost =

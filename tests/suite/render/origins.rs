@@ -16,6 +16,7 @@ use render_svc::prepare::typed_blocks::Conversion;
 use render_svc::probes::ArgumentsShape;
 use render_svc::render::{Output, Rendered, render};
 use serde_json::{Value, json};
+use tandem_common::field::Step;
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::chat::v1::block::Kind;
 use tandem_common::pb::chat::v1::{chat_message, media_block, tool_result_block};
@@ -201,7 +202,7 @@ fn at_wire(said: &chat::Conversation, path: &str) -> String {
 #[track_caller]
 fn leads(said: &chat::Conversation, messages: &[Value], path: &str, word: &str) {
     assert!(at_json(messages, path).to_string().contains(word), "{path} does not lead to {word} in {messages:?}");
-    let wire = RequestPaths::new(Some(said)).wire(path);
+    let wire = RequestPaths::new(Some(said)).wire(&path.into()).to_string();
     assert!(at_wire(said, &wire).contains(word), "{wire} does not lead to {word}");
 }
 
@@ -264,7 +265,7 @@ fn check_error(models: &ModelTable, seed: u64) {
     let job = maker.job(&said, false);
     let messages = job.conversation.messages.clone();
     match render(models, job, &Limits::default()) {
-        Err(Error::Invalid(invalid)) => leads(&said, &messages, &invalid.field, &word),
+        Err(Error::Invalid(invalid)) => leads(&said, &messages, &invalid.field.to_string(), &word),
         other => panic!("{messages:?} gives {other:?}"),
     }
 }
@@ -296,7 +297,7 @@ fn check_warning(models: &ModelTable, seed: u64) {
     let warnings = render(models, job, &Limits::default()).expect("renders").warnings;
     let found: Vec<_> = warnings.iter().filter(|warning| warning.code.name() == "TOOL_ARGUMENTS_TYPE").collect();
     assert_eq!(found.len(), 1, "{messages:?}");
-    leads(&said, &messages, &found[0].path, &word);
+    leads(&said, &messages, &found[0].path.to_string(), &word);
 }
 
 fn form(random: &mut Random) -> ContentForm {
@@ -339,7 +340,8 @@ fn check_policy(seed: u64) {
         for list in ["content", "tool_calls"] {
             for (i, item) in message[list].as_array().into_iter().flatten().enumerate() {
                 let Some(word) = first_word(item) else { continue };
-                leads(&said, &messages, &place.path_of(&format!(".{list}[{i}]")), &word);
+                let path = place.path_of(&[Step::Key(list), Step::Index(i)]);
+                leads(&said, &messages, &path.to_string(), &word);
             }
         }
     }

@@ -317,7 +317,7 @@ fn content_has_the_form_that_a_template_needs() {
     }
     let mut broken = Traced::new(3, say("user", json!([text("a"), {"type": "text"}])));
     let invalid = forms::apply(&mut broken, ContentForm::Text).expect_err("the block has no text");
-    assert_eq!(invalid.field, "messages[3].content[1].text");
+    assert_eq!(invalid.field.to_string(), "messages[3].content[1].text");
 }
 
 #[test]
@@ -695,7 +695,7 @@ fn a_request_overrides_capabilities() {
 
 #[track_caller]
 fn origin(origins: &Origins, path: &str, expected: &str) {
-    assert_eq!(origins.path(path), expected, "{path}");
+    assert_eq!(origins.path(&path.into()).to_string(), expected, "{path}");
 }
 
 #[test]

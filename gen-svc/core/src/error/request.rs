@@ -237,11 +237,11 @@ impl RequestError {
     pub fn failure(&self) -> Failure {
         let reason = self.reason();
         match self {
-            Self::Invalid { field, problem } => Failure::new(reason, problem).with_field(field),
+            Self::Invalid { field, problem } => Failure::new(reason, problem).with_field(&**field),
             Self::Image { field, .. }
             | Self::Fetch { field, .. }
             | Self::TooManyImages { field, .. }
-            | Self::ImagesTooLong { field, .. } => Failure::new(reason, self.to_string()).with_field(field),
+            | Self::ImagesTooLong { field, .. } => Failure::new(reason, self.to_string()).with_field(&**field),
             Self::PromptTooLong { field, .. }
             | Self::PromptTooLarge { field, .. }
             | Self::TextTooLong { field, .. }

@@ -4,26 +4,29 @@
 use std::borrow::Cow;
 
 use serde_json::{Value, json};
+use tandem_common::field::Path;
 use tandem_common::status::Reason;
 use tandem_template::python;
 
 use crate::conversation::media;
 use crate::conversation::{Content, Invalid, Object, block_text, blocks, content, kind, unknown_block};
+use crate::walk::{At, Part};
 use crate::warning::{self, Warning};
 
 /// A message in the form that an encoder reads.
 #[derive(Debug)]
 pub(super) struct Item<'a> {
-    /// Its path in the request.
-    pub path: String,
+    /// The place of its message in the request.
+    at: At<'static>,
+    /// The index of the block that the request has for it, if it is no message there.
+    pub block: Option<usize>,
     pub message: Cow<'a, Value>,
-    /// True if the request has it as a block of a message.
-    pub is_block: bool,
 }
 
-impl<'a> Item<'a> {
-    fn whole(path: &str, message: Cow<'a, Value>) -> Self {
-        Self { path: path.to_owned(), message, is_block: false }
+impl Item<'_> {
+    /// Returns its path in the request.
+    pub(super) fn path(&self) -> Path {
+        self.block.map_or_else(|| self.at.path(), |block| self.at.item("content", block).path())
     }
 }
 
@@ -45,22 +48,25 @@ pub(super) enum Reading {
 /// # Errors
 /// A message that is no object. Unless they are read verbatim, content of another type and blocks that
 /// the encoders cannot show, by path.
-pub(super) fn read<'a>(path: &str, messages: &'a [Value], reading: Reading) -> Result<Vec<Item<'a>>, Invalid> {
+pub(super) fn read<'a>(list: &'static str, messages: &'a [Value], reading: Reading) -> Result<Vec<Item<'a>>, Invalid> {
     let mut items = Vec::with_capacity(messages.len());
     for (i, message) in messages.iter().enumerate() {
-        let path = format!("{path}[{i}]");
-        let Value::Object(fields) = message else { return Err(Invalid::new(path, "must be an object")) };
+        let at = At::new(list, i);
+        let Value::Object(fields) = message else { return Err(Invalid::new(at.path(), "must be an object")) };
         match reading {
-            Reading::Verbatim => items.push(Item::whole(&path, Cow::Borrowed(message))),
-            _ => items.extend(converted(&path, message, fields, reading)?),
+            Reading::Verbatim => items.push(Item { at, block: None, message: Cow::Borrowed(message) }),
+            _ => items.extend(converted(at, message, fields, reading)?),
         }
     }
     Ok(items)
 }
 
 /// Returns a warning for each key of a message that [`read`] replaces by messages of the tool.
-pub(super) fn lost_keys(path: &str, messages: &[Value], reading: Reading) -> Vec<Warning> {
-    if reading == Reading::Verbatim { Vec::new() } else { warning::keys_of_results(path, messages) }
+pub(super) fn lost_keys(list: &'static str, messages: &[Value], reading: Reading) -> Vec<Warning> {
+    let messages = messages.iter().enumerate().filter(|_| reading != Reading::Verbatim);
+    let warnings =
+        |(i, message)| warning::keys_of_results(&At::new(list, i), Part::Message(message)).collect::<Vec<_>>();
+    messages.flat_map(warnings).collect()
 }
 
 /// Returns true for a tool message with a media block without data, such as `{"type": "image"}`.
@@ -90,23 +96,23 @@ fn is_bare_text(block: &Value) -> bool {
 const PRINTED_ROLES: [&str; 3] = ["user", "tool", "latest_reminder"];
 
 fn converted<'a>(
-    path: &str,
+    at: At<'static>,
     message: &'a Value,
     fields: &'a Object,
     reading: Reading,
 ) -> Result<Vec<Item<'a>>, Invalid> {
-    let whole = |message| Ok(vec![Item::whole(path, message)]);
+    let whole = |message| Ok(vec![Item { at, block: None, message }]);
     match content(message) {
         Content::Null if PRINTED_ROLES.contains(&role(message)) => whole(Cow::Owned(with_content(fields, "".into()))),
         Content::Blocks(blocks) if !has_placeholder(message) => {
             if role(message) == "tool" && stays_list(blocks, reading) {
-                joined(blocks).map_err(|e| e.within(path))?;
+                joined(blocks).map_err(|e| e.within(at.path()))?;
                 return whole(Cow::Borrowed(message));
             }
-            Parts::read(blocks, role(message), path, fields, reading)?.into_items(path, fields)
+            Blocks::read(blocks, role(message), at, fields, reading)?.into_items(at, fields)
         }
         Content::Null | Content::Text(_) | Content::Blocks(_) => whole(Cow::Borrowed(message)),
-        Content::Other(_) => Err(wrong_content().within(path)),
+        Content::Other(_) => Err(wrong_content().within(at.path())),
     }
 }
 
@@ -132,45 +138,45 @@ fn wrong_content() -> Invalid {
 
 /// The blocks of one message by their kind.
 #[derive(Debug, Default)]
-struct Parts {
+struct Blocks {
     text: String,
     has_text: bool,
     calls: Vec<Value>,
     results: Vec<Item<'static>>,
 }
 
-impl Parts {
-    fn read(blocks: &[Value], role: &str, path: &str, fields: &Object, reading: Reading) -> Result<Self, Invalid> {
+impl Blocks {
+    fn read(blocks: &[Value], role: &str, at: At<'static>, fields: &Object, reading: Reading) -> Result<Self, Invalid> {
         let mut parts = Self::default();
         // A message of the tool has more keys, such as its call's id.
         let keys = if role == "tool" { fields.clone() } else { Object::new() };
         for (i, block) in blocks.iter().enumerate() {
             match (kind(block), role) {
-                (Some("tool_use"), "assistant") => parts.calls.push(call(block, i).map_err(|e| e.within(path))?),
+                (Some("tool_use"), "assistant") => parts.calls.push(call(block, at.item("content", i))?),
                 (Some("tool_result"), "user" | "tool") => {
-                    let message = Cow::Owned(result(block, i, &keys, reading).map_err(|e| e.within(path))?);
-                    parts.results.push(Item { path: format!("{path}.content[{i}]"), message, is_block: true });
+                    let message = result(block, &keys, reading).map_err(|e| e.within(at.item("content", i).path()))?;
+                    parts.results.push(Item { at, block: Some(i), message: Cow::Owned(message) });
                 }
                 _ => {
-                    parts.text.push_str(text_of(block, i).map_err(|e| e.within(path))?);
+                    parts.text.push_str(text_of(block, i).map_err(|e| e.within(at.path()))?);
                     parts.has_text = true;
                 }
             }
         }
         if role == "tool" && parts.has_text && !parts.results.is_empty() {
             let problem = "must hold text blocks or tool_result blocks, not both, in a message of the tool";
-            return Err(Invalid::new(format!("{path}.content"), problem));
+            return Err(at.invalid("content", problem));
         }
         Ok(parts)
     }
 
     /// Returns the results first, because they answer the message before.
-    fn into_items<'a>(self, path: &str, fields: &Object) -> Result<Vec<Item<'a>>, Invalid> {
+    fn into_items<'a>(self, at: At<'static>, fields: &Object) -> Result<Vec<Item<'a>>, Invalid> {
         let mut items: Vec<Item<'a>> = self.results;
         if self.has_text || items.is_empty() {
             let mut message = with_content(fields, self.text.into());
-            add_calls(&mut message, self.calls).map_err(|e| e.within(path))?;
-            items.push(Item::whole(path, Cow::Owned(message)));
+            add_calls(&mut message, self.calls).map_err(|e| e.within(at.path()))?;
+            items.push(Item { at, block: None, message: Cow::Owned(message) });
         }
         Ok(items)
     }
@@ -189,21 +195,20 @@ fn add_calls(message: &mut Value, calls: Vec<Value>) -> Result<(), Invalid> {
 }
 
 /// Converts a `tool_use` block to a call.
-fn call(block: &Value, i: usize) -> Result<Value, Invalid> {
-    let invalid = |key: &str, problem: &str| Invalid::new(format!("content[{i}].{key}"), problem);
+fn call(block: &Value, at: At<'_>) -> Result<Value, Invalid> {
     let name = block["name"].as_str().filter(|name| !name.is_empty());
-    let Some(name) = name else { return Err(invalid("name", "must be a string that is not empty")) };
+    let Some(name) = name else { return Err(at.invalid("name", "must be a string that is not empty")) };
     let arguments = match &block["input"] {
         Value::Null => "{}".to_owned(),
         input @ Value::Object(_) => python::dumps(input),
-        _ => return Err(invalid("input", "must be a JSON object")),
+        _ => return Err(at.invalid("input", "must be a JSON object")),
     };
     Ok(json!({"id": block["id"], "type": "function", "function": {"name": name, "arguments": arguments}}))
 }
 
 /// Converts a `tool_result` block to a tool message, which has these keys besides those of the block.
-fn result(block: &Value, i: usize, keys: &Object, reading: Reading) -> Result<Value, Invalid> {
-    let text = result_text(block).map_err(|e| e.within(&format!("content[{i}]")))?;
+fn result(block: &Value, keys: &Object, reading: Reading) -> Result<Value, Invalid> {
+    let text = result_text(block)?;
     let content = match content(block) {
         Content::Blocks(blocks) if stays_list(blocks, reading) => Value::from(blocks),
         _ => text.into(),
@@ -231,9 +236,9 @@ fn text_of(block: &Value, i: usize) -> Result<&str, Invalid> {
         Some("text") => block_text(block, i),
         Some(kind) if media::kind(block).is_some() => Err(Invalid {
             reason: Reason::UnknownBlock,
-            field: format!("content[{i}]"),
+            field: Path::item("content", i),
             problem: format!("blocks of type {kind:?} cannot be rendered: models of this family read nothing but text"),
         }),
-        _ => Err(unknown_block(block, i)),
+        _ => Err(unknown_block(block, Path::item("content", i))),
     }
 }

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use serde_json::Value;
+use tandem_common::field::Path;
 use tandem_template::python::{self, Json, LoadsError};
 
 use super::arguments;
@@ -10,17 +11,17 @@ use crate::conversation::Invalid;
 
 /// A tool call of the assistant.
 pub(super) struct Call<'a> {
-    path: String,
+    path: Path,
     name: String,
     pub(super) arguments: &'a Value,
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new((path, call): (String, &'a Value)) -> Result<Self, Invalid> {
-        let path = format!("{path}.function");
-        let field = |key: &str| {
+    pub(super) fn new((path, call): (Path, &'a Value)) -> Result<Self, Invalid> {
+        let path = path.key("function");
+        let field = |key: &'static str| {
             let value = call.get("function").and_then(|function| function.get(key));
-            value.ok_or_else(|| Invalid::new(format!("{path}.{key}"), "must be set"))
+            value.ok_or_else(|| Invalid::new(path.clone().key(key), "must be set"))
         };
         Ok(Self { name: python::to_str(field("name")?), arguments: field("arguments")?, path })
     }
@@ -35,7 +36,7 @@ impl<'a> Call<'a> {
     }
 
     pub(super) fn unreadable(&self, error: LoadsError) -> Invalid {
-        Invalid::new(format!("{}.arguments", self.path), arguments::problem(error))
+        Invalid::new(self.path.clone().key("arguments"), arguments::problem(error))
     }
 
     pub(super) fn dsml(&self, arguments: &[(String, Json)]) -> String {

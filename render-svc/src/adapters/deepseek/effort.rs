@@ -1,6 +1,7 @@
 //! `reasoning_effort` of DeepSeek-V4, whose texts differ between revisions of the encoder.
 
 use serde_json::Value;
+use tandem_common::field::Path;
 use tandem_template::{python, taint};
 
 use crate::adapter::EncoderArgument;
@@ -112,6 +113,6 @@ pub(super) fn text(model: &Model, args: &Object) -> Result<&'static str, Invalid
     known.map(|(_, text)| *text).ok_or_else(|| {
         let names: Vec<_> = revision.efforts().iter().map(|(name, _)| format!("{name:?}")).collect();
         let problem = format!("must be one of {} in the {} revision of the encoder", names.join(", "), revision.name());
-        Invalid::new(format!("template_args.{NAME}"), problem)
+        Invalid::new(Path::from("template_args").key(NAME), problem)
     })
 }

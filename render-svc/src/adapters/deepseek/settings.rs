@@ -1,6 +1,7 @@
 //! The settings of an encoder, from `template_args`.
 
 use serde_json::Value;
+use tandem_common::field::Path;
 use tandem_template::{python, taint};
 
 use super::markup::BOS;
@@ -106,7 +107,7 @@ fn type_of(name: &str, value: &Value) -> Result<bool, Invalid> {
 
 fn not_understood(name: &str) -> Invalid {
     let types = if THINKING.contains(&name) { ", or {\"type\": \"enabled\"} or {\"type\": \"disabled\"}" } else { "" };
-    Invalid::new(format!("template_args.{name}"), format!("must be true or false{types}"))
+    Invalid::new(Path::from("template_args").key(name.to_owned()), format!("must be true or false{types}"))
 }
 
 /// Returns warnings for switches whose value the encoder reads in part, or as its opposite.
@@ -132,7 +133,7 @@ fn misread(value: &Value) -> Option<&'static str> {
 
 /// Returns a warning about one of the template_args.
 pub(super) fn ignored(name: &str, problem: &str) -> Warning {
-    let path = format!("template_args.{name}");
+    let path = Path::from("template_args").key(name.to_owned());
     let text = format!("{path} {problem}");
     Warning::new(WarningCode::TemplateArgsIgnored, path, text)
 }

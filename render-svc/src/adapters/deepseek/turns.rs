@@ -1,6 +1,7 @@
 //! The messages of a conversation with their paths and tools.
 
 use serde_json::Value;
+use tandem_common::field::Path;
 
 use super::blocks::Item;
 use super::calls::Call;
@@ -8,31 +9,29 @@ use crate::adapter::Input;
 use crate::conversation::{CONTENT, Conversation, Invalid, Object};
 use tandem_template::python;
 
-/// A message and its path in the request.
+/// A message of the conversation.
 #[derive(Debug)]
 pub(super) struct Turn<'a> {
-    pub(super) path: &'a str,
-    /// True if the request has it as a block of a message.
-    is_block: bool,
-    pub(super) role: &'a str,
     /// None for a message that the encoder adds.
+    item: Option<&'a Item<'a>>,
+    pub(super) role: &'a str,
     fields: Option<&'a Object>,
     /// Declared in the message or, for the first system message, with the conversation; each with
     /// its path.
-    pub(super) tools: Vec<(String, &'a Value)>,
+    pub(super) tools: Vec<(Path, &'a Value)>,
 }
 
 /// Returns the conversation's messages. The first system message declares its tools; if there is
 /// none, one is added.
 pub(super) fn turns<'a>(said: &'a [Item<'a>], conversation: &'a Conversation) -> Result<Vec<Turn<'a>>, Invalid> {
     let mut turns = messages(said)?;
-    let tools = listed("tools", conversation.tools.as_ref())?;
+    let tools = listed(|| "tools".into(), conversation.tools.as_ref())?;
     if tools.is_empty() {
         return Ok(turns);
     }
     match turns.iter_mut().find(|turn| turn.role == "system") {
         Some(system) => system.tools.extend(tools),
-        None => turns.insert(0, Turn { path: "tools", is_block: false, role: "system", fields: None, tools }),
+        None => turns.insert(0, Turn { item: None, role: "system", fields: None, tools }),
     }
     Ok(turns)
 }
@@ -42,23 +41,27 @@ pub(super) fn messages<'a>(items: &'a [Item<'a>]) -> Result<Vec<Turn<'a>>, Inval
 }
 
 /// Returns a list's items, each with its path. A value that is false in Python is an empty list.
-fn listed<'a>(path: &str, list: Option<&'a Value>) -> Result<Vec<(String, &'a Value)>, Invalid> {
+fn listed<'a>(path: impl Fn() -> Path, list: Option<&'a Value>) -> Result<Vec<(Path, &'a Value)>, Invalid> {
     match list {
-        Some(Value::Array(items)) => {
-            Ok(items.iter().enumerate().map(|(i, item)| (format!("{path}[{i}]"), item)).collect())
-        }
-        Some(other) if python::is_true(other) => Err(Invalid::new(path, "must be a list")),
+        Some(Value::Array(items)) => Ok(items.iter().enumerate().map(|(i, item)| (path().index(i), item)).collect()),
+        Some(other) if python::is_true(other) => Err(Invalid::new(path(), "must be a list")),
         _ => Ok(Vec::new()),
     }
 }
 
 impl<'a> Turn<'a> {
     fn new(item: &'a Item<'a>) -> Result<Self, Invalid> {
-        let path = item.path.as_str();
-        let Some(fields) = item.message.as_object() else { return Err(Invalid::new(path, "must be an object")) };
-        let tools = listed(&format!("{path}.tools"), fields.get("tools"))?;
+        let Some(fields) = item.message.as_object() else {
+            return Err(Invalid::new(item.path(), "must be an object"));
+        };
+        let tools = listed(|| item.path().key("tools"), fields.get("tools"))?;
         let role = fields.get("role").and_then(Value::as_str).unwrap_or_default();
-        Ok(Self { path, is_block: item.is_block, role, fields: Some(fields), tools })
+        Ok(Self { item: Some(item), role, fields: Some(fields), tools })
+    }
+
+    /// Returns its path in the request.
+    pub(super) fn path(&self) -> Path {
+        self.item.map_or_else(|| "tools".into(), Item::path)
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&'a Value> {
@@ -81,12 +84,13 @@ impl<'a> Turn<'a> {
     }
 
     pub(super) fn invalid(&self, key: &str, problem: impl Into<String>) -> Invalid {
-        Invalid::new(format!("{}.{key}", self.path), problem)
+        Invalid::new(key, problem).within(self.path())
     }
 
     /// Returns an error about the position of the message.
     pub(super) fn misplaced(&self, problem: impl Into<String>) -> Invalid {
-        if self.is_block { Invalid::new(self.path, problem) } else { self.invalid("role", problem) }
+        let is_block = self.item.is_some_and(|item| item.block.is_some());
+        self.invalid(if is_block { "" } else { "role" }, problem)
     }
 
     pub(super) fn unknown_role(&self) -> Invalid {
@@ -99,9 +103,9 @@ impl<'a> Turn<'a> {
     /// Returns the functions that the message declares, one JSON schema per line; None if there are
     /// none.
     pub(super) fn schemas(&self) -> Result<Option<String>, Invalid> {
-        let missing = |path: &str| Invalid::new(format!("{path}.function"), "must be set");
+        let missing = |path: &Path| Invalid::new(path.clone().key("function"), "must be set");
         let schema =
-            |(path, tool): &(String, &Value)| Ok(python::dumps(tool.get("function").ok_or_else(|| missing(path))?));
+            |(path, tool): &(Path, &Value)| Ok(python::dumps(tool.get("function").ok_or_else(|| missing(path))?));
         let schemas: Vec<_> = self.tools.iter().map(schema).collect::<Result<_, Invalid>>()?;
         Ok((!schemas.is_empty()).then(|| schemas.join("\n")))
     }
@@ -113,7 +117,7 @@ impl<'a> Turn<'a> {
     }
 
     pub(super) fn calls(&self) -> Result<Vec<Call<'a>>, Invalid> {
-        let calls = listed(&format!("{}.tool_calls", self.path), self.get("tool_calls"))?;
+        let calls = listed(|| self.path().key("tool_calls"), self.get("tool_calls"))?;
         calls.into_iter().map(Call::new).collect()
     }
 

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use serde_json::Value;
+use tandem_common::field::Path;
 use tandem_template::literal::KnownNames;
 use tandem_template::python::{self, Json, LoadsError};
 
@@ -121,7 +122,7 @@ enum Part<'a> {
 }
 
 /// The path and value of a task.
-type Task<'a> = (String, &'a Value);
+type Task<'a> = (Path, &'a Value);
 
 impl<'a> Message<'a> {
     fn role(&self) -> &str {
@@ -149,7 +150,7 @@ impl<'a> Message<'a> {
 
 fn task<'a>(turn: &Turn<'a>) -> Option<Task<'a>> {
     let task = turn.get("task").filter(|task| !task.is_null());
-    task.map(|task| (format!("{}.task", turn.path), task))
+    task.map(|task| (turn.path().key("task"), task))
 }
 
 /// Merges messages. A tool result becomes part of the user message before it, or a separate user
@@ -229,8 +230,8 @@ fn result(turn: &Turn<'_>) -> Result<String, Invalid> {
     match turn.get("content") {
         None => Ok(String::new()),
         Some(Value::Array(blocks)) => {
-            let text =
-                |(i, block)| block_text(block).map_err(|problem| turn.invalid(&format!("content[{i}]"), problem));
+            let invalid = |i, problem| Invalid::new(Path::item("content", i), problem).within(turn.path());
+            let text = |(i, block)| block_text(block).map_err(|problem| invalid(i, problem));
             let texts = blocks.iter().enumerate().map(text);
             Ok(texts.collect::<Result<Vec<_>, _>>()?.join("\n\n"))
         }

@@ -5,11 +5,11 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::path::Path;
 use crate::adapter::{Attachment, MediaSource};
 use crate::conversation::media::{Media, MediaKind, Source};
 use crate::conversation::{self, Invalid, Object};
 use crate::error::Error;
+use crate::walk::At;
 
 /// The attachments that the conversation declares, by id.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl<'a> Attachments<'a> {
         let mut by_id = HashMap::new();
         for (i, attachment) in declared.iter().enumerate() {
             let Some(id) = attachment["id"].as_str() else {
-                return Err(Invalid::new(format!("template_args.attachments[{i}].id"), "must be a string"));
+                return Err(At::new("template_args.attachments", i).invalid("id", "must be a string"));
             };
             by_id.insert(id, attachment);
         }
@@ -41,7 +41,7 @@ impl<'a> Attachments<'a> {
     ///
     /// # Errors
     /// The block refers to an undeclared attachment, or to media of another kind.
-    pub(super) fn shown_by(&self, block: &Value, kind: MediaKind, path: Path<'_>) -> Result<Attachment, Error> {
+    pub(super) fn shown_by(&self, block: &Value, kind: MediaKind, path: At<'_>) -> Result<Attachment, Error> {
         let Media { source, mime_type, .. } =
             Media::read(block, kind).map_err(|key| path.invalid(key, "must be a string"))?;
         let mime_type = mime_type.map(Cow::into_owned);
@@ -54,12 +54,12 @@ impl<'a> Attachments<'a> {
             }
             _ => return Err(path.invalid("attachment_id", "must be a string").into()),
         };
-        Ok(Attachment { kind, path: path.to_string(), offset: 0, mime_type, source })
+        Ok(Attachment { kind, path: path.path(), offset: 0, mime_type, source })
     }
 
-    fn declared(&self, id: &str, kind: MediaKind, path: Path<'_>) -> Result<&'a Value, Error> {
+    fn declared(&self, id: &str, kind: MediaKind, path: At<'_>) -> Result<&'a Value, Error> {
         let Some(attachment) = self.0.get(id) else {
-            return Err(Error::DanglingAttachment { field: format!("{path}.attachment_id"), id: id.to_owned() });
+            return Err(Error::DanglingAttachment { field: path.path().key("attachment_id"), id: id.to_owned() });
         };
         match conversation::kind(attachment) {
             Some(declared) if declared != kind.name() => {

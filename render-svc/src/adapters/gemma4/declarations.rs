@@ -1,6 +1,7 @@
 //! Tools as Gemma 4 declares them in the system turn.
 
 use serde_json::Value;
+use tandem_common::field::Path;
 use tandem_template::python::{is_true, to_str};
 use tandem_template::taint;
 
@@ -15,7 +16,7 @@ const SCHEMA_KEYS: [&str; 5] = ["description", "type", "properties", "required",
 pub(super) fn write(out: &mut String, tools: &[Value]) -> Result<(), Invalid> {
     for (i, tool) in tools.iter().enumerate() {
         out.push_str("<|tool>");
-        write_declaration(out, tool).map_err(|e| e.within(&format!("tools[{i}]")))?;
+        write_declaration(out, tool).map_err(|e| e.within(Path::item("tools", i)))?;
         out.push_str("<tool|>");
     }
     Ok(())
@@ -98,7 +99,7 @@ fn write_properties(out: &mut String, properties: &Object, filter: Filter) -> Re
     try_write_separated(out, shown, |out, (name, schema)| {
         out.push_str(name);
         out.push_str(":{");
-        write_schema(out, schema).map_err(|e| e.within(name))?;
+        write_schema(out, schema).map_err(|e| e.within(Path::default().key((*name).to_owned())))?;
         out.push('}');
         Ok(())
     })

@@ -9,11 +9,11 @@ use tandem_template::python::is_true;
 use tandem_template::taint;
 
 use super::attachments::Attachments;
-use super::path::Path;
 use crate::adapter::Attachment;
 use crate::conversation::media;
 use crate::conversation::{self, Content, Conversation, Invalid, Object, block_text, unknown_block};
 use crate::error::Error;
+use crate::walk::At;
 use crate::warning::{Warning, WarningCode};
 
 /// The tool name of a result that no call or field names.
@@ -128,11 +128,11 @@ pub(super) fn read(conversation: &Conversation, needs_names: bool) -> Result<Dia
     let mut reader = Reader::new(conversation, needs_names)?;
     let mut messages = conversation.messages.iter().enumerate().peekable();
     let system = match messages.next_if(|(_, message)| is_system(message)) {
-        Some((i, message)) => Some(reader.system(message, Path::Message(i))?),
+        Some((i, message)) => Some(reader.system(message, At::new("messages", i))?),
         None => None,
     };
     for (i, message) in messages {
-        reader.message(message, Path::Message(i))?;
+        reader.message(message, At::new("messages", i))?;
     }
     Ok(Dialogue { system, turns: reader.turns, warnings: reader.warnings })
 }
@@ -176,12 +176,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn system(&mut self, message: &'a Value, path: Path<'_>) -> Result<System<'a>, Error> {
+    fn system(&mut self, message: &'a Value, path: At<'_>) -> Result<System<'a>, Error> {
         let separator = if message["content"].is_array() { " " } else { "" };
         Ok(System { parts: self.parts(message, path)?, separator })
     }
 
-    fn message(&mut self, message: &'a Value, path: Path<'_>) -> Result<(), Error> {
+    fn message(&mut self, message: &'a Value, path: At<'_>) -> Result<(), Error> {
         let role = string(message, "role", path)?;
         match role {
             // The official template omits a result without a call before it.
@@ -202,12 +202,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn warn(&mut self, path: Path<'_>, text: String) {
-        self.warnings.push(Warning::new(WarningCode::ToolResultUnpaired, path.to_string(), text));
+    fn warn(&mut self, path: At<'_>, text: String) {
+        self.warnings.push(Warning::new(WarningCode::ToolResultUnpaired, path.path(), text));
     }
 
     /// Warns of a result with the id of no call.
-    fn warn_unpaired(&mut self, path: Path<'_>, name: &str) {
+    fn warn_unpaired(&mut self, path: At<'_>, name: &str) {
         self.warn(path, format!("the tool's result has the id of no call before it: shown as a result of {name:?}"));
     }
 
@@ -237,7 +237,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn turn(&mut self, role: &'a str, message: &'a Value, path: Path<'_>) -> Result<Turn<'a>, Error> {
+    fn turn(&mut self, role: &'a str, message: &'a Value, path: At<'_>) -> Result<Turn<'a>, Error> {
         Ok(Turn {
             role,
             thinking: thinking(message, path)?,
@@ -248,12 +248,12 @@ impl<'a> Reader<'a> {
         })
     }
 
-    fn calls(&mut self, message: &'a Value, path: Path<'_>) -> Result<Vec<Call<'a>>, Invalid> {
+    fn calls(&mut self, message: &'a Value, path: At<'_>) -> Result<Vec<Call<'a>>, Invalid> {
         let calls = list(message, "tool_calls", path)?.iter().enumerate();
-        calls.map(|(i, call)| self.tool_call(call, Path::Item(&path, "tool_calls", i))).collect()
+        calls.map(|(i, call)| self.tool_call(call, path.item("tool_calls", i))).collect()
     }
 
-    fn tool_call(&mut self, call: &'a Value, path: Path<'_>) -> Result<Call<'a>, Invalid> {
+    fn tool_call(&mut self, call: &'a Value, path: At<'_>) -> Result<Call<'a>, Invalid> {
         let Some(function) = call.get("function").filter(|function| function.is_object()) else {
             return Err(path.invalid("function", "must be an object with a name and arguments"));
         };
@@ -280,7 +280,7 @@ impl<'a> Reader<'a> {
         call
     }
 
-    fn parts(&mut self, message: &'a Value, path: Path<'_>) -> Result<Vec<Part<'a>>, Error> {
+    fn parts(&mut self, message: &'a Value, path: At<'_>) -> Result<Vec<Part<'a>>, Error> {
         match conversation::content(message) {
             Content::Null => Ok(Vec::new()),
             Content::Text(text) => Ok(vec![Part::Text(text)]),
@@ -292,8 +292,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn part(&mut self, block: &'a Value, i: usize, message: Path<'_>) -> Result<Part<'a>, Error> {
-        let path = Path::Item(&message, "content", i);
+    fn part(&mut self, block: &'a Value, i: usize, message: At<'_>) -> Result<Part<'a>, Error> {
+        let path = message.item("content", i);
         match conversation::kind(block) {
             Some("tool_use") => Ok(Part::Call(self.tool_use(block, path)?)),
             Some("tool_result") => Ok(Part::Result(self.tool_result(block, path)?)),
@@ -301,18 +301,18 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn text_or_media(&self, block: &'a Value, i: usize, parent: Path<'_>) -> Result<Part<'a>, Error> {
-        let path = Path::Item(&parent, "content", i);
+    fn text_or_media(&self, block: &'a Value, i: usize, parent: At<'_>) -> Result<Part<'a>, Error> {
+        let path = parent.item("content", i);
         match conversation::kind(block) {
-            Some("text") => Ok(Part::Text(block_text(block, i).map_err(|e| e.within(&parent.to_string()))?)),
+            Some("text") => Ok(Part::Text(block_text(block, i).map_err(|e| e.within(parent.path()))?)),
             _ => match media::kind(block) {
                 Some(kind) => Ok(Part::Media(self.attachments.shown_by(block, kind, path)?)),
-                None => Err(unknown_block(block, i).within(&parent.to_string()).into()),
+                None => Err(unknown_block(block, path.path()).into()),
             },
         }
     }
 
-    fn tool_use(&mut self, block: &'a Value, path: Path<'_>) -> Result<Call<'a>, Invalid> {
+    fn tool_use(&mut self, block: &'a Value, path: At<'_>) -> Result<Call<'a>, Invalid> {
         let arguments = match &block["input"] {
             Value::Object(input) => Some(input),
             Value::Null => None,
@@ -323,7 +323,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a result of the call with its id, else of the only tool.
-    fn tool_result(&mut self, block: &'a Value, path: Path<'_>) -> Result<Response<'a>, Error> {
+    fn tool_result(&mut self, block: &'a Value, path: At<'_>) -> Result<Response<'a>, Error> {
         let called = block["tool_use_id"].as_str().and_then(|id| self.called.get(id).copied());
         let name = called.or(self.only_tool).unwrap_or(UNKNOWN);
         if called.is_none() {
@@ -338,7 +338,7 @@ impl<'a> Reader<'a> {
 
     /// Reads a `tool` message: the result of the last turn's call with its id, else of the tool
     /// that it names.
-    fn tool_message(&mut self, message: &'a Value, path: Path<'_>) -> Result<Response<'a>, Error> {
+    fn tool_message(&mut self, message: &'a Value, path: At<'_>) -> Result<Response<'a>, Error> {
         let (body, media) = self.response_body(message, path)?;
         let name = match self.called_last.get(&message["tool_call_id"]) {
             Some(name) => *name,
@@ -354,7 +354,7 @@ impl<'a> Reader<'a> {
         Ok(Response { name, body, media })
     }
 
-    fn response_body(&self, holder: &'a Value, path: Path<'_>) -> Result<Body<'a>, Error> {
+    fn response_body(&self, holder: &'a Value, path: At<'_>) -> Result<Body<'a>, Error> {
         let body = match conversation::content(holder) {
             Content::Blocks(blocks) => return self.response_blocks(blocks, path),
             Content::Null | Content::Text(_) => &holder["content"],
@@ -366,7 +366,7 @@ impl<'a> Reader<'a> {
         Ok((Cow::Borrowed(body), Vec::new()))
     }
 
-    fn response_blocks(&self, blocks: &'a [Value], path: Path<'_>) -> Result<Body<'a>, Error> {
+    fn response_blocks(&self, blocks: &'a [Value], path: At<'_>) -> Result<Body<'a>, Error> {
         let (mut text, mut media) = (String::new(), Vec::new());
         for (i, block) in blocks.iter().enumerate() {
             match self.text_or_media(block, i, path)? {
@@ -395,7 +395,7 @@ fn unfolded(body: Cow<'_, Value>) -> Cow<'_, Value> {
     object.map_or(body, |object| Cow::Owned(Value::Object(object)))
 }
 
-fn thinking<'a>(message: &'a Value, path: Path<'_>) -> Result<Option<&'a str>, Invalid> {
+fn thinking<'a>(message: &'a Value, path: At<'_>) -> Result<Option<&'a str>, Invalid> {
     // In transformers the first field that is set replaces the others, and the template prefers
     // `reasoning`.
     let first_set = ["reasoning_content", "thinking", "reasoning"].map(|key| &message[key]);
@@ -408,19 +408,19 @@ fn thinking<'a>(message: &'a Value, path: Path<'_>) -> Result<Option<&'a str>, I
     }
 }
 
-fn responses<'a>(message: &'a Value, path: Path<'_>) -> Result<Vec<Response<'a>>, Invalid> {
+fn responses<'a>(message: &'a Value, path: At<'_>) -> Result<Vec<Response<'a>>, Invalid> {
     let responses = list(message, "tool_responses", path)?.iter().enumerate();
-    responses.map(|(i, response)| tool_response(response, Path::Item(&path, "tool_responses", i))).collect()
+    responses.map(|(i, response)| tool_response(response, path.item("tool_responses", i))).collect()
 }
 
-fn tool_response<'a>(response: &'a Value, path: Path<'_>) -> Result<Response<'a>, Invalid> {
+fn tool_response<'a>(response: &'a Value, path: At<'_>) -> Result<Response<'a>, Invalid> {
     let Some(body) = response.get("response") else {
         return Err(path.invalid("response", "must be the tool's answer"));
     };
     Ok(Response { name: name_or_unknown(response, path)?, body: Cow::Borrowed(body), media: Vec::new() })
 }
 
-fn name_or_unknown<'a>(holder: &'a Value, path: Path<'_>) -> Result<&'a str, Invalid> {
+fn name_or_unknown<'a>(holder: &'a Value, path: At<'_>) -> Result<&'a str, Invalid> {
     match &holder["name"] {
         Value::String(name) if !name.is_empty() => Ok(name),
         name if is_true(name) => Err(path.invalid("name", "must be a string")),
@@ -436,12 +436,12 @@ fn tool_name(name: &Value) -> Result<&str, &'static str> {
     }
 }
 
-fn string<'a>(object: &'a Value, key: &str, path: Path<'_>) -> Result<&'a str, Invalid> {
+fn string<'a>(object: &'a Value, key: &str, path: At<'_>) -> Result<&'a str, Invalid> {
     object[key].as_str().ok_or_else(|| path.invalid(key, "must be a string"))
 }
 
 /// Returns an optional list. A value that is false in Python is an empty list.
-fn list<'a>(message: &'a Value, key: &str, path: Path<'_>) -> Result<&'a [Value], Invalid> {
+fn list<'a>(message: &'a Value, key: &str, path: At<'_>) -> Result<&'a [Value], Invalid> {
     match &message[key] {
         Value::Array(items) => Ok(items),
         value if is_true(value) => Err(path.invalid(key, "must be a list")),

@@ -3,6 +3,8 @@
 
 use std::borrow::Cow;
 
+use tandem_common::field::Path;
+
 use crate::conversation::Object;
 use crate::warning::{Warning, WarningCode};
 
@@ -48,6 +50,6 @@ pub(super) fn warnings(args: &Object) -> impl Iterator<Item = Warning> {
         let remedy = field.map(|field| format!("; set the request's field {field}")).unwrap_or_default();
         let text =
             format!("{name} is a parameter of apply_chat_template, not a variable of templates: ignored{remedy}");
-        Warning::new(WarningCode::TemplateArgReserved, format!("template_args.{name}"), text)
+        Warning::new(WarningCode::TemplateArgReserved, Path::from("template_args").key(*name), text)
     })
 }

@@ -3,6 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
+use tandem_common::field::Path;
 use tandem_common::pb::chat::v1 as chat;
 
 use crate::conversation::{Conversation, Invalid, Object};
@@ -27,7 +28,7 @@ pub(super) fn conversation(conversation: chat::Conversation) -> Result<Conversat
 /// Converts a repeated field. An error contains the index of the item.
 fn each<T>(field: &str, items: Vec<T>, convert: impl Fn(T) -> Result<Value, Invalid>) -> Result<Vec<Value>, Invalid> {
     let items = items.into_iter().enumerate();
-    items.map(|(i, item)| convert(item).map_err(|e| e.within(&format!("{field}[{i}]")))).collect()
+    items.map(|(i, item)| convert(item).map_err(|e| e.within(Path::from(field).index(i)))).collect()
 }
 
 /// Returns the JSON list of a repeated field, or None if the field is empty. protobuf does not

@@ -125,7 +125,7 @@ fn attachment(attachment: Attachment) -> pb::Attachment {
     };
     pb::Attachment {
         kind: kind.into(),
-        path: attachment.path,
+        path: attachment.path.to_string(),
         source,
         offset: place(attachment.offset),
         mime_type: attachment.mime_type.unwrap_or_default(),
@@ -166,7 +166,7 @@ pub(super) fn warning(warning: &Warning) -> pb::Warning {
         WarningCode::ReasoningIgnored => pb::WarningCode::ReasoningIgnored,
         WarningCode::TemplateDiffers => pb::WarningCode::TemplateDiffers,
     };
-    pb::Warning { code: code.into(), path: warning.path.clone(), text: warning.text.clone() }
+    pb::Warning { code: code.into(), path: warning.path.to_string(), text: warning.text.clone() }
 }
 
 pub(super) fn fingerprint(rendered: &Rendered) -> pb::Fingerprint {

@@ -1,7 +1,6 @@
 //! RunTask: requests to rendering and generation, and a task's events to responses.
 
-use tandem_common::pb::chat::v1::block::Kind;
-use tandem_common::pb::chat::v1::{Block, ChatMessage, Conversation, chat_message};
+use tandem_common::pb::chat::v1::{ChatMessage, chat_message};
 use tandem_common::pb::generate::v1 as generate;
 use tandem_common::pb::render::v1::{RenderRequest, Resolution};
 use tandem_common::pb::task::v1::run_task_response::Event;
@@ -68,28 +67,10 @@ pub(in crate::grpc) fn request(request: RunTaskRequest) -> (RenderRequest, Param
         grammar,
         output_spec,
     } = request;
-    let return_offsets = conversation.as_ref().is_some_and(has_media);
     (
-        RenderRequest {
-            model,
-            conversation,
-            options,
-            return_token_ids: true,
-            return_offsets,
-            ..RenderRequest::default()
-        },
+        RenderRequest { model, conversation, options, return_token_ids: true, ..RenderRequest::default() },
         Parameters { sampling, stop, return_options, priority, cache_salt, grammar, output_spec },
     )
-}
-
-/// Returns true if a message has a block with media. The files' markers are then found by their
-/// offsets in the prompt.
-fn has_media(conversation: &Conversation) -> bool {
-    let is_media = |block: &Block| matches!(block.kind, Some(Kind::Image(_) | Kind::Audio(_) | Kind::Video(_)));
-    conversation.messages.iter().any(|message| match &message.content {
-        Some(chat_message::Content::Blocks(list)) => list.blocks.iter().any(is_media),
-        _ => false,
-    })
 }
 
 /// Returns the first response: how the conversation was rendered, and the output spec in force.
