@@ -1,17 +1,21 @@
 #!/usr/bin/env python3
-"""Writes image_architectures.json: transformers' outputs for tiny models with images.
+"""Writes image_families/FAMILY.json: transformers' outputs for tiny models with images, and the pixel
+values of their image processors under odd settings.
 
     pip install torch==2.13.0 torchvision==0.28.0 transformers==5.23.0 pillow==13.0.0 num2words
-    python make_image_architectures.py [CASE...]
+    python make_image_architectures.py [FAMILY...]
 
-With names of cases, the other cases of the file stay as they are. `image_architecture_cases.py` has
-the models' settings.
+`image_families/FAMILY.py` has the settings of the models, and `image_cases.py` their images.
 
 torch may be a CPU build. All values are computed in float32 on the CPU, one conversation at a time.
 
 Nothing is downloaded. This script and the suite compute the same weights from a seed and the
 tensor's name (`weight` below), and the same PNG files from a seed (`png` below). All weights are
-exact in bfloat16. Files of other formats are in the golden.
+exact in bfloat16. Files of other formats are in `image_files.json`.
+
+An image processor has its settings and, for images of several sides, the shape and the digest of the
+pixel values as 32-bit floats, or null if it refuses the image. This script and the suite compute the
+images from their sides (`picture` below).
 
 A seed is used only if the two largest logits differ enough at every greedy step, if no special
 token is generated, and if mirrored pixels change every answer about an image. Two correct
@@ -20,10 +24,12 @@ implementations then choose the same tokens.
 
 import base64
 import hashlib
+import importlib
 import io
 import json
 import sys
 import tempfile
+import warnings
 import zlib
 from pathlib import Path
 
@@ -34,7 +40,7 @@ from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from image_architecture_cases import CASES, CONVERSATIONS, FAMILIES, FILES, IMAGES, PNGS
+from image_cases import CONVERSATIONS, FILES, IMAGES, PNGS
 
 HERE = Path(__file__).parent
 NEW_TOKENS = 32
@@ -232,14 +238,13 @@ def tokenizer(tokens):
     return {"version": "1.0", "added_tokens": added, "pre_tokenizer": level, "decoder": level, "model": model}
 
 
-def folder_files(case):
+def folder_files(family, case):
     """Returns the JSON files of a case's folder, except tokenizer.json."""
-    family = FAMILIES[case["family"]]
-    ids = {token: i for i, token in enumerate(family["tokens"], SPECIAL)}
+    ids = {token: i for i, token in enumerate(family.TOKENS, SPECIAL)}
     size = SPECIAL + len(ids)
-    named = family["tokenizer"]
+    named = family.TOKENIZER
     own = {key.replace("_token", "_token_id"): ids[token] for key, token in named.items() if key in TOKENS}
-    config = {**case["config"], **{key: ids[token] for key, token in family["ids"].items()}}
+    config = {**case["config"], **{key: ids[token] for key, token in family.IDS.items()}}
     text = config.get("text_config", config)
     text |= {"vocab_size": size, **own}
     if "hidden_size_per_layer_input" in text:
@@ -302,6 +307,8 @@ def pixels(inputs):
     values = inputs["pixel_values"]
     if "image_position_ids" in inputs:  # Gemma 4
         values = values[inputs["image_position_ids"][..., 0] >= 0]
+    elif "image_sizes" in inputs and values.dim() == 5:  # LLaVA-NeXT: tiles of zeros are padding
+        values = values[values.flatten(2).any(-1)]
     elif "image_sizes" in inputs:  # Mistral 3
         sizes = inputs["image_sizes"].tolist()
         return torch.cat([image[:, :height, :width].flatten() for image, (height, width) in zip(values, sizes)])
@@ -359,18 +366,17 @@ def result(model, inputs, messages):
     return found | {"greedy": new}, gap
 
 
-def seeded(name, case_number, files):
+def seeded(family, name, case_number, files):
     """Returns the golden of a case, with the first seed that serves."""
-    case = CASES[name]
-    family = FAMILIES[case["family"]]
-    own, vocabulary = folder_files(case)
+    case = family.CASES[name]
+    own, vocabulary = folder_files(family, case)
     rows = WEIGHTS + norms(case.get("norms_around", 1.0))
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for file, value in own.items():
             write(folder, file, value)
-        write(folder, "tokenizer.json", tokenizer(family["tokens"]))
-        write(folder, "chat_template.jinja", family["template"])
+        write(folder, "tokenizer.json", tokenizer(family.TOKENS))
+        write(folder, "chat_template.jinja", family.TEMPLATE)
         shapes = checkpoint_shapes(folder, case.get("rename", {}))
         processor = transformers.AutoProcessor.from_pretrained(folder)
         prompts = conversations(case_number, case.get("sides"))
@@ -392,7 +398,6 @@ def seeded(name, case_number, files):
     print(f"{name}: seed {seed}, smallest gap {min(gaps):.4f}, {distinct} distinct tokens, prompts {lengths}", flush=True)
     return {
         "name": name,
-        "family": case["family"],
         "seed": seed,
         "files": own,
         "weights": rows,
@@ -411,27 +416,79 @@ def norms(around):
     return rows
 
 
+# ---- odd settings ----
+
+
+def picture(width, height):
+    """Returns an image [3, height, width]."""
+    channel, y, x = numpy.mgrid[0:3, 0:height, 0:width]
+    return torch.from_numpy(((3 * x * x + 7 * y + x * y + 85 * channel) % 256).astype(numpy.uint8))
+
+
+SETTINGS = [
+    {"resample": 0},
+    {"do_rescale": False},
+    {"do_rescale": None, "do_normalize": True, "image_mean": [120.0, 110.5, 99.9], "image_std": [60.1, 57.0, 59.3]},
+    {"do_rescale": False, "do_normalize": False},
+    {"do_resize": False},
+    {"do_resize": None, "resample": 0, "do_convert_rgb": False},
+]
+# Sides for every class. Some classes take some of them without a resize.
+SIDES = [(50, 37), (120, 47), (3, 5), (8, 8), (56, 56), (40, 60), (300, 200)]
+
+
+def prepared(odd, processor, image):
+    """Returns the shape and the digest of the pixel values, or None."""
+    # The sides of an image that is not resized are multiples of the first number, at least the second. The
+    # image processors take others, with which the models fail.
+    unit, least = odd.get("cells", (1, 1))
+    if not processor.do_resize and any(side % unit or side < least for side in image.shape[1:]):
+        return None
+    try:
+        values = processor(image, return_tensors="pt", **odd.get("call", {}))["pixel_values"]
+    except Exception as error:
+        print(f"{odd['image_processor_type']} {list(image.shape)}: {str(error).splitlines()[0][:80]}")
+        return None
+    digest = hashlib.sha256(values.float().numpy().astype("<f4").tobytes()).hexdigest()
+    return {"shape": list(values.shape), "sha256": digest}
+
+
+def processors(family):
+    """Returns the results of a family's image processor with each setting."""
+    if not (odd := getattr(family, "ODD", None)):
+        return []
+    rows, kind = [], odd["image_processor_type"]
+    for settings in SETTINGS:
+        given = {**odd["settings"], **settings}
+        processor = getattr(transformers, kind)(**given)
+        images = [{"sides": sides, "result": prepared(odd, processor, picture(*sides))} for sides in SIDES]
+        preprocessor = {"image_processor_type": kind, **given}
+        rows.append({"processor": odd["processor"], "preprocessor": preprocessor, "images": images})
+    return rows
+
+
 def main():
+    warnings.filterwarnings("ignore")
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     torch.set_num_threads(1)
-    path, chosen = HERE / "image_architectures.json", sys.argv[1:]
-    kept = {each["name"]: each for each in json.loads(path.read_text())["cases"]} if chosen else {}
+    folder = HERE / "image_families"
     files = other_files()
-    numbers = {}
-    cases = []
-    with torch.no_grad():
-        for name, case in CASES.items():
-            number = numbers.setdefault(case["family"], 4 * len(numbers))
-            numbers[case["family"]] += 1
-            cases.append(seeded(name, number, files) if name in chosen or not chosen else kept[name])
-    lines = ",\n".join(json.dumps(each, separators=(",", ":")) for each in cases)
-    head = {
-        "made_with": {"torch": torch.__version__, "transformers": transformers.__version__},
-        "files": {name: base64.b64encode(data).decode() for name, data in files.items()},
-        "families": {name: {key: family[key] for key in ("tokens", "template")} for name, family in FAMILIES.items()},
-    }
-    path.write_text(f'{json.dumps(head, separators=(",", ":"))[:-1]},"cases":[\n{lines}\n]}}\n')
+    lines = lambda rows: ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
+    encoded = [f"{json.dumps(name)}:{json.dumps(base64.b64encode(data).decode())}" for name, data in files.items()]
+    (HERE / "image_files.json").write_text("{\n" + ",\n".join(encoded) + "\n}\n")
+    for name in sys.argv[1:] or sorted(path.stem for path in folder.glob("*.py")):
+        family = importlib.import_module(f"image_families.{name}")
+        with torch.no_grad():
+            cases = [seeded(family, case, number, files) for number, case in enumerate(family.CASES, family.FIRST)]
+        head = {
+            "made_with": {"torch": torch.__version__, "transformers": transformers.__version__},
+            "tokens": family.TOKENS,
+            "template": family.TEMPLATE,
+        }
+        head = json.dumps(head, separators=(",", ":"))[:-1]
+        text = f'{head},"cases":[\n{lines(cases)}\n],"processors":[\n{lines(processors(family))}\n]}}\n'
+        (folder / f"{name}.json").write_text(text)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes image_processors.json: how transformers' default loader and its image processors treat odd
-files and odd settings.
+"""Writes image_processors.json: how transformers' default loader treats odd files, and which chat
+template its processors apply.
 
     pip install torch==2.13.0 torchvision==0.28.0 transformers==5.23.0 pillow==13.0.0
     python make_image_processors.py
@@ -9,10 +9,6 @@ torch may be a CPU build. Nothing is downloaded. A file has the digest of its de
 column and channel, or null if the loader refuses it. Bitmaps are read by Pillow, because the default
 loader refuses them all. libjpeg-turbo decodes some damaged files differently without vector
 instructions; such a file has that result too, as "portable".
-
-A processor has its settings and, for images of several sides, the shape and the digest of the pixel
-values as 32-bit floats, or null if it refuses the image. This script and the suite compute the images
-from their sides (`picture` below).
 
 A row of templates has the files of a folder that may contain chat templates, and the text of the default
 template that AutoProcessor applies.
@@ -37,7 +33,7 @@ import transformers
 from PIL import Image, ImageFilter
 from transformers.image_utils import load_image, load_image_as_tensor
 
-from image_architecture_cases import FAMILIES
+from image_families import gemma3
 
 HERE = Path(__file__).parent
 # The argument of the process that prints results without vector instructions.
@@ -135,67 +131,6 @@ def decoded(data, name):
     return {"width": width, "height": height, "sha256": hashlib.sha256(pixels.tobytes()).hexdigest()}
 
 
-# ---- processors ----
-
-
-def picture(width, height):
-    """Returns an image [3, height, width]."""
-    channel, y, x = numpy.mgrid[0:3, 0:height, 0:width]
-    return torch.from_numpy(((3 * x * x + 7 * y + x * y + 85 * channel) % 256).astype(numpy.uint8))
-
-
-CLASSES = {
-    "SmolVLMImageProcessor": ("SmolVLMProcessor", {"size": {"longest_edge": 130}, "max_image_size": {"longest_edge": 64}}),
-    "Gemma3ImageProcessor": ("Gemma3Processor", {"size": {"height": 56, "width": 56}}),
-    "Gemma4ImageProcessor": ("Gemma4Processor", {"patch_size": 4, "pooling_kernel_size": 2, "max_soft_tokens": 70}),
-    "Qwen2VLImageProcessor": ("Qwen2_5_VLProcessor", {"patch_size": 10, "min_pixels": 1200, "max_pixels": 24000}),
-    "PixtralImageProcessor": ("PixtralProcessor", {"size": {"longest_edge": 96}}),
-    "GotOcr2ImageProcessor": ("InternVLProcessor", {"size": {"height": 56, "width": 56}, "max_patches": 6}),
-}
-PIXTRAL = {"patch_size": 8, "spatial_merge_size": 2}
-SETTINGS = [
-    {"resample": 0},
-    {"do_rescale": False},
-    {"do_rescale": None, "do_normalize": True, "image_mean": [120.0, 110.5, 99.9], "image_std": [60.1, 57.0, 59.3]},
-    {"do_rescale": False, "do_normalize": False},
-    {"do_resize": False},
-    {"do_resize": None, "resample": 0, "do_convert_rgb": False},
-]
-# The sides of an image that is not resized are multiples of the first number, at least the second. The
-# image processors take others, with which the models fail.
-CELLS = {"Gemma4ImageProcessor": (8, 8), "PixtralImageProcessor": (1, 16)}
-# Sides for every class. Some classes take some of them without a resize.
-SIDES = [(50, 37), (120, 47), (3, 5), (8, 8), (56, 56), (40, 60), (300, 200)]
-
-
-def prepared(kind, processor, image):
-    """Returns the shape and the digest of the pixel values, or None."""
-    options = {"patch_size": 16, "return_tensors": "pt"} if kind.startswith("Pixtral") else {"return_tensors": "pt"}
-    if kind.startswith("GotOcr2"):
-        options["crop_to_patches"] = True
-    unit, least = CELLS.get(kind, (1, 1))
-    if not processor.do_resize and any(side % unit or side < least for side in image.shape[1:]):
-        return None
-    try:
-        values = processor(image, **options)["pixel_values"]
-    except Exception as error:
-        print(f"{kind} {list(image.shape)}: {str(error).splitlines()[0][:80]}")
-        return None
-    digest = hashlib.sha256(values.float().numpy().astype("<f4").tobytes()).hexdigest()
-    return {"shape": list(values.shape), "sha256": digest}
-
-
-def processors():
-    """Yields the results of each class with each setting."""
-    for kind, (whole, sizes) in CLASSES.items():
-        for settings in SETTINGS:
-            given = {**sizes, **settings}
-            processor = getattr(transformers, kind)(**given)
-            images = [{"sides": sides, "result": prepared(kind, processor, picture(*sides))} for sides in SIDES]
-            own = {"processor_class": whole} | (PIXTRAL if kind.startswith("Pixtral") else {})
-            yield {"processor": own, "preprocessor": {"image_processor_type": kind, **given}, "images": images}
-
-
 # ---- chat templates ----
 
 JINJA = {"chat_template.jinja": "from a file"}
@@ -215,10 +150,9 @@ FOLDERS = {
 
 def templates():
     """Yields folders and the templates that their processors apply."""
-    family = FAMILIES["gemma3"]
     tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
-    tokenizer.add_special_tokens(family["tokens"])
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "of the tokenizer", **family["tokenizer"]}
+    tokenizer.add_special_tokens(gemma3.TOKENS)
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": "of the tokenizer", **gemma3.TOKENIZER}
     for name, (files, processor) in FOLDERS.items():
         own = {"processor_class": "Gemma3Processor", "image_seq_length": 4, **processor}
         files = files | {
@@ -263,7 +197,7 @@ def main():
             file["portable"] = portable
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     lines = lambda rows: ",\n".join(json.dumps(row, separators=(",", ":")) for row in rows)
-    text = f'{{"made_with":{json.dumps(versions)},\n"files":[\n{lines(files)}\n],\n"templates":[\n{lines(templates())}\n],\n"processors":[\n{lines(processors())}\n]}}\n'
+    text = f'{{"made_with":{json.dumps(versions)},\n"files":[\n{lines(files)}\n],\n"templates":[\n{lines(templates())}\n]}}\n'
     (HERE / "image_processors.json").write_text(text)
 
 

@@ -4,6 +4,7 @@ mod chat;
 mod contract;
 mod engine;
 mod generate;
+mod images;
 mod kernels;
 mod model_files;
 mod network;

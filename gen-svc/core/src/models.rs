@@ -13,7 +13,6 @@ mod architecture;
 pub mod architectures;
 mod backend;
 mod biases;
-mod composite;
 pub mod config;
 mod cpu;
 pub mod decoder;
@@ -76,7 +75,7 @@ pub fn open(artifacts: &Artifacts) -> Result<ModelFile, LoadError> {
 /// not supported, or is of another model.
 pub fn open_with(artifacts: &Artifacts, mmproj: Option<&Path>) -> Result<ModelFile, LoadError> {
     let Some(gguf) = artifacts.gguf() else {
-        architectures::find(artifacts.architecture.as_deref().ok_or_else(|| unnamed::error(artifacts))?)?;
+        architectures::check(artifacts.architecture.as_deref().ok_or_else(|| unnamed::error(artifacts))?)?;
         return match mmproj {
             None => quantized::open(artifacts),
             Some(_) => Err(LoadError::MmprojOfFolder { model: artifacts.path.clone() }),
@@ -84,7 +83,7 @@ pub fn open_with(artifacts: &Artifacts, mmproj: Option<&Path>) -> Result<ModelFi
     };
     let header = GgufHeader::new(Arc::clone(gguf))?;
     let (model_type, architecture) = architectures::of_gguf(&header)?;
-    architectures::find(model_type)?;
+    architectures::check(model_type)?;
     let model_type = model_type.to_owned();
     let hidden = header.find("embedding_length")?.unwrap_or(0);
     let text = LanguageModel { model_type: &model_type, hidden };
@@ -100,14 +99,22 @@ pub fn open_with(artifacts: &Artifacts, mmproj: Option<&Path>) -> Result<ModelFi
 /// # Errors
 /// The architecture or one of its settings is not supported; a tensor is missing, misshapen or not used.
 pub fn describe(file: &ModelFile) -> Result<Decoder, LoadError> {
-    let architecture = architectures::find(file.architecture())?;
     let reads = Reads::default();
-    let mut decoder = (architecture.describe)(&Config::language(file.config()).recorded_by(&reads))?;
+    let config = Config::language(file.config()).recorded_by(&reads);
+    let mut decoder = architectures::describe(file.architecture(), &config)?;
     unused::check_settings(file.config(), &reads)?;
-    composite::tie(&mut decoder, file);
+    tie(&mut decoder, file);
     match check_tensors(&mut decoder, file, &reads) {
         Ok(()) => Ok(decoder),
         Err(error) => Err(quantized::explained(error, file.config())),
+    }
+}
+
+/// Removes the output matrix of a model with images, if transformers uses the embeddings instead.
+fn tie(decoder: &mut Decoder, file: &ModelFile) {
+    let is_tied = vision::families::named(file.architecture()).is_some_and(|family| family.is_tied);
+    if is_tied && file.config()["tie_word_embeddings"].is_null() && !file.has("lm_head.weight") {
+        decoder.head = None;
     }
 }
 

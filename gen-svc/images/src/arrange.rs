@@ -7,7 +7,7 @@ use crate::parallel::in_parts;
 
 /// Writes `area` by channel, row and column to the start of each channel's part of `out`. The parts
 /// are equally long.
-pub(crate) fn write_planes(image: &RgbImage, area: Area, out: &mut [u8]) {
+pub fn write_planes(image: &RgbImage, area: Area, out: &mut [u8]) {
     let (red, rest) = out.split_at_mut(out.len() / CHANNELS);
     let (green, blue) = rest.split_at_mut(rest.len() / 2);
     for row in 0..area.height {
@@ -20,7 +20,7 @@ pub(crate) fn write_planes(image: &RgbImage, area: Area, out: &mut [u8]) {
 
 /// Cuts the image into tiles of (height, width) and writes them, row by row. Each is by channel, row
 /// and column.
-pub(crate) fn write_tiles(image: &RgbImage, tile: (usize, usize), out: &mut [u8]) {
+pub fn write_tiles(image: &RgbImage, tile: (usize, usize), out: &mut [u8]) {
     let length = CHANNELS * tile.0 * tile.1;
     in_parts(out, length, |first, tiles| {
         let areas = grid(image.height() / tile.0, image.width() / tile.1, tile).skip(first);
@@ -31,14 +31,14 @@ pub(crate) fn write_tiles(image: &RgbImage, tile: (usize, usize), out: &mut [u8]
 }
 
 /// Writes `area` by row, column and channel.
-pub(crate) fn write_pixels(image: &RgbImage, area: Area, out: &mut [u8]) {
+pub fn write_pixels(image: &RgbImage, area: Area, out: &mut [u8]) {
     for (row, out) in area_rows(image, area).zip(out.chunks_exact_mut(area.width * CHANNELS)) {
         out.copy_from_slice(row);
     }
 }
 
 /// Writes a patch by channel, time, row and column. All times are equal.
-pub(crate) fn write_patch(image: &RgbImage, area: Area, times: usize, out: &mut [u8]) {
+pub fn write_patch(image: &RgbImage, area: Area, times: usize, out: &mut [u8]) {
     write_planes(image, area, out);
     let length = area.width * area.height;
     for channel in out.chunks_exact_mut(length * times) {

@@ -32,7 +32,8 @@ struct Weight;
 
 impl Weighter<Key, Arc<PreparedImage>> for Weight {
     fn weight(&self, _: &Key, image: &Arc<PreparedImage>) -> u64 {
-        (image.bytes.len() + image.plan.expansion.text.len()) as u64 + OVERHEAD_BYTES
+        let places = image.plan.order.as_ref().map_or(0, |order| size_of_val(order.places.as_slice()));
+        (image.bytes.len() + image.plan.expansion.text.len() + places) as u64 + OVERHEAD_BYTES
     }
 }
 
@@ -78,16 +79,39 @@ impl PreparedCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::processor::Files;
+    use crate::image::{CHANNELS, RgbImage};
+    use crate::prepared::{Expansion, ImagePlan, Layout};
+    use crate::recipe::{Basics, HALF, Recipe, ValueTable};
+    use crate::resize::{Filter, resize};
 
-    fn processor(size: usize) -> Processor {
-        let object = |text: &str| serde_json::from_str(text).expect("an object");
-        let files = Files {
-            processor: object(r#"{"processor_class": "Gemma3Processor"}"#),
-            preprocessor: object(&format!(r#"{{"size": {size}}}"#)),
-            ..Files::default()
+    /// Stretches an image to a square of this side. Each of its rows is a tile.
+    #[derive(Debug)]
+    struct Square(usize, Basics);
+
+    impl Recipe for Square {
+        fn basics(&self) -> &Basics {
+            &self.1
+        }
+
+        fn plan(&self, _: usize, _: usize) -> Result<ImagePlan, ImageError> {
+            let shape = vec![self.0, self.0, CHANNELS];
+            Ok(ImagePlan::new(shape, Layout::Tiles, Expansion::new("", "i", 1, "")))
+        }
+
+        fn bytes(&self, image: &RgbImage) -> Result<Vec<u8>, ImageError> {
+            Ok(resize(image, self.0, self.0, Filter::Bilinear).bytes().to_vec())
+        }
+    }
+
+    fn processor(side: usize) -> Processor {
+        let basics = Basics {
+            resizes: true,
+            filter: Filter::Bilinear,
+            values: Arc::new(ValueTable::new(1.0, Some(HALF))),
+            placeholder: "i".to_owned(),
+            image_token: "i".to_owned(),
         };
-        Processor::new(&files).expect("a known processor")
+        Processor::new(Box::new(Square(side, basics)))
     }
 
     /// A BMP file of one pixel.
@@ -115,6 +139,17 @@ mod tests {
             assert!(cache.bytes() <= 100_000);
         }
         assert!(cache.bytes() > 0);
+    }
+
+    /// The file ends after its header: an error of the pixels would be another one.
+    #[test]
+    fn tiles_are_counted_before_pixels_are_decoded() {
+        let prepare = |max_tiles| {
+            let limits = Limits { max_tiles, ..Limits::default() };
+            PreparedCache::new(0).prepare(&processor(8), &bmp(0)[..54], &limits).expect_err("a header")
+        };
+        assert_eq!(prepare(7), ImageError::Tiles { tiles: 8, limit: 7 });
+        assert!(matches!(prepare(8), ImageError::Damaged { .. }));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::spare::Buffer;
 
 /// The channels of a pixel: red, green, blue.
-pub(crate) const CHANNELS: usize = 3;
+pub const CHANNELS: usize = 3;
 
 /// An image of 8-bit red, green and blue, by row, column and channel. Neither side is zero.
 #[derive(Clone, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl RgbImage {
     }
 
     /// Returns the rectangle of all pixels.
-    pub(crate) fn area(&self) -> Area {
+    pub fn area(&self) -> Area {
         Area { left: 0, top: 0, width: self.width, height: self.height }
     }
 
@@ -63,8 +63,20 @@ impl RgbImage {
         self.bytes.chunks_exact(self.width * CHANNELS)
     }
 
+    /// Returns the image in the middle of a black one, which is not smaller. An odd rest is at the right and
+    /// at the bottom.
+    #[must_use]
+    pub fn on_black(&self, width: usize, height: usize) -> Self {
+        let (left, top) = ((width - self.width) / 2, (height - self.height) / 2);
+        let mut bytes = Buffer::zeroed(width * height * CHANNELS);
+        for (row, out) in self.rows().zip(bytes.chunks_exact_mut(width * CHANNELS).skip(top)) {
+            out[left * CHANNELS..][..row.len()].copy_from_slice(row);
+        }
+        Self { width, height, bytes }
+    }
+
     /// Returns a part of the image. The part must be inside and not empty.
-    pub(crate) fn crop(&self, area: Area) -> Self {
+    pub fn crop(&self, area: Area) -> Self {
         let columns = area.left * CHANNELS..(area.left + area.width) * CHANNELS;
         let rows = self.rows().skip(area.top).take(area.height);
         let bytes: Vec<u8> = rows.flat_map(|row| &row[columns.clone()]).copied().collect();
@@ -80,16 +92,16 @@ impl fmt::Debug for RgbImage {
 
 /// A rectangle of an image, in pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Area {
-    pub(crate) left: usize,
-    pub(crate) top: usize,
-    pub(crate) width: usize,
-    pub(crate) height: usize,
+pub struct Area {
+    pub left: usize,
+    pub top: usize,
+    pub width: usize,
+    pub height: usize,
 }
 
 impl Area {
     /// Returns the part inside of an image with these sides. It may be empty.
-    pub(crate) fn inside(self, width: usize, height: usize) -> Self {
+    pub fn inside(self, width: usize, height: usize) -> Self {
         Self {
             width: self.width.min(width.saturating_sub(self.left)),
             height: self.height.min(height.saturating_sub(self.top)),
@@ -99,7 +111,7 @@ impl Area {
 }
 
 /// Returns `rows` x `columns` areas of equal size, row by row.
-pub(crate) fn grid(rows: usize, columns: usize, (height, width): (usize, usize)) -> impl Iterator<Item = Area> {
+pub fn grid(rows: usize, columns: usize, (height, width): (usize, usize)) -> impl Iterator<Item = Area> {
     (0..rows * columns).map(move |index| Area {
         left: index % columns * width,
         top: index / columns * height,

@@ -8,7 +8,7 @@ const PART_BYTES: usize = 256 << 10;
 
 /// Calls `work` with parts of `out` and the index of each part's first unit. Parts have whole units
 /// of `unit` values. The calls run at the same time, if `out` is large.
-pub(crate) fn in_parts<T: Send>(out: &mut [T], unit: usize, work: impl Fn(usize, &mut [T]) + Sync) {
+pub fn in_parts<T: Send>(out: &mut [T], unit: usize, work: impl Fn(usize, &mut [T]) + Sync) {
     let unit = unit.max(1);
     let units = (PART_BYTES / (unit * size_of::<T>()).max(1)).max(1);
     if out.len() <= units * unit {

@@ -14,14 +14,21 @@ pub struct Expansion {
     pub tokens: usize,
 }
 
+impl Expansion {
+    /// Returns consecutive image tokens between two texts.
+    #[must_use]
+    pub fn new(begin: &str, image_token: &str, tokens: usize, end: &str) -> Self {
+        Self { text: format!("{begin}{}{end}", image_token.repeat(tokens)), tokens }
+    }
+}
+
 /// How an image's pixel values are arranged, as a tower needs it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Layout {
-    /// Square tiles in raster order, then the whole image if there is more than one tile.
-    /// `rows` and `columns` are zero if only the whole image is there.
-    Tiles { rows: usize, columns: usize },
-    /// The whole image, then its crops.
-    Crops { crops: usize },
+    /// Tiles of equal sides, the whole image included.
+    Tiles,
+    /// The whole image, then its crops. Their patches are taken as a square, if they are as many.
+    Crops,
     /// Patches in raster order, `rows` x `columns`. Each patch is by row, column and channel. A
     /// patch's position is (column, row).
     Patches { rows: usize, columns: usize },
@@ -30,6 +37,15 @@ pub enum Layout {
     Grid { time: usize, rows: usize, columns: usize },
     /// One image by channel, row and column, without padding. The numbers are pixels.
     Whole { height: usize, width: usize },
+}
+
+/// The rows of the projector's output that image tokens take, if they are not all rows in order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    /// The number of rows of all tiles.
+    pub rows: usize,
+    /// The row of each image token. The row after the last one is the tower's own vector.
+    pub places: Vec<u32>,
 }
 
 /// The facts that an image's sides alone determine.
@@ -41,15 +57,22 @@ pub struct ImagePlan {
     pub layout: Layout,
     /// The text that replaces the placeholder.
     pub expansion: Expansion,
+    /// The rows that its image tokens take. `None`: all rows in order.
+    pub order: Option<Order>,
 }
 
 impl ImagePlan {
+    /// Returns a plan whose image tokens take all rows in order.
+    #[must_use]
+    pub fn new(shape: Vec<usize>, layout: Layout, expansion: Expansion) -> Self {
+        Self { shape, layout, expansion, order: None }
+    }
+
     /// Returns the number of tiles or crops, the whole image included. 1: the image is not cut.
     #[must_use]
     pub fn tiles(&self) -> usize {
         match self.layout {
-            Layout::Tiles { rows, columns } if rows * columns > 1 => rows * columns + 1,
-            Layout::Crops { crops } => crops + 1,
+            Layout::Tiles | Layout::Crops => self.shape[0],
             _ => 1,
         }
     }
@@ -101,22 +124,4 @@ impl Prepared {
         let texts: Vec<&str> = self.images.iter().map(|image| image.plan.expansion.text.as_str()).collect();
         crate::expand(prompt, &self.placeholder, &texts)
     }
-}
-
-/// The pixel values of a request in one tensor, as transformers returns them.
-#[derive(Debug, Clone, PartialEq)]
-pub struct PixelBatch {
-    pub shape: Vec<usize>,
-    /// The values, flat.
-    pub pixels: Vec<f32>,
-    /// The (column, row) of each patch of [`Layout::Patches`], (-1, -1) for padding. Else empty.
-    pub positions: Vec<[i64; 2]>,
-}
-
-/// Appends the images along their first dimension. `shape` is that of one element of it.
-pub(crate) fn concatenate(images: &[&PreparedImage], leading: &[usize], element: &[usize]) -> PixelBatch {
-    let count = images.iter().map(|image| image.plan.shape[0]).sum();
-    let shape = leading.iter().copied().chain([count]).chain(element.iter().copied()).collect();
-    let pixels = images.iter().flat_map(|image| image.pixels()).collect();
-    PixelBatch { shape, pixels, positions: Vec::new() }
 }

@@ -17,42 +17,44 @@ const MAX_AREA: usize = 1 << 25;
 
 /// The values of a class of transformers for settings that the files lack.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Defaults {
-    pub(crate) resample: usize,
-    pub(crate) normalize: bool,
-    pub(crate) normal: Normal,
+pub struct Defaults {
+    pub resample: usize,
+    pub normalize: bool,
+    pub normal: Normal,
 }
 
 /// Mean and deviation 0.5.
-pub(crate) const HALF: Normal = Normal { mean: [0.5; CHANNELS], std: [0.5; CHANNELS] };
+pub const HALF: Normal = Normal { mean: [0.5; CHANNELS], std: [0.5; CHANNELS] };
 
 /// Mean and deviation of CLIP's images.
-pub(crate) const CLIP: Normal =
+pub const CLIP: Normal =
     Normal { mean: [0.481_454_66, 0.457_827_5, 0.408_210_73], std: [0.268_629_54, 0.261_302_58, 0.275_777_11] };
 
 /// The settings of a model.
 #[derive(Debug)]
-pub(crate) struct Settings {
+pub struct Settings {
     /// Settings of the image processor, with overrides.
-    pub(crate) image: Section,
+    pub image: Section,
     /// Settings of the processor, which expands the text.
-    pub(crate) processor: Section,
+    pub processor: Section,
     /// Names of special tokens.
-    pub(crate) tokens: Section,
+    pub tokens: Section,
     /// Overrides alone, for settings whose values in the model's files have no effect.
-    pub(crate) overrides: Section,
+    pub overrides: Section,
+    /// The model's own config. Empty if it is not known.
+    pub model: Section,
 }
 
 /// Settings of one source. A null is as an absent setting, and for a flag it is false, as in Python.
 #[derive(Debug, Default)]
-pub(crate) struct Section(pub(crate) Map<String, Value>);
+pub struct Section(pub Map<String, Value>);
 
 impl Section {
-    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
+    pub fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name).filter(|value| !value.is_null())
     }
 
-    pub(crate) fn flag(&self, name: &'static str, default: bool) -> Result<bool, ProcessorError> {
+    pub fn flag(&self, name: &'static str, default: bool) -> Result<bool, ProcessorError> {
         match self.0.get(name) {
             None => Ok(default),
             Some(Value::Null) => Ok(false),
@@ -60,42 +62,37 @@ impl Section {
         }
     }
 
-    pub(crate) fn number(&self, name: &'static str, default: f64) -> Result<f64, ProcessorError> {
+    pub fn number(&self, name: &'static str, default: f64) -> Result<f64, ProcessorError> {
         let Some(value) = self.get(name) else { return Ok(default) };
         let number = value.as_f64().filter(|number| number.is_finite() && *number > 0.0);
         number.ok_or_else(|| refused(name, value, "a positive number"))
     }
 
-    pub(crate) fn text(&self, name: &'static str, default: &str) -> Result<String, ProcessorError> {
+    pub fn text(&self, name: &'static str, default: &str) -> Result<String, ProcessorError> {
         let Some(value) = self.get(name) else { return Ok(default.to_owned()) };
         let text = value.as_str().filter(|text| !text.is_empty());
         text.map(str::to_owned).ok_or_else(|| refused(name, value, "a text"))
     }
 
     /// Returns a side or count, from 1 to 8192.
-    pub(crate) fn side(&self, name: &'static str, default: usize) -> Result<usize, ProcessorError> {
+    pub fn side(&self, name: &'static str, default: usize) -> Result<usize, ProcessorError> {
         self.get(name).map_or(Ok(default), |value| whole(name, value, MAX_SIDE))
     }
 
     /// Returns an area in pixels.
-    pub(crate) fn area(&self, name: &'static str) -> Result<Option<usize>, ProcessorError> {
+    pub fn area(&self, name: &'static str) -> Result<Option<usize>, ProcessorError> {
         self.get(name).map(|value| whole(name, value, MAX_AREA)).transpose()
     }
 
     /// Returns the entries of an object such as `size`, or `None` if it is absent.
-    pub(crate) fn object(&self, name: &'static str) -> Result<Option<Self>, ProcessorError> {
+    pub fn object(&self, name: &'static str) -> Result<Option<Self>, ProcessorError> {
         let Some(value) = self.get(name) else { return Ok(None) };
         let object = value.as_object().ok_or_else(|| refused(name, value, "an object"))?;
         Ok(Some(Self(object.clone())))
     }
 
     /// Returns a side of an object such as `size`, or `default` if the object is absent.
-    pub(crate) fn side_of(
-        &self,
-        name: &'static str,
-        key: &'static str,
-        default: usize,
-    ) -> Result<usize, ProcessorError> {
+    pub fn side_of(&self, name: &'static str, key: &'static str, default: usize) -> Result<usize, ProcessorError> {
         let Some(object) = self.object(name)? else { return Ok(default) };
         match object.get(key) {
             Some(value) => whole(name, value, MAX_SIDE),
@@ -104,7 +101,7 @@ impl Section {
     }
 
     /// Returns (height, width) of `size`.
-    pub(crate) fn size(&self, default: usize) -> Result<(usize, usize), ProcessorError> {
+    pub fn size(&self, default: usize) -> Result<(usize, usize), ProcessorError> {
         if let Some(value) = self.get("size").filter(|value| value.is_number()) {
             let side = whole("size", value, MAX_SIDE)?;
             return Ok((side, side));
@@ -112,14 +109,9 @@ impl Section {
         Ok((self.side_of("size", "height", default)?, self.side_of("size", "width", default)?))
     }
 
-    /// Returns true if images are resized. Without it, some families still resize in later steps.
-    pub(crate) fn resizes(&self) -> Result<bool, ProcessorError> {
-        self.flag("do_resize", true)
-    }
-
     /// Returns the filter, and the value of each byte. The conversion to RGB changes no image of
     /// three channels, so its flag has no effect.
-    pub(crate) fn pixels(&self, defaults: Defaults) -> Result<(Filter, Arc<ValueTable>), ProcessorError> {
+    pub fn pixels(&self, defaults: Defaults) -> Result<(Filter, Arc<ValueTable>), ProcessorError> {
         self.flag("do_convert_rgb", true)?;
         let factor = self.number("rescale_factor", 1.0 / 255.0)?;
         let factor = if self.flag("do_rescale", true)? { factor } else { 1.0 };
@@ -167,7 +159,7 @@ fn whole(name: &'static str, value: &Value, limit: usize) -> Result<usize, Proce
 }
 
 /// Fails if an image may become too many pixels. `factors` are multiplied.
-pub(crate) fn check_area(setting: &'static str, factors: &[usize]) -> Result<(), ProcessorError> {
+pub fn check_area(setting: &'static str, factors: &[usize]) -> Result<(), ProcessorError> {
     let area = factors.iter().fold(1, |area: usize, factor| area.saturating_mul(*factor));
     if area <= MAX_AREA {
         return Ok(());
@@ -176,7 +168,7 @@ pub(crate) fn check_area(setting: &'static str, factors: &[usize]) -> Result<(),
 }
 
 /// Returns the error of a setting.
-pub(crate) fn refused(setting: &'static str, value: &Value, expected: &str) -> ProcessorError {
+pub fn refused(setting: &'static str, value: &Value, expected: &str) -> ProcessorError {
     ProcessorError::Setting { setting, value: value.to_string(), expected: expected.to_owned() }
 }
 

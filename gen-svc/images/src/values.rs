@@ -5,14 +5,14 @@ use crate::parallel::in_parts;
 
 /// Mean and standard deviation of each channel, for values from 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Normal {
-    pub(crate) mean: [f64; CHANNELS],
-    pub(crate) std: [f64; CHANNELS],
+pub struct Normal {
+    pub mean: [f64; CHANNELS],
+    pub std: [f64; CHANNELS],
 }
 
 /// The value of each byte, per channel.
 #[derive(PartialEq)]
-pub(crate) struct ValueTable {
+pub struct ValueTable {
     values: [[f32; 256]; CHANNELS],
     factor: f64,
     normal: Option<Normal>,
@@ -20,7 +20,7 @@ pub(crate) struct ValueTable {
 
 impl ValueTable {
     /// Returns the values of `byte * factor`, then normalized if `normal` is given.
-    pub(crate) fn new(factor: f64, normal: Option<Normal>) -> Self {
+    pub fn new(factor: f64, normal: Option<Normal>) -> Self {
         let values = normal.map_or_else(|| scaled(factor), |normal| normalized(factor, normal));
         Self { values, factor, normal }
     }

@@ -4,9 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use mozjpeg::ColorSpaceExt as _;
-use tandem_images::{
-    Files, Filter, Format, ImageError, Limits, PreparedCache, Processor, RgbImage, decode, resize, sniff,
-};
+use tandem_images::{Filter, Format, ImageError, Limits, RgbImage, decode, resize, sniff};
 
 const WIDTH: u16 = 19;
 const HEIGHT: u16 = 13;
@@ -223,27 +221,6 @@ fn palettes_that_end_within_a_colour_are_errors() {
         let error = decoded(&[b"\x89PNG\r\n\x1a\n".as_slice(), &parts.concat()].concat()).unwrap_err();
         assert!(error.to_string().contains("palette"), "{bytes} bytes: {error}");
     }
-}
-
-/// The file ends after its header: an error of the pixels would be another one.
-#[test]
-fn tiles_are_counted_before_pixels_are_decoded() {
-    let object = |text: &str| serde_json::from_str(text).unwrap();
-    let files = Files {
-        processor: object(r#"{"processor_class": "SmolVLMProcessor"}"#),
-        preprocessor: object(r#"{"size": {"longest_edge": 128}, "max_image_size": {"longest_edge": 32}}"#),
-        ..Files::default()
-    };
-    let processor = Processor::new(&files).unwrap();
-    let header = &png(None)[..33];
-    let prepare = |max_tiles| {
-        let limits = Limits { max_tiles, ..Limits::default() };
-        PreparedCache::new(0).prepare(&processor, header, &limits).unwrap_err()
-    };
-    let tiles = processor.plan(WIDTH.into(), HEIGHT.into()).unwrap().tiles();
-    assert!(tiles > 1, "{tiles} tiles");
-    assert_eq!(prepare(tiles - 1), ImageError::Tiles { tiles, limit: tiles - 1 });
-    assert!(matches!(prepare(tiles), ImageError::Damaged { .. }));
 }
 
 #[test]

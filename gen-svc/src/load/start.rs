@@ -10,11 +10,10 @@ use tandem_core::library::Library;
 use tandem_core::lifecycle::Lifecycle;
 use tandem_core::media::{self, ImageAttention, Vision};
 use tandem_core::models::decoder::Decoder;
-use tandem_core::models::vision::TowerFit;
+use tandem_core::models::vision::{TowerFit, families};
 use tandem_core::models::{self, Backend, LoadedModel};
 use tandem_core::request::{SamplingOptions, ServedModel};
 use tandem_core::weights::ModelFile;
-use tandem_images::Processor;
 use tandem_kernels::IsaLevel;
 use tandem_model_files::artifacts::Artifacts;
 use tokio_util::sync::CancellationToken;
@@ -121,7 +120,7 @@ fn vision(
     }
     let attention = ImageAttention { has_axes: decoder.has_axes(), is_mutual: decoder.has_image_blocks() };
     let processor = match file.processor() {
-        Some(files) => Processor::new(files)?,
+        Some(files) => families::processor(files)?,
         None => media::read_processor(&artifacts.path)?,
     };
     let fit = TowerFit::of(file)?;

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 
 use tandem_core::error::StepError;
+use tandem_core::models::decoder::RequiredTensor;
 use tandem_core::models::vision;
 use tandem_core::models::vision::geometry::{Geometry, Windows, neighbours, whole_patches};
 use tandem_core::models::vision::tower::{Axis, Positions, Rotary, TableOrder, Tower};
@@ -50,6 +51,8 @@ pub struct TorchTower {
     final_norm: Option<Norm>,
     head: Head,
     deep: Vec<(usize, Head)>,
+    /// `[1, 1, E]`
+    own_row: Option<Tensor>,
     slice_patches: usize,
     /// The image that is computed through the port.
     current: Option<TowerRun>,
@@ -79,6 +82,8 @@ struct Inputs {
     positions: Option<Tensor>,
     /// The merged cells in the order of windows, and the place of each there.
     orders: Option<[Tensor; 2]>,
+    /// The row of each image token.
+    places: Option<Tensor>,
 }
 
 impl TorchTower {
@@ -112,7 +117,7 @@ impl TorchTower {
             Positions::Axes { name, size } => Some(loader.tensor(name, &[2, *size, tower.hidden])?),
             Positions::Interpolated { name, side } => Some(loader.tensor(name, &[side * side, tower.hidden])?),
         };
-        let vector = |name: &String| loader.tensor(name, &[1, 1, tower.hidden]);
+        let vector = |(name, shape): &RequiredTensor| Ok::<_, Error>(loader.tensor(name, shape)?.f_view([1, 1, -1])?);
         let norm = |norm| Norm::load(&loader, norm);
         let deep = tower.deep.iter().map(|(block, head)| Ok((*block, Head::load(&loader, head)?)));
         Ok(Self {
@@ -124,6 +129,7 @@ impl TorchTower {
             final_norm: tower.final_norm.as_ref().map(norm).transpose()?,
             head: Head::load(&loader, &tower.head)?,
             deep: deep.collect::<Result<_, Error>>()?,
+            own_row: tower.own_row.as_ref().map(vector).transpose()?,
             slice_patches: if target.device == tch::Device::Cpu { CPU_SLICE_PATCHES } else { SLICE_PATCHES },
             tower,
             target,
@@ -188,12 +194,15 @@ impl TorchTower {
         });
         let positions = self.positions(geometry, &mut upload)?;
         let orders = windows.map(|windows| orders(windows, &mut upload));
+        let places = image.plan.order.as_ref();
+        let places = places.map(|order| upload.add(order.places.iter().map(|&place| i64::from(place))));
         let sent = upload.send(self.target.device)?;
         Ok(Inputs {
             patches: self.to_patches(&sent.get(pixels)?, image)?,
             rotation: rotation.map(|rotation| rotation(&sent)).transpose()?,
             positions: positions.map(|positions| positions(&sent)).transpose()?,
             orders: orders.map(|orders| orders(&sent)).transpose()?,
+            places: places.map(|places| sent.get(places)).transpose()?,
         })
     }
 
@@ -381,7 +390,7 @@ impl TowerRun {
             Some(group) => group,
             None => match self.groups.pop_front() {
                 Some(patches) => Group::new(patches, tower.stages(), &slicing),
-                None => return self.finish().map(Some),
+                None => return self.finish(tower).map(Some),
             },
         };
         let Some((stage, part)) = group.next() else { return Err(Error::Step(StepError::Broken)) };
@@ -396,7 +405,7 @@ impl TowerRun {
         if has_more {
             self.current = Some(group);
         } else if self.groups.is_empty() {
-            return self.finish().map(Some);
+            return self.finish(tower).map(Some);
         }
         Ok(None)
     }
@@ -423,9 +432,18 @@ impl TowerRun {
         Ok(())
     }
 
-    fn finish(&self) -> Result<Features, Error> {
+    /// Puts the rows in the order of the image tokens.
+    fn ordered(&self, rows: &[Tensor], tower: &TorchTower) -> Result<Tensor, Error> {
+        let own = tower.own_row.as_ref().map(|row| row.f_view([1, -1])).transpose()?;
+        let rows: Vec<&Tensor> = rows.iter().chain(&own).collect();
+        let rows = Tensor::f_cat(&rows, 0)?;
+        self.inputs.places.as_ref().map_or(Ok(rows.shallow_clone()), |places| Ok(rows.f_index_select(0, places)?))
+    }
+
+    fn finish(&self, tower: &TorchTower) -> Result<Features, Error> {
         let mut all = self.rows.iter().map(|rows| {
-            let rows = Tensor::f_cat(rows, 0)?.f_to_kind(Kind::Float)?.f_contiguous()?.f_to_device(tch::Device::Cpu)?;
+            let rows =
+                self.ordered(rows, tower)?.f_to_kind(Kind::Float)?.f_contiguous()?.f_to_device(tch::Device::Cpu)?;
             let mut values = vec![0.0; rows.numel()];
             rows.f_copy_data(&mut values, rows.numel())?;
             Ok::<_, Error>((rows.size()[1] as usize, values))

@@ -2,6 +2,7 @@
 //! writes. Both sides compute the weights from a seed.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -17,7 +18,7 @@ use crate::picture::Picture;
 const SPECIAL: usize = 257;
 
 /// All of them.
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 pub struct Goldens {
     /// Small images of other formats than PNG, in base64.
     files: BTreeMap<String, String>,
@@ -33,6 +34,7 @@ struct Family {
     tokens: Vec<String>,
     /// The chat template.
     template: String,
+    cases: Vec<Case>,
 }
 
 /// A model with transformers' results.
@@ -41,6 +43,7 @@ pub struct Case {
     /// The model's name.
     pub name: String,
     /// The name of its family.
+    #[serde(skip)]
     pub family: String,
     seed: u64,
     /// The JSON files of the model's folder.
@@ -83,8 +86,22 @@ impl Goldens {
     /// If the file is missing or has another format.
     #[must_use]
     pub fn read() -> Self {
-        let path = repository().join("tests/golden/image_architectures.json");
-        serde_json::from_str(&std::fs::read_to_string(path).expect("the goldens")).expect("JSON")
+        let golden = repository().join("tests/golden");
+        let read = |path: &Path| std::fs::read(path).expect("a golden");
+        let entries = std::fs::read_dir(golden.join("image_families")).expect("the goldens");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        let mut families = BTreeMap::new();
+        for path in paths.filter(|path| path.extension().is_some_and(|extension| extension == "json")) {
+            let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+            families.insert(name, serde_json::from_slice::<Family>(&read(&path)).expect("JSON"));
+        }
+        let named = |(name, family): (&String, &mut Family)| {
+            let cases = std::mem::take(&mut family.cases).into_iter();
+            cases.map(|case| Case { family: name.clone(), ..case }).collect::<Vec<_>>()
+        };
+        let cases = families.iter_mut().flat_map(named).collect();
+        let files = serde_json::from_slice(&read(&golden.join("image_files.json"))).expect("JSON");
+        Self { files, families, cases }
     }
 
     /// Writes a model into a temporary folder.
@@ -93,7 +110,7 @@ impl Goldens {
     /// If the folder cannot be written.
     #[must_use]
     pub fn folder(&self, case: &Case) -> TempDir {
-        let Family { tokens, template } = &self.families[&case.family];
+        let Family { tokens, template, .. } = &self.families[&case.family];
         let mut files: Vec<_> =
             case.files.iter().map(|(name, value)| (name.as_str(), value.to_string().into_bytes())).collect();
         files.push(("tokenizer.json", tokenizer(tokens).to_string().into_bytes()));

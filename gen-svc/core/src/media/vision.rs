@@ -26,6 +26,7 @@ use super::source::ImageUrl;
 use super::spans;
 use crate::cache::Digest;
 use crate::error::{LoadError, RequestError};
+use crate::models::vision::families;
 
 /// The facts about a model that decide how its tokens attend to images.
 #[derive(Debug, Clone, Copy)]
@@ -57,7 +58,7 @@ pub struct Vision {
 /// # Errors
 /// A file cannot be read, or the processor that the files name is not supported.
 pub fn read_processor(folder: &Path) -> Result<Processor, LoadError> {
-    Ok(Processor::new(&Files::read(|file| read_object(&folder.join(file)))?)?)
+    Ok(families::processor(&Files::read(|file| read_object(&folder.join(file)))?)?)
 }
 
 impl Vision {

@@ -1,26 +1,28 @@
-//! The supported architectures: a file for each, and a row in [`ARCHITECTURES`].
+//! The supported architectures: a file for each, and a row in [`ARCHITECTURES`]. Models with images are
+//! families with a language model.
 
 use super::architecture::Architecture;
+use super::config::Config;
+use super::decoder::Decoder;
+use super::vision::Language;
+use super::vision::families::{self, FAMILIES};
 use crate::error::LoadError;
 use crate::weights::gguf::architecture::GgufArchitecture;
 use crate::weights::gguf::header::GgufHeader;
 
 mod gemma2;
-mod gemma3;
-mod gemma4;
+pub(super) mod gemma3;
+pub(super) mod gemma4;
 mod granite;
-mod internvl;
-mod llama;
-mod mistral;
-mod mistral3;
+pub(super) mod llama;
+pub(super) mod mistral;
 mod phi3;
-mod qwen2;
-mod qwen2_5_vl;
-mod qwen3;
+pub(super) mod qwen2;
+pub(super) mod qwen2_5_vl;
+pub(super) mod qwen3;
 mod qwen3_moe;
-mod qwen3_vl;
+pub(super) mod qwen3_vl;
 mod smollm3;
-mod smolvlm;
 
 const ARCHITECTURES: &[Architecture] = &[
     llama::ARCHITECTURE,
@@ -29,26 +31,19 @@ const ARCHITECTURES: &[Architecture] = &[
     qwen3::ARCHITECTURE,
     qwen3_moe::ARCHITECTURE,
     gemma2::ARCHITECTURE,
-    gemma3::MULTIMODAL,
     gemma3::TEXT,
     phi3::ARCHITECTURE,
     granite::ARCHITECTURE,
     smollm3::ARCHITECTURE,
-    gemma4::MULTIMODAL,
     gemma4::TEXT,
-    qwen2_5_vl::MULTIMODAL,
     qwen2_5_vl::TEXT,
-    qwen3_vl::MULTIMODAL,
     qwen3_vl::TEXT,
-    smolvlm::SMOLVLM,
-    smolvlm::IDEFICS3,
-    mistral3::ARCHITECTURE,
-    internvl::ARCHITECTURE,
 ];
 
 /// Returns the names of the supported architectures.
 pub fn names() -> impl Iterator<Item = &'static str> {
-    ARCHITECTURES.iter().map(|architecture| architecture.name)
+    let with_images = FAMILIES.iter().flat_map(|family| family.names).copied();
+    ARCHITECTURES.iter().map(|architecture| architecture.name).chain(with_images)
 }
 
 /// The end of the name of a language model that is a part of another architecture.
@@ -61,9 +56,20 @@ pub fn listed() -> String {
     names.join(", ")
 }
 
-/// Finds an architecture by its name in transformers.
-pub(super) fn find(name: &str) -> Result<&'static Architecture, LoadError> {
-    let found = ARCHITECTURES.iter().find(|architecture| architecture.name == name);
+/// Fails if an architecture is not supported.
+pub(super) fn check(name: &str) -> Result<(), LoadError> {
+    language(name).map(|_| ())
+}
+
+/// Describes the language model of a config, by the architecture's name in transformers.
+pub(super) fn describe(name: &str, config: &Config<'_>) -> Result<Decoder, LoadError> {
+    Ok(language(name)?.describe(config)?)
+}
+
+fn language(name: &str) -> Result<Language, LoadError> {
+    let of_text = || ARCHITECTURES.iter().find(|architecture| architecture.name == name);
+    let found = families::named(name).map(|family| family.language);
+    let found = found.or_else(|| Some(Language::Own(of_text()?.describe)));
     found.ok_or_else(|| LoadError::UnsupportedArchitecture { found: name.to_owned(), supported: listed() })
 }
 

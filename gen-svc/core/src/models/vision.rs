@@ -1,15 +1,18 @@
 //! Vision towers: from an image's pixel values to the rows that replace its tokens' embeddings.
 //!
-//! A tower describes itself as data ([`tower`]), one file per family in [`towers`]. A backend computes the
-//! description.
+//! A family of models is a file and a row in [`families`]: the preparation of its images, its language
+//! model, and its tower as data ([`tower`]). A backend computes the description.
 
+pub mod families;
 mod family;
 mod fit;
 pub mod geometry;
+mod siglip;
 pub mod tower;
-mod towers;
 
 use family::Configs;
+pub use family::Family;
+pub(super) use family::Language;
 use tandem_images::{ImagePlan, Processor};
 use tower::Tower;
 
@@ -21,17 +24,21 @@ use crate::weights::gguf::projector::GgufProjector;
 /// Returns true if the model of this file has a tower that is supported.
 #[must_use]
 pub fn has_tower(file: &ModelFile) -> bool {
-    towers::find(file).is_some()
+    families::find(file).is_some()
 }
 
 /// Finds how `mmproj` files with this projector store a tower.
 pub(super) fn projector(name: &str) -> Option<&'static GgufProjector> {
-    towers::projectors().find(|projector| projector.name == name)
+    projectors().find(|projector| projector.name == name)
 }
 
 /// Returns the names of the supported projectors of `mmproj` files.
 pub fn projector_names() -> impl Iterator<Item = &'static str> {
-    towers::projectors().map(|projector| projector.name)
+    projectors().map(|projector| projector.name)
+}
+
+fn projectors() -> impl Iterator<Item = &'static GgufProjector> {
+    families::FAMILIES.iter().filter_map(|family| family.gguf.as_ref())
 }
 
 /// The facts about a tower that decide which images it takes.
@@ -66,9 +73,8 @@ impl TowerFit {
 /// Describes the tower of a model with images, and checks that the file has every tensor in its
 /// shape, and an `mmproj` file no others.
 pub fn describe(file: &ModelFile) -> Result<Option<Tower>, LoadError> {
-    let Some(family) = towers::find(file) else { return Ok(None) };
-    let tower =
-        (family.describe)(&Configs { vision: Config::vision(file.config()), model: Config::new(file.config()) })?;
+    let Some(family) = families::find(file) else { return Ok(None) };
+    let tower = (family.tower)(&Configs { vision: Config::vision(file.config()), model: Config::new(file.config()) })?;
     for (name, shape) in tower.tensors() {
         file.tensor(&name, &shape)?;
     }

@@ -25,6 +25,7 @@ const TOWERS: &[(&str, &str)] = &[
     ("vision_tower.vision_model.", "model.vision_tower."),
     ("vision_tower.", "model.vision_tower."),
     ("multi_modal_projector.", "model.multi_modal_projector."),
+    ("image_newline", "model.image_newline"),
     ("visual.", "model.visual."),
     ("model.visual.", "visual."),
 ];

@@ -11,17 +11,21 @@ import struct
 import sys
 from pathlib import Path
 
-GOLDEN = Path(__file__).parents[4] / "tests/golden/image_architectures.json"
+GOLDEN = Path(__file__).parents[4] / "tests/golden"
 CASE = "gemma3_without_windows"
 SPECIAL = 257  # the first special token
 MASK = (1 << 64) - 1
 
 
+def read(name):
+    """Returns the golden of a model, and that of its family."""
+    families = [json.loads(path.read_text(encoding="utf8")) for path in (GOLDEN / "image_families").glob("*.json")]
+    return next((case, family) for family in families for case in family["cases"] if case["name"] == name)
+
+
 def write_model(folder, name=CASE):
     """Writes the files of a model of the golden."""
-    golden = json.loads(GOLDEN.read_text(encoding="utf8"))
-    case = next(case for case in golden["cases"] if case["name"] == name)
-    family = golden["families"][case["family"]]
+    case, family = read(name)
     files = {**case["files"], "tokenizer.json": tokenizer(family["tokens"])}
     for file, value in files.items():
         (folder / file).write_text(json.dumps(value), encoding="utf8")
@@ -31,14 +35,14 @@ def write_model(folder, name=CASE):
 
 def conversations(name=CASE):
     """Returns the conversations whose images are all files: messages with base64 data, ids of prompt and answer."""
-    golden = json.loads(GOLDEN.read_text(encoding="utf8"))
-    case = next(case for case in golden["cases"] if case["name"] == name)
+    case, _ = read(name)
+    data = json.loads((GOLDEN / "image_files.json").read_text(encoding="utf8"))
     found = []
     for given in case["conversations"]:
         images = [block for message in given["messages"] for block in message["content"] if block["type"] == "image"]
         if images and all("file" in image for image in images):
             for image in images:
-                image["base64"] = golden["files"][image.pop("file")]
+                image["base64"] = data[image.pop("file")]
             found.append({"messages": given["messages"], "prompt": given["prompt"], "greedy": given["greedy"]})
     return found
 

@@ -1,9 +1,14 @@
 //! Models with images: their language models are those of the golden cases.
 
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
 use serde_json::{Value, json};
 use tandem_core::cache::BlockId;
 use tandem_core::error::LoadError;
 use tandem_core::models::decoder::Decoder;
+use tandem_core::models::vision::Family;
+use tandem_core::models::vision::families::FAMILIES;
 use tandem_core::models::{self, Backend, LogitsFor};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::Random;
@@ -14,12 +19,12 @@ use super::super::image_prompts::{ImagePrompt, blocks};
 use super::{CASES, Case, SETUPS, Setup, TORCH, assert_logits, load, try_load, write};
 
 /// A model with images.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Imaging {
     /// The model type.
     pub(super) name: &'static str,
     /// The golden models of its language model.
-    cases: &'static [&'static str],
+    cases: Cow<'static, [&'static str]>,
     /// The prefixes of the language model's tensors in folders of different ages.
     prefixes: &'static [&'static str],
     /// True if the tokens of an image attend to each other.
@@ -32,31 +37,51 @@ pub(super) struct Imaging {
 
 const PLAIN: Imaging = Imaging {
     name: "",
-    cases: &[],
-    prefixes: &["language_model.model.", "model.language_model."],
+    cases: Cow::Borrowed(&[]),
+    prefixes: &["language_model.model.", "model.language_model.", "model.text_model."],
     blocks: false,
     sections: None,
     deep: false,
 };
 
-/// All of them.
-pub(super) const MODELS: &[Imaging] = &[
-    Imaging { name: "gemma3", cases: &["gemma3", "gemma3_tight"], blocks: true, ..PLAIN },
+/// The models whose language model is no model of text.
+const OWN: &[Imaging] = &[
+    Imaging { name: "gemma3", cases: Cow::Borrowed(&["gemma3", "gemma3_tight"]), blocks: true, ..PLAIN },
     Imaging {
         name: "gemma4",
-        cases: &["gemma4", "gemma4_shared_pairs", "gemma4_keys_as_values"],
+        cases: Cow::Borrowed(&["gemma4", "gemma4_shared_pairs", "gemma4_keys_as_values"]),
         blocks: true,
         ..PLAIN
     },
-    Imaging { name: "qwen2_5_vl", cases: &["qwen2"], prefixes: &["model."], sections: Some([4, 2, 2]), ..PLAIN },
-    Imaging { name: "qwen2_5_vl_text", cases: &["qwen2"], prefixes: &["model."], sections: Some([4, 2, 2]), ..PLAIN },
-    Imaging { name: "qwen3_vl", cases: &["qwen3"], sections: Some([4, 2, 2]), deep: true, ..PLAIN },
-    Imaging { name: "qwen3_vl_text", cases: &["qwen3"], sections: Some([4, 2, 2]), deep: true, ..PLAIN },
-    Imaging { name: "smolvlm", cases: &["llama", "llama3_rope"], prefixes: &["model.text_model."], ..PLAIN },
-    Imaging { name: "idefics3", cases: &["llama"], prefixes: &["model.text_model."], ..PLAIN },
-    Imaging { name: "mistral3", cases: &["mistral"], ..PLAIN },
-    Imaging { name: "internvl", cases: &["qwen2", "qwen3", "llama"], ..PLAIN },
+    Imaging {
+        name: "qwen2_5_vl",
+        cases: Cow::Borrowed(&["qwen2"]),
+        prefixes: &["model."],
+        sections: Some([4, 2, 2]),
+        ..PLAIN
+    },
+    Imaging {
+        name: "qwen2_5_vl_text",
+        cases: Cow::Borrowed(&["qwen2"]),
+        prefixes: &["model."],
+        sections: Some([4, 2, 2]),
+        ..PLAIN
+    },
+    Imaging { name: "qwen3_vl", cases: Cow::Borrowed(&["qwen3"]), sections: Some([4, 2, 2]), deep: true, ..PLAIN },
+    Imaging { name: "qwen3_vl_text", cases: Cow::Borrowed(&["qwen3"]), sections: Some([4, 2, 2]), deep: true, ..PLAIN },
 ];
+
+/// All of them. A family that shares its language models with models of text has their golden models.
+pub(super) static MODELS: LazyLock<Vec<Imaging>> = LazyLock::new(|| {
+    let sharing = FAMILIES.iter().filter(|family| family.shared_language_models().count() > 0);
+    let named = sharing.flat_map(|family| family.names.iter().map(move |name| (*name, family)));
+    let imaging = |(name, family): (&'static str, &Family)| Imaging {
+        name,
+        cases: family.shared_language_models().collect(),
+        ..PLAIN
+    };
+    OWN.iter().cloned().chain(named.map(imaging)).collect()
+});
 
 impl Imaging {
     /// Returns the golden models of the language model.
@@ -161,7 +186,7 @@ fn is_exact(name: &str, setup: Setup) -> bool {
 
 #[test]
 fn language_model_is_found_inside_a_model_with_images() {
-    for imaging in MODELS {
+    for imaging in MODELS.iter() {
         for (case, prefix) in imaging.cases().flat_map(|case| imaging.prefixes.iter().map(move |prefix| (case, prefix)))
         {
             let folder = imaging.folder(case, &imaging.config(case), prefix);

@@ -35,10 +35,7 @@ const DEFAULT_WINDOW_TOKENS: usize = 4096;
 const DEFAULT_PATTERN_LAYERS: usize = 6;
 
 /// The row of the language model.
-pub(super) const TEXT: Architecture = Architecture { name: "gemma3_text", describe, gguf: Some(GGUF) };
-
-/// The row of the model with images.
-pub(super) const MULTIMODAL: Architecture = Architecture { name: "gemma3", describe: describe_multimodal, gguf: None };
+pub(in crate::models) const TEXT: Architecture = Architecture { name: "gemma3_text", describe, gguf: Some(GGUF) };
 
 const GGUF: GgufArchitecture = GgufArchitecture {
     floats: &[("final_logit_softcapping", "final_logit_softcapping")],
@@ -74,7 +71,8 @@ fn add_gguf_settings(header: &GgufHeader, config: &mut ConfigMap) -> Result<(), 
 /// Layers of the 27B model.
 const LARGEST_MODEL_LAYERS: u32 = 62;
 
-fn describe_multimodal(config: &Config<'_>) -> Result<Decoder, ConfigError> {
+/// Describes the language model of a model with images.
+pub(in crate::models) fn describe_with_images(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let mut decoder = describe(config)?;
     // As in transformers, `final_logit_softcapping` has no effect in a model with images.
     decoder.logits.softcap = None;

@@ -31,11 +31,8 @@ const DEFAULT_PATTERN_LAYERS: usize = 6;
 const DEFAULT_GLOBAL_HEAD_SIZE: usize = 512;
 const DEFAULT_INPUT_SIZE: usize = 256;
 
-/// The row of the model with images.
-pub(super) const MULTIMODAL: Architecture = Architecture { name: "gemma4", describe, gguf: None };
-
 /// The row of the language model.
-pub(super) const TEXT: Architecture = Architecture { name: "gemma4_text", describe, gguf: None };
+pub(in crate::models) const TEXT: Architecture = Architecture { name: "gemma4_text", describe, gguf: None };
 
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     config.require("enable_moe_block", &json!(false))?;

@@ -21,7 +21,7 @@ const MAX_LAYERS: usize = 1024;
 const MAX_HEADS: usize = 1 << 16;
 
 /// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
-pub(super) const ARCHITECTURE: Architecture = Architecture { name: "llama", describe, gguf: Some(GGUF) };
+pub(in crate::models) const ARCHITECTURE: Architecture = Architecture { name: "llama", describe, gguf: Some(GGUF) };
 
 /// Mixtral's files have the same name, and experts.
 const GGUF: GgufArchitecture = GgufArchitecture {

@@ -14,7 +14,7 @@ const DEFAULTS: Defaults =
 const DEFAULT_WINDOW_TOKENS: usize = 4096;
 
 /// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
-pub(super) const ARCHITECTURE: Architecture = Architecture { name: "mistral", describe, gguf: Some(GGUF) };
+pub(in crate::models) const ARCHITECTURE: Architecture = Architecture { name: "mistral", describe, gguf: Some(GGUF) };
 
 /// GGUF has the same name for Llama and Mistral. Only Mistral has a sliding window.
 const GGUF: GgufArchitecture = GgufArchitecture {

@@ -23,7 +23,7 @@ pub(super) const FIRST_WITH_WINDOW: usize = 28;
 const DEFAULT_WINDOW_TOKENS: usize = 4096;
 
 /// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
-pub(super) const ARCHITECTURE: Architecture = Architecture { name: "qwen2", describe, gguf: Some(GGUF) };
+pub(in crate::models) const ARCHITECTURE: Architecture = Architecture { name: "qwen2", describe, gguf: Some(GGUF) };
 
 const GGUF: GgufArchitecture =
     GgufArchitecture { ignored: GGUF_WINDOW, biases: &["lm_head"], ..GgufArchitecture::named("qwen2") };

@@ -35,11 +35,8 @@ const DEFAULTS: Defaults = Defaults {
 /// The default first layer with a window.
 const FIRST_WITH_WINDOW: usize = 80;
 
-/// The row of the model with images.
-pub(super) const MULTIMODAL: Architecture = Architecture { name: "qwen2_5_vl", describe, gguf: None };
-
 /// The row of the language model.
-pub(super) const TEXT: Architecture = Architecture { name: "qwen2_5_vl_text", describe, gguf: Some(GGUF) };
+pub(in crate::models) const TEXT: Architecture = Architecture { name: "qwen2_5_vl_text", describe, gguf: Some(GGUF) };
 
 /// The language model of Qwen 2 VL has the same name.
 const GGUF: GgufArchitecture =

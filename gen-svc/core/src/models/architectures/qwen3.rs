@@ -12,7 +12,7 @@ use crate::weights::gguf::architecture::GgufArchitecture;
 pub(super) const DEFAULTS: Defaults = Defaults { head_size: Some(128), biases: &[ATTENTION_BIAS], ..qwen2::DEFAULTS };
 
 /// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
-pub(super) const ARCHITECTURE: Architecture = Architecture { name: "qwen3", describe, gguf: Some(GGUF) };
+pub(in crate::models) const ARCHITECTURE: Architecture = Architecture { name: "qwen3", describe, gguf: Some(GGUF) };
 
 const GGUF: GgufArchitecture = GgufArchitecture { ignored: qwen2::GGUF_WINDOW, ..GgufArchitecture::named("qwen3") };
 

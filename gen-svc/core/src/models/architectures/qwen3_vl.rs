@@ -19,11 +19,8 @@ const ROPE: RopeSetting = RopeSetting {
 /// Defaults of settings that are not in the config.
 const DEFAULTS: Defaults = Defaults { ropes: &[ROPE], context: 128_000, ..qwen3::DEFAULTS };
 
-/// The row of the model with images.
-pub(super) const MULTIMODAL: Architecture = Architecture { name: "qwen3_vl", describe, gguf: None };
-
 /// The row of the language model.
-pub(super) const TEXT: Architecture = Architecture { name: "qwen3_vl_text", describe, gguf: Some(GGUF) };
+pub(in crate::models) const TEXT: Architecture = Architecture { name: "qwen3_vl_text", describe, gguf: Some(GGUF) };
 
 /// The tower's file has the number of layers that take features of images.
 const GGUF: GgufArchitecture = GgufArchitecture {

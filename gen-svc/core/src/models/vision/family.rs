@@ -1,19 +1,72 @@
-//! The row of a family of towers.
+//! The row of a family of models with images.
+
+use tandem_images::ProcessorError;
+use tandem_images::recipe::{Recipe, Settings};
 
 use super::tower::Tower;
-use crate::models::config::{Config, ConfigError};
+use crate::models::architecture::Architecture;
+use crate::models::config::{Config, ConfigError, unsupported};
+use crate::models::decoder::Decoder;
 use crate::weights::gguf::projector::GgufProjector;
 
-/// A family of models with the same tower.
-pub(super) struct Family {
+/// A family of models whose images are prepared alike, with the same tower.
+#[derive(Debug)]
+pub struct Family {
     /// The `model_type` in `config.json`.
-    pub(super) names: &'static [&'static str],
+    pub names: &'static [&'static str],
+    /// Class names of transformers for the whole processor.
+    pub processors: &'static [&'static str],
+    /// Class names of the image processor, without the suffix `Fast`.
+    pub image_processors: &'static [&'static str],
+    /// Reads the settings of the image preparation.
+    pub(super) recipe: fn(&Settings) -> Result<Box<dyn Recipe>, ProcessorError>,
+    /// The language model.
+    pub(in crate::models) language: Language,
+    /// True if the output matrix is the embedding matrix, if the file has no other and the config has no
+    /// flag outside of `text_config`.
+    pub(in crate::models) is_tied: bool,
     /// The tensor of the patch embedding. Files without it have the language model alone.
     pub(super) patches: &'static str,
     /// Describes the tower of a config.
-    pub(super) describe: fn(&Configs<'_>) -> Result<Tower, ConfigError>,
+    pub(super) tower: fn(&Configs<'_>) -> Result<Tower, ConfigError>,
     /// How `mmproj` files store the tower. `None`: they are not supported.
     pub(super) gguf: Option<GgufProjector>,
+}
+
+/// The language model of a family.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::models) enum Language {
+    /// One that the family alone has.
+    Own(fn(&Config<'_>) -> Result<Decoder, ConfigError>),
+    /// The one that `text_config` names, or the first if it names none.
+    OneOf(&'static [Architecture]),
+}
+
+impl Language {
+    /// Describes the language model of a config.
+    pub(in crate::models) fn describe(self, config: &Config<'_>) -> Result<Decoder, ConfigError> {
+        let supported = match self {
+            Self::Own(describe) => return describe(config),
+            Self::OneOf(supported) => supported,
+        };
+        let name = config.language_model();
+        let found = supported.iter().find(|architecture| name.is_none_or(|name| name == architecture.name));
+        let Some(found) = found else {
+            return Err(unsupported("model_type of text_config", name.unwrap_or_default()));
+        };
+        (found.describe)(config)
+    }
+}
+
+impl Family {
+    /// Returns the names of the language models, if the family shares them with models of text.
+    pub fn shared_language_models(&self) -> impl Iterator<Item = &'static str> {
+        let shared = match self.language {
+            Language::Own(_) => &[],
+            Language::OneOf(supported) => supported,
+        };
+        shared.iter().map(|architecture| architecture.name)
+    }
 }
 
 /// The sections of a config.

@@ -40,7 +40,7 @@ impl Tower {
     fn mismatch_of(&self, plan: &ImagePlan) -> Option<String> {
         let merge = self.head.pool.merge();
         let (tiles, length) = match plan.layout {
-            Layout::Tiles { .. } | Layout::Crops { .. } => (plan.shape[0], None),
+            Layout::Tiles | Layout::Crops => (plan.shape[0], None),
             Layout::Whole { .. } => (1, None),
             Layout::Patches { .. } | Layout::Grid { .. } => (1, plan.shape.get(1).copied()),
         };
@@ -57,7 +57,7 @@ impl Tower {
             }
         }
         let features = tiles * (geometry.rows / merge) * (geometry.columns / merge);
-        let found = plan.expansion.tokens;
+        let found = plan.order.as_ref().map_or(plan.expansion.tokens, |order| order.rows);
         (found != features).then(|| format!("the processor has {found} image tokens, the tower {features} features"))
     }
 }

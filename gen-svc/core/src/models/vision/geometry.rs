@@ -40,11 +40,11 @@ impl Geometry {
     /// Returns the patches of an image, where a tile has `tile` patches in a row.
     pub fn of(layout: &Layout, shape: &[usize], side: usize, merge: usize) -> Self {
         match *layout {
-            Layout::Tiles { .. } => {
+            Layout::Tiles => {
                 let [rows, columns] = whole_patches(shape, side);
                 Self::raster(rows, columns)
             }
-            Layout::Crops { .. } => {
+            Layout::Crops => {
                 // The projector of Gemma 3 takes the sequence as a square, whatever the image's sides are.
                 let [rows, columns] = whole_patches(shape, side);
                 let root = (rows * columns).isqrt();

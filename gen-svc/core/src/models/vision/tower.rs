@@ -20,8 +20,8 @@ pub struct Tower {
     pub hidden: usize,
     /// The embedding of patches.
     pub patches: Patches,
-    /// The vector before the patches, `[1, 1, C]`. It has no row in the output.
-    pub class_token: Option<String>,
+    /// The vector before the patches, with C numbers. It has no row in the output.
+    pub class_token: Option<RequiredTensor>,
     /// The addition to the embedded patches.
     pub positions: Positions,
     /// The norm of the first block's input.
@@ -38,6 +38,8 @@ pub struct Tower {
     pub head: Head,
     /// Further heads, each after the block of this index.
     pub deep: Vec<(usize, Head)>,
+    /// A learned row, `[E]`, which the order of an image's rows may contain.
+    pub own_row: Option<RequiredTensor>,
 }
 
 /// The embedding of patches.
@@ -340,6 +342,7 @@ impl Tower {
         let norms = self.input_norm.iter().chain(&self.final_norm).flat_map(Norm::tensors);
         let heads = self.deep.iter().map(|(_, head)| head).chain([&self.head]).flat_map(Head::tensors);
         let blocks = self.blocks.iter().flat_map(Block::tensors);
-        patches.chain(table).chain(norms).chain(heads).chain(blocks).collect()
+        let vectors = self.class_token.iter().chain(&self.own_row).cloned();
+        patches.chain(vectors).chain(table).chain(norms).chain(heads).chain(blocks).collect()
     }
 }

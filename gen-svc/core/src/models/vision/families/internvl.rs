@@ -1,20 +1,146 @@
-//! InternVL: a class token, scaled branches, then a pixel shuffle. Reference: transformers,
-//! `models/internvl/modeling_internvl.py`.
+//! InternVL. The image is stretched to the grid of tiles with the nearest aspect ratio and cut. If
+//! there is more than one tile, the original image, stretched to one tile, follows. The tower has a
+//! class token and scaled branches, then a pixel shuffle. Reference: transformers, `models/internvl`.
+//!
+//! The processor class of transformers switches the cutting on. `crop_to_patches` of the model's
+//! files has no effect, only an override does.
 
-use super::super::family::{Configs, Family};
+use serde_json::json;
+use tandem_images::recipe::{
+    Basics, CHANNELS, CLIP, Defaults, Recipe, Settings, check_area, refused, write_planes, write_tiles,
+};
+use tandem_images::{Expansion, ImageError, ImagePlan, Layout, ProcessorError, RgbImage, resize};
+
+use super::super::family::{Configs, Family, Language};
+use super::super::siglip::activation;
 use super::super::tower::{
     Activation, Attention, Block, Head, HeadNorms, Linear, Mlp, Norm, Patches, Pool, Positions, Step, TableOrder, Tower,
 };
-use super::siglip::activation;
+use crate::models::architectures::{llama, qwen2, qwen3};
 use crate::models::config::{Config, ConfigError, unsupported};
-use serde_json::json;
 
 pub(super) const FAMILY: Family = Family {
     names: &["internvl"],
+    processors: &["InternVLProcessor"],
+    image_processors: &["GotOcr2ImageProcessor"],
+    recipe,
+    language: Language::OneOf(&[qwen2::ARCHITECTURE, qwen3::ARCHITECTURE, llama::ARCHITECTURE]),
+    is_tied: true,
     patches: "vision_tower.embeddings.patch_embeddings.projection.weight",
-    describe,
+    tower,
     gguf: None,
 };
+
+// ---- processor ----
+
+/// The most tiles of an image.
+const MAX_TILES: usize = 256;
+
+const PIXELS: Defaults = Defaults { resample: 3, normalize: true, normal: CLIP };
+
+#[derive(Debug)]
+struct InternVl {
+    basics: Basics,
+    /// Height and width of a tile.
+    tile: (usize, usize),
+    /// Grids of (columns, rows), by area.
+    grids: Vec<(usize, usize)>,
+    tokens_per_tile: usize,
+    begin_token: String,
+    end_token: String,
+}
+
+fn recipe(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorError> {
+    let basics = Basics::read(settings, PIXELS, settings.tokens.text("context_image_token", "<IMG_CONTEXT>")?)?;
+    let (tile, grids) = (settings.image.size(384)?, load_grids(settings, basics.resizes)?);
+    let most = grids.iter().map(|&grid| tiles(grid)).max().unwrap_or(1);
+    check_area("size", &[tile.0, tile.1, most])?;
+    Ok(Box::new(InternVl {
+        basics: Basics { resizes: true, ..basics },
+        tile,
+        grids,
+        tokens_per_tile: settings.processor.side("image_seq_length", 256)?,
+        begin_token: settings.tokens.text("start_image_token", "<img>")?,
+        end_token: settings.tokens.text("end_image_token", "</img>")?,
+    }))
+}
+
+fn load_grids(settings: &Settings, resizes: bool) -> Result<Vec<(usize, usize)>, ProcessorError> {
+    if !settings.overrides.flag("crop_to_patches", true)? {
+        // Tiles are resized in any case, a whole image is not.
+        if !resizes {
+            return Err(refused("do_resize", &false.into(), "true without crop_to_patches"));
+        }
+        return Ok(vec![(1, 1)]);
+    }
+    let (min, max) = (settings.image.side("min_patches", 1)?, settings.image.side("max_patches", 12)?);
+    if max > MAX_TILES {
+        return Err(refused("max_patches", &max.into(), "at most 256"));
+    }
+    Ok(grids(min, max))
+}
+
+/// Returns the grids with `min` to `max` tiles, by area, and then by columns.
+fn grids(min: usize, max: usize) -> Vec<(usize, usize)> {
+    let all = (1..=max).flat_map(|columns| (1..=max).map(move |rows| (columns, rows)));
+    let mut grids: Vec<_> = all.filter(|(columns, rows)| (min..=max).contains(&(columns * rows))).collect();
+    grids.sort_by_key(|(columns, rows)| columns * rows);
+    grids
+}
+
+impl InternVl {
+    /// Returns (columns, rows) of the grid with the nearest aspect ratio. Of equally near ones, a
+    /// larger grid is used if the image has more than half of its pixels.
+    fn grid(&self, width: usize, height: usize) -> (usize, usize) {
+        let ratio = width as f64 / height as f64;
+        let area = width as f64 * height as f64;
+        let tile_area = (self.tile.0 * self.tile.1) as f64;
+        let (mut best, mut nearest) = ((1, 1), f64::INFINITY);
+        for &(columns, rows) in &self.grids {
+            let distance = (ratio - columns as f64 / rows as f64).abs();
+            let larger = distance == nearest && area > 0.5 * tile_area * (columns * rows) as f64;
+            if distance < nearest || larger {
+                (best, nearest) = ((columns, rows), distance);
+            }
+        }
+        best
+    }
+}
+
+/// Returns how many tiles a grid gives.
+fn tiles((columns, rows): (usize, usize)) -> usize {
+    if columns * rows == 1 { 1 } else { columns * rows + 1 }
+}
+
+impl Recipe for InternVl {
+    fn basics(&self) -> &Basics {
+        &self.basics
+    }
+
+    fn plan(&self, width: usize, height: usize) -> Result<ImagePlan, ImageError> {
+        let grid = self.grid(width, height);
+        let tokens = tiles(grid) * self.tokens_per_tile;
+        let expansion = Expansion::new(&self.begin_token, &self.basics.image_token, tokens, &self.end_token);
+        Ok(ImagePlan::new(vec![tiles(grid), CHANNELS, self.tile.0, self.tile.1], Layout::Tiles, expansion))
+    }
+
+    fn bytes(&self, image: &RgbImage) -> Result<Vec<u8>, ImageError> {
+        let (columns, rows) = self.grid(image.width(), image.height());
+        let (height, width) = self.tile;
+        let length = CHANNELS * height * width;
+        let mut out = vec![0; tiles((columns, rows)) * length];
+        let (cut, last) = out.split_at_mut((tiles((columns, rows)) - 1) * length);
+        if !cut.is_empty() {
+            let stretched = resize(image, columns * width, rows * height, self.basics.filter);
+            write_tiles(&stretched, self.tile, cut);
+        }
+        let whole = resize(image, width, height, self.basics.filter);
+        write_planes(&whole, whole.area(), last);
+        Ok(out)
+    }
+}
+
+// ---- tower ----
 
 const PATH: &str = "vision_tower";
 const PROJECTOR: &str = "multi_modal_projector";
@@ -34,7 +160,7 @@ struct Shared {
     is_layer_norm: bool,
 }
 
-fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
+fn tower(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let vision = &configs.vision;
     let size = |name, default| vision.size_or(name, default);
     vision.require("use_mask_token", &json!(false))?;
@@ -70,7 +196,7 @@ fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
             scale: 1.0,
             offset: 0.0,
         },
-        class_token: Some(embeddings("cls_token")),
+        class_token: Some((embeddings("cls_token"), vec![1, 1, hidden])),
         positions: match vision.flag_or("use_absolute_position_embeddings", true)? {
             false => Positions::None,
             true => Positions::Table {
@@ -90,6 +216,7 @@ fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
         },
         head: head(&configs.model, hidden)?,
         deep: Vec::new(),
+        own_row: None,
     })
 }
 
@@ -169,5 +296,16 @@ fn block(index: usize, shared: &Shared) -> Block {
         },
         after_mlp: None,
         scales: Some(["lambda_1", "lambda_2"].map(|name| format!("{path}.{name}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grids_are_ordered_by_area_and_columns() {
+        assert_eq!(grids(1, 4), [(1, 1), (1, 2), (2, 1), (1, 3), (3, 1), (1, 4), (2, 2), (4, 1)]);
+        assert_eq!(grids(3, 3), [(1, 3), (3, 1)]);
     }
 }

@@ -1,17 +1,141 @@
-//! Gemma 4: patches in their own proportions, positions on two axes, norms around both branches.
-//! Reference: transformers, `models/gemma4/modeling_gemma4.py`.
+//! Gemma 4. The image is resized, with about its aspect ratio, to as many patches as the limit of
+//! soft tokens allows. A soft token is a square of pooled patches.
+//!
+//! The tower has positions on two axes, and norms around both branches. Reference: transformers,
+//! `models/gemma4`.
 
-use super::super::family::{Configs, Family};
+use serde_json::json;
+use tandem_images::recipe::{
+    Basics, CHANNELS, Defaults, Normal, Recipe, Settings, check_area, grid, in_parts, refused, whole_cells,
+    write_pixels,
+};
+use tandem_images::{Expansion, Filter, ImageError, ImagePlan, Layout, ProcessorError, RgbImage, resize};
+
+use super::super::family::{Configs, Family, Language};
+use super::super::siglip::activation;
 use super::super::tower::{
     Activation, Attention, Axis, Block, Head, HeadNorms, Linear, Mlp, Norm, NormKind, Patches, Pool, Positions, Rotary,
     Step, Tower,
 };
-use super::siglip::activation;
+use crate::models::architectures::gemma4;
 use crate::models::config::{ConfigError, unsupported};
-use serde_json::json;
 
-pub(super) const FAMILY: Family =
-    Family { names: &["gemma4"], patches: "model.vision_tower.patch_embedder.input_proj.weight", describe, gguf: None };
+pub(super) const FAMILY: Family = Family {
+    names: &["gemma4"],
+    processors: &["Gemma4Processor"],
+    image_processors: &["Gemma4ImageProcessor"],
+    recipe,
+    language: Language::Own(gemma4::TEXT.describe),
+    is_tied: true,
+    patches: "model.vision_tower.patch_embedder.input_proj.weight",
+    tower,
+    gguf: None,
+};
+
+// ---- processor ----
+
+/// The numbers of soft tokens that transformers allows.
+const SOFT_TOKENS: &[usize] = &[70, 140, 280, 560, 1120];
+
+const PIXELS: Defaults =
+    Defaults { resample: 3, normalize: false, normal: Normal { mean: [0.0; CHANNELS], std: [1.0; CHANNELS] } };
+
+#[derive(Debug)]
+struct Gemma4 {
+    basics: Basics,
+    patch: usize,
+    pool: usize,
+    max_soft_tokens: usize,
+    begin_token: String,
+    end_token: String,
+}
+
+fn recipe(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorError> {
+    let mut basics = Basics::read(settings, PIXELS, settings.tokens.text("image_token", "<|image|>")?)?;
+    // The class passes the number to torchvision, for which 0 is this filter.
+    if basics.filter == Filter::Nearest {
+        basics.filter = Filter::NearestCorner;
+    }
+    let (patch, pool) = (settings.image.side("patch_size", 16)?, settings.image.side("pooling_kernel_size", 3)?);
+    let max_soft_tokens = settings.image.side("max_soft_tokens", 280)?;
+    if !SOFT_TOKENS.contains(&max_soft_tokens) {
+        return Err(refused("max_soft_tokens", &max_soft_tokens.into(), "70, 140, 280, 560 or 1120"));
+    }
+    check_area("patch_size", &[patch, patch, pool, pool, max_soft_tokens])?;
+    Ok(Box::new(Gemma4 {
+        basics,
+        patch,
+        pool,
+        max_soft_tokens,
+        begin_token: settings.tokens.text("boi_token", "<|image>")?,
+        end_token: settings.tokens.text("eoi_token", "<image|>")?,
+    }))
+}
+
+impl Gemma4 {
+    fn max_patches(&self) -> usize {
+        self.max_soft_tokens * self.pool * self.pool
+    }
+
+    /// Returns (width, height) of the resized image, multiples of a soft token's side.
+    fn sides(&self, width: usize, height: usize) -> Result<(usize, usize), ImageError> {
+        let side = self.patch * self.pool;
+        if !self.basics.resizes {
+            return whole_cells(width, height, side);
+        }
+        let target = (self.max_patches() * self.patch * self.patch) as f64;
+        let factor = (target / (width as f64 * height as f64)).sqrt();
+        let cells = |length: usize| (factor * length as f64 / side as f64).floor() as usize;
+        let (columns, rows) = match (cells(width), cells(height)) {
+            (0, 0) => return Err(too_thin(width, height)),
+            (columns, 0) => ((width / height).min(self.max_soft_tokens), 1.min(columns)),
+            (0, rows) => (1.min(rows), (height / width).min(self.max_soft_tokens)),
+            cells => cells,
+        };
+        if columns * rows > self.max_soft_tokens {
+            return Err(too_thin(width, height));
+        }
+        Ok((columns * side, rows * side))
+    }
+}
+
+fn too_thin(width: usize, height: usize) -> ImageError {
+    ImageError::AspectRatio { width, height, reason: "it does not fit into the limit of soft tokens" }
+}
+
+impl Recipe for Gemma4 {
+    fn basics(&self) -> &Basics {
+        &self.basics
+    }
+
+    fn plan(&self, width: usize, height: usize) -> Result<ImagePlan, ImageError> {
+        let (width, height) = self.sides(width, height)?;
+        let (rows, columns) = (height / self.patch, width / self.patch);
+        let tokens = rows * columns / (self.pool * self.pool);
+        let expansion = Expansion::new(&self.begin_token, &self.basics.image_token, tokens, &self.end_token);
+        Ok(ImagePlan::new(
+            vec![rows * columns, self.patch * self.patch * CHANNELS],
+            Layout::Patches { rows, columns },
+            expansion,
+        ))
+    }
+
+    fn bytes(&self, image: &RgbImage) -> Result<Vec<u8>, ImageError> {
+        let (width, height) = self.sides(image.width(), image.height())?;
+        let resized = resize(image, width, height, self.basics.filter);
+        let mut out = vec![0; width * height * CHANNELS];
+        let length = self.patch * self.patch * CHANNELS;
+        in_parts(&mut out, length, |first, patches| {
+            let areas = grid(height / self.patch, width / self.patch, (self.patch, self.patch)).skip(first);
+            for (area, patch) in areas.zip(patches.chunks_exact_mut(length)) {
+                write_pixels(&resized, area, patch);
+            }
+        });
+        Ok(out)
+    }
+}
+
+// ---- tower ----
 
 const PATH: &str = "model.vision_tower";
 const DEFAULT_THETA: f32 = 100.0;
@@ -28,7 +152,7 @@ struct Shared {
     is_clipped: bool,
 }
 
-fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
+fn tower(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let vision = &configs.vision;
     let size = |name, default| vision.size_or(name, default);
     let heads = size("num_attention_heads", 12)?;
@@ -71,6 +195,7 @@ fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
         final_norm: None,
         head: head(configs, &shared)?,
         deep: Vec::new(),
+        own_row: None,
     })
 }
 

@@ -1,23 +1,155 @@
-//! Qwen2.5-VL: windows, rotary positions, gated MLPs. Reference: transformers,
-//! `models/qwen2_5_vl/modeling_qwen2_5_vl.py`.
+//! Qwen2.5-VL. Both sides of the image become multiples of a merged block, with the area between two
+//! limits. Patches are ordered by merged block. The tower has windows, rotary positions and gated
+//! MLPs. Reference: transformers, `models/qwen2_vl` and `models/qwen2_5_vl`.
 
 use serde_json::json;
+use tandem_images::recipe::{
+    Area, Basics, CHANNELS, CLIP, Defaults, Recipe, Section, Settings, check_area, grid, in_parts, refused,
+    whole_cells, write_patch,
+};
+use tandem_images::{Expansion, ImageError, ImagePlan, Layout, ProcessorError, RgbImage, resize};
 
-use super::super::family::{Configs, Family};
+use super::super::family::{Configs, Family, Language};
+use super::super::siglip::activation;
 use super::super::tower::{
     Activation, Attention, Axis, Block, Head, HeadNorms, Linear, Mlp, Norm, Patches, Pool, Positions, Rotary, Step,
     Tower,
 };
-use super::siglip::activation;
 use crate::error::LoadError;
+use crate::models::architectures::qwen2_5_vl;
 use crate::models::config::{Config, ConfigError, unsupported};
+use crate::weights::gguf;
 use crate::weights::gguf::architecture::Name;
 use crate::weights::gguf::header::GgufHeader;
 use crate::weights::gguf::projector::{GgufBlocks, GgufProjector, ProjectorConfig};
-use crate::weights::gguf::refused;
 
-pub(super) const FAMILY: Family =
-    Family { names: &["qwen2_5_vl"], patches: "visual.patch_embed.proj.weight", describe, gguf: Some(GGUF) };
+pub(super) const FAMILY: Family = Family {
+    names: &["qwen2_5_vl"],
+    processors: &["Qwen2VLProcessor", "Qwen2_5_VLProcessor"],
+    image_processors: &["Qwen2VLImageProcessor"],
+    recipe,
+    language: Language::Own(qwen2_5_vl::TEXT.describe),
+    is_tied: false,
+    patches: "visual.patch_embed.proj.weight",
+    tower,
+    gguf: Some(GGUF),
+};
+
+// ---- processor ----
+
+/// The most equal copies of a patch.
+const MAX_TIMES: usize = 4;
+
+/// The largest ratio of the sides.
+const MAX_RATIO: usize = 200;
+
+const PIXELS: Defaults = Defaults { resample: 3, normalize: true, normal: CLIP };
+
+#[derive(Debug)]
+struct QwenVl {
+    basics: Basics,
+    patch: usize,
+    merge: usize,
+    times: usize,
+    min_area: usize,
+    max_area: usize,
+}
+
+pub(super) fn recipe(settings: &Settings) -> Result<Box<dyn Recipe>, ProcessorError> {
+    let basics = Basics::read(settings, PIXELS, settings.tokens.text("image_token", "<|image_pad|>")?)?;
+    let (patch, merge) = (settings.image.side("patch_size", 14)?, settings.image.side("merge_size", 2)?);
+    let (min_area, max_area) = areas(&settings.image)?;
+    let times = settings.image.side("temporal_patch_size", 2)?;
+    if times > MAX_TIMES {
+        return Err(refused("temporal_patch_size", &times.into(), "at most 4"));
+    }
+    // A side may be as long as a block is, though the area is smaller.
+    check_area("patch_size", &[patch, merge, patch, merge, MAX_RATIO])?;
+    Ok(Box::new(QwenVl { basics, patch, merge, times, min_area, max_area }))
+}
+
+/// Returns the limits of the area. `size` contains areas, though its keys name edges.
+fn areas(image: &Section) -> Result<(usize, usize), ProcessorError> {
+    let size = image.object("size")?;
+    let edge = |name: &'static str, key: &'static str, default: usize| match (image.area(name)?, &size) {
+        (Some(area), _) => Ok(area),
+        (None, None) => Ok(default),
+        (None, Some(size)) => {
+            size.area(key)?.ok_or_else(|| refused("size", &size.0.clone().into(), "shortest_edge and longest_edge"))
+        }
+    };
+    Ok((edge("min_pixels", "shortest_edge", 56 * 56)?, edge("max_pixels", "longest_edge", 28 * 28 * 1280)?))
+}
+
+impl QwenVl {
+    /// Returns (width, height) of the resized image.
+    fn sides(&self, width: usize, height: usize) -> Result<(usize, usize), ImageError> {
+        if !self.basics.resizes {
+            return whole_cells(width, height, self.patch * self.merge);
+        }
+        if width.max(height) > width.min(height) * MAX_RATIO {
+            return Err(ImageError::AspectRatio { width, height, reason: "the sides' ratio is above 200" });
+        }
+        let factor = (self.patch * self.merge) as f64;
+        let (exact_width, exact_height) = (width as f64, height as f64);
+        let area = exact_width * exact_height;
+        let round = |side: f64| (side / factor).round_ties_even() * factor;
+        let rounded = round(exact_width) * round(exact_height);
+        let (width, height) = if rounded > self.max_area as f64 {
+            let beta = (area / self.max_area as f64).sqrt();
+            let down = |side: f64| ((side / beta / factor).floor() * factor).max(factor);
+            (down(exact_width), down(exact_height))
+        } else if rounded < self.min_area as f64 {
+            let beta = (self.min_area as f64 / area).sqrt();
+            let up = |side: f64| (side * beta / factor).ceil() * factor;
+            (up(exact_width), up(exact_height))
+        } else {
+            (round(exact_width), round(exact_height))
+        };
+        Ok((width as usize, height as usize))
+    }
+
+    /// Returns the patches of a merged block, row by row.
+    fn patches(&self, block: Area) -> impl Iterator<Item = Area> {
+        let moved = move |area: Area| Area { left: area.left + block.left, top: area.top + block.top, ..area };
+        grid(self.merge, self.merge, (self.patch, self.patch)).map(moved)
+    }
+}
+
+impl Recipe for QwenVl {
+    fn basics(&self) -> &Basics {
+        &self.basics
+    }
+
+    fn plan(&self, width: usize, height: usize) -> Result<ImagePlan, ImageError> {
+        let (width, height) = self.sides(width, height)?;
+        let (rows, columns) = (height / self.patch, width / self.patch);
+        let tokens = rows * columns / (self.merge * self.merge);
+        Ok(ImagePlan::new(
+            vec![rows * columns, CHANNELS * self.times * self.patch * self.patch],
+            Layout::Grid { time: 1, rows, columns },
+            Expansion::new("", &self.basics.image_token, tokens, ""),
+        ))
+    }
+
+    fn bytes(&self, image: &RgbImage) -> Result<Vec<u8>, ImageError> {
+        let (width, height) = self.sides(image.width(), image.height())?;
+        let resized = resize(image, width, height, self.basics.filter);
+        let block = self.patch * self.merge;
+        let mut out = vec![0; width * height * CHANNELS * self.times];
+        let length = self.patch * self.patch * CHANNELS * self.times;
+        in_parts(&mut out, self.merge * self.merge * length, |first, out| {
+            let blocks = grid(height / block, width / block, (block, block)).skip(first);
+            let areas = blocks.flat_map(|block| self.patches(block));
+            for (area, patch) in areas.zip(out.chunks_exact_mut(length)) {
+                write_patch(&resized, area, self.times, patch);
+            }
+        });
+        Ok(out)
+    }
+}
+
+// ---- tower ----
 
 const GGUF: GgufProjector = GgufProjector {
     name: "qwen2.5vl_merger",
@@ -81,7 +213,7 @@ pub(super) fn add_shared(header: &GgufHeader, config: &mut ProjectorConfig) -> R
     if let Some(found) = header.find::<f32>(NORM_EPSILON)?
         && found != EPSILON as f32
     {
-        return Err(refused(header, NORM_EPSILON, found));
+        return Err(gguf::refused(header, NORM_EPSILON, found));
     }
     let is_split = header.file().tensor("v.blk.0.attn_qkv.weight").is_none();
     config.vision.insert(SPLIT_QKV.into(), json!(is_split));
@@ -209,7 +341,7 @@ pub(super) const DEFAULTS: Sizes = Sizes {
     theta: THETA,
 };
 
-fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
+fn tower(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let vision = &configs.vision;
     let sizes = Sizes::read(vision, DEFAULTS)?;
     let window = vision.size_or("window_size", 112)? / sizes.merge / sizes.patch;
@@ -238,6 +370,7 @@ fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
         final_norm: None,
         head: Head { pool: Pool::Join { count: sizes.merge * sizes.merge, late: true }, steps },
         deep: Vec::new(),
+        own_row: None,
     })
 }
 
@@ -269,5 +402,22 @@ fn block(index: usize, sizes: &Sizes, activation: Activation, in_window: bool) -
         },
         after_mlp: None,
         scales: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn areas_of(text: &str) -> Result<(usize, usize), ProcessorError> {
+        areas(&Section(serde_json::from_str(text).expect("an object")))
+    }
+
+    #[test]
+    fn pixels_replace_the_edges_of_size() {
+        assert_eq!(areas_of("{}").expect("defaults"), (3136, 1_003_520));
+        let both = r#"{"size": {"shortest_edge": 1, "longest_edge": 2}, "max_pixels": 9}"#;
+        assert_eq!(areas_of(both).expect("both"), (1, 9));
+        assert!(areas_of(r#"{"size": {"height": 5, "width": 5}}"#).is_err());
     }
 }

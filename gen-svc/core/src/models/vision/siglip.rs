@@ -1,8 +1,8 @@
-//! SigLIP's encoder, which several families use. Reference: transformers,
+//! SigLIP's encoder, which several families use. CLIP's differs in what precedes its blocks. Reference: transformers,
 //! `models/siglip/modeling_siglip.py`.
 
-use super::super::family::Configs;
-use super::super::tower::{
+use super::family::Configs;
+use super::tower::{
     Activation, Attention, Block, Head, HeadNorms, Linear, Mlp, Norm, Patches, Positions, TableOrder, Tower,
 };
 use crate::error::LoadError;
@@ -17,7 +17,14 @@ pub(super) struct Siglip {
     pub(super) path: &'static str,
     pub(super) order: TableOrder,
     pub(super) head: Head,
+    /// The default epsilon of its norms, and the default activation.
+    pub(super) epsilon: f32,
+    pub(super) activation: &'static str,
 }
+
+/// SigLIP's own defaults.
+pub(super) const EPSILON: f32 = 1e-6;
+pub(super) const ACTIVATION: &str = "gelu_pytorch_tanh";
 
 /// The sizes of the encoder.
 #[derive(Debug, Clone, Copy)]
@@ -120,10 +127,10 @@ pub(super) fn activation(configs: &Configs<'_>, default: &'static str) -> Result
 }
 
 pub(super) fn tower(configs: &Configs<'_>, sizes: Sizes, family: Siglip) -> Result<Tower, ConfigError> {
-    let Siglip { path, order, head } = family;
+    let Siglip { path, order, head, epsilon, activation: active } = family;
     let Sizes { hidden, patch, .. } = sizes;
-    let epsilon = f64::from(configs.vision.float_or("layer_norm_eps", 1e-6)?);
-    let active = activation(configs, "gelu_pytorch_tanh")?;
+    let epsilon = f64::from(configs.vision.float_or("layer_norm_eps", epsilon)?);
+    let active = activation(configs, active)?;
     let matrix = Linear::new(format!("{path}.embeddings.patch_embedding"), hidden, 3 * patch * patch).with_bias(true);
     Ok(Tower {
         hidden,
@@ -150,6 +157,7 @@ pub(super) fn tower(configs: &Configs<'_>, sizes: Sizes, family: Siglip) -> Resu
         final_norm: Some(Norm::layer(format!("{path}.post_layernorm"), hidden, epsilon)),
         head,
         deep: Vec::new(),
+        own_row: None,
     })
 }
 

@@ -1,19 +1,29 @@
-//! Qwen3-VL: interpolated positions, rotary positions, and features for several text layers.
-//! Reference: transformers, `models/qwen3_vl/modeling_qwen3_vl.py`.
+//! Qwen3-VL. Images are prepared as for Qwen2.5-VL. The tower has interpolated positions, rotary
+//! positions, and features for several text layers. Reference: transformers, `models/qwen3_vl`.
 
 use serde_json::json;
 
-use super::super::family::{Configs, Family};
+use super::super::family::{Configs, Family, Language};
+use super::super::siglip::activation;
 use super::super::tower::{Activation, Block, Head, Linear, Mlp, Norm, Pool, Positions, Step, Tower};
 use super::qwen2_5_vl::{self, Sizes, whole_numbers};
-use super::siglip::activation;
 use crate::error::LoadError;
+use crate::models::architectures::qwen3_vl;
 use crate::models::config::{ConfigError, unsupported};
 use crate::weights::gguf::header::GgufHeader;
 use crate::weights::gguf::projector::{GgufBlocks, GgufProjector, ProjectorConfig};
 
-pub(super) const FAMILY: Family =
-    Family { names: &["qwen3_vl"], patches: "model.visual.patch_embed.proj.weight", describe, gguf: Some(GGUF) };
+pub(super) const FAMILY: Family = Family {
+    names: &["qwen3_vl"],
+    processors: &["Qwen3VLProcessor"],
+    image_processors: &["Qwen2VLImageProcessor"],
+    recipe: qwen2_5_vl::recipe,
+    language: Language::Own(qwen3_vl::TEXT.describe),
+    is_tied: false,
+    patches: "model.visual.patch_embed.proj.weight",
+    tower,
+    gguf: Some(GGUF),
+};
 
 const GGUF: GgufProjector = GgufProjector {
     name: "qwen3vl_merger",
@@ -79,7 +89,7 @@ const EPSILON: f64 = 1e-6;
 const DEFAULTS: Sizes = Sizes { hidden: 1152, feed_forward: 4304, depth: 27, patch: 16, ..qwen2_5_vl::DEFAULTS };
 const DEFAULT_POSITIONS: usize = 2304;
 
-fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
+fn tower(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let vision = &configs.vision;
     let sizes = Sizes::read(vision, DEFAULTS)?;
     let positions = vision.size_or(POSITIONS, DEFAULT_POSITIONS)?;
@@ -112,6 +122,7 @@ fn describe(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
             .into_iter()
             .map(|(block, i)| (block, merger(&format!("{PATH}.deepstack_merger_list.{i}"), &sizes, false)))
             .collect(),
+        own_row: None,
     })
 }
 
