@@ -3,7 +3,7 @@
 //!
 //! An ejection ends after a time that doubles with each ejection in a row. The replica then gets one
 //! task. If that task succeeds, the replica gets tasks as before. Ejections are in a row if less than
-//! [`MAX_EJECTION`] lies between a return and the next one.
+//! [`MAX_EJECTION`] is between a return and the next one.
 
 use std::sync::LazyLock;
 use std::time::Duration;
