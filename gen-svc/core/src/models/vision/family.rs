@@ -36,9 +36,9 @@ pub struct Family {
 /// The language model of a family.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::models) enum Language {
-    /// One that the family alone has.
+    /// A model of this family only.
     Own(fn(&Config<'_>) -> Result<Decoder, ConfigError>),
-    /// The one that `text_config` names, or the first if it names none.
+    /// The model that `text_config` names, or the first if it names none.
     OneOf(&'static [Architecture]),
 }
 
