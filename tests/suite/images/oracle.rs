@@ -70,7 +70,7 @@ fn every_conversation_has_the_goldens_tensors_fields_and_ids() {
     let (mut tensors, mut prompts) = (0, 0);
     for (family, golden) in families(&folder) {
         let model = folder.join("models").join(&family);
-        let tokenizer = Artifacts::load(&model).and_then(|artifacts| artifacts.tokenizer()).expect("a tokenizer");
+        let tokenizer = Artifacts::load(&model).expect("a folder").tokenizer().expect("a tokenizer");
         for (name, case) in golden["cases"].as_object().expect("the oracle") {
             let name = format!("{family} {name}");
             tensors += check_case(&folder, &model, &tokenizer, case, &name);

@@ -264,6 +264,6 @@ fn malformed_messages_are_not_rewritten() {
 fn rewrite_names_its_messages() {
     let messages = vec![text("user", "A"), text("system", "B"), text("system", "C")];
     let Normalized { rewrites, .. } = normalize(Traced::all(messages), NO_SYSTEM);
-    assert_eq!(rewrites[0].path(), "messages[1]");
+    assert_eq!(rewrites[0].path().to_string(), "messages[1]");
     error_texts::check("warning/merged", &rewrites[0]);
 }

@@ -45,7 +45,7 @@ fn refuses(architecture: &str, request: Value, field: &str) -> String {
     let rendered = render(&model("tiny", &json!({"model_type": architecture})), &request);
     match rendered.map(|rendered| rendered.prompt) {
         Err(Error::Invalid(Invalid { field: found, problem, .. })) => {
-            assert_eq!(found, field, "{request}");
+            assert_eq!(found.to_string(), field, "{request}");
             problem
         }
         other => panic!("{request}: {other:?}"),
@@ -393,7 +393,7 @@ fn said(role: &str, content: &Value) -> Value {
 fn refuses_with_reason(architecture: &str, request: &Value, reason: Reason, field: &str) -> String {
     match render(&model("tiny", &json!({"model_type": architecture})), request).map(|rendered| rendered.prompt) {
         Err(Error::Invalid(error)) => {
-            assert_eq!((error.reason, error.field.as_str()), (reason, field), "{request}");
+            assert_eq!((error.reason, error.field.to_string().as_str()), (reason, field), "{request}");
             error.problem
         }
         other => panic!("{request}: {other:?}"),

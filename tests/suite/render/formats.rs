@@ -64,7 +64,7 @@ fn unrenderable_input_is_rejected_by_field() {
     ];
     let messages = cases.map(|(request, field)| match render("chatml", &request) {
         Err(Error::Invalid(Invalid { field: found, problem, .. })) => {
-            assert_eq!(found, field, "{request}");
+            assert_eq!(found.to_string(), field, "{request}");
             problem
         }
         other => panic!("{request}: {other:?}"),
