@@ -10,7 +10,6 @@ use gen_svc::load::{self, WithoutLibrary};
 use tandem_core::answer::{Delta, Event};
 use tandem_core::engine::Config;
 use tandem_core::request::{GenerateRequest, Input, SamplingOptions, StopOptions};
-use tandem_model_files::artifacts::Artifacts;
 
 fn main() -> anyhow::Result<()> {
     let mut arguments = env::args().skip(1);
@@ -18,7 +17,7 @@ fn main() -> anyhow::Result<()> {
     let prompt = arguments.next().context("no prompt")?;
 
     // The engine is one thread. Requests of any thread run in its steps together.
-    let config = Config::new(Artifacts::open(model.as_ref())?);
+    let config = Config::new(model.into());
     let (engine, _) = load::start(config, &WithoutLibrary)?;
 
     let request = GenerateRequest {

@@ -31,7 +31,7 @@ fn main() -> anyhow::Result<()> {
         bail!("the model takes messages: its template is applied by a processor of images");
     };
     println!("{text}");
-    eprintln!("{} tokens, rendered by {}", tokens.map_or(0, |tokens| tokens.ids.len()), rendered.resolution.adapter);
+    eprintln!("{} tokens, rendered by {:?}", tokens.map_or(0, |tokens| tokens.ids.len()), rendered.resolution.adapter);
     rendered.warnings.iter().for_each(|warning| eprintln!("{}: {}", warning.path, warning.text));
     Ok(())
 }
