@@ -38,7 +38,7 @@ pub struct Family {
 pub(in crate::models) enum Language {
     /// One that the family alone has.
     Own(fn(&Config<'_>) -> Result<Decoder, ConfigError>),
-    /// The one that `text_config` names, or the first if it names none.
+    /// Several, of which `text_config` names one. If it names none, the first is used.
     OneOf(&'static [Architecture]),
 }
 
