@@ -162,7 +162,7 @@ const HOSTILE: [&str; 8] = [
 ];
 
 /// Four equal copies of 2^25 pixels.
-const MOST_VALUES: usize = 4 * 3 << 25;
+const MOST_VALUES: usize = (4 * 3) << 25;
 
 #[test]
 fn settings_that_need_too_much_memory_are_refused() {
