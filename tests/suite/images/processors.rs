@@ -26,6 +26,9 @@ fn processor_of(class: &str) -> String {
     format!(r#"{{"processor_class": "{class}", "patch_size": 16}}"#)
 }
 
+/// Sizes of LLaVA-NeXT. Its class has defaults that do not fit each other.
+const PINPOINTS: &str = r#"{"image_grid_pinpoints": [[224, 448], [672, 448]]}"#;
+
 fn values(plan: &ImagePlan) -> usize {
     plan.shape.iter().product()
 }
@@ -59,7 +62,7 @@ fn the_model_type_names_a_processor() {
 #[test]
 fn every_family_loads_with_defaults_and_prepares_one_pixel() {
     for name in classes() {
-        let processor = files(&processor_of(name), "{}");
+        let processor = files(&processor_of(name), PINPOINTS);
         let processor = families::processor(&processor).expect(name);
         let image = RgbImage::new(1, 1, vec![7; 3]).expect("one pixel");
         let prepared = processor.prepare_image(&image).expect(name);
@@ -72,7 +75,7 @@ fn every_family_loads_with_defaults_and_prepares_one_pixel() {
 #[test]
 fn no_allowed_image_is_much_larger_than_the_largest() {
     for name in classes() {
-        for settings in ["{}", r#"{"do_resize": false}"#] {
+        for settings in [PINPOINTS, r#"{"do_resize": false}"#] {
             let files = files(&processor_of(name), settings);
             let Ok(processor) = families::processor(&files) else { continue };
             for (max_pixels, max_tiles) in [(3_000_000, 64), (400_000, 7), (1, 1)] {
@@ -159,7 +162,7 @@ const HOSTILE: [&str; 8] = [
 ];
 
 /// Four equal copies of 2^25 pixels.
-const MOST_VALUES: usize = 4 * 3 << 25;
+const MOST_VALUES: usize = (4 * 3) << 25;
 
 #[test]
 fn settings_that_need_too_much_memory_are_refused() {

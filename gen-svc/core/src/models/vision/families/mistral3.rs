@@ -234,6 +234,11 @@ fn block(index: usize, [hidden, heads, feed_forward]: [usize; 3], activation: Ac
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use tandem_images::Filter;
+    use tandem_images::recipe::ValueTable;
+
     use super::*;
 
     fn recipe() -> Mistral3 {
