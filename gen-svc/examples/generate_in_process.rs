@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p gen-svc --example generate_in_process -- MODEL "Once upon a time"`
 
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a program
+
 use std::env;
 use std::io::{Write as _, stdout};
 

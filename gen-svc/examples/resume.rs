@@ -4,6 +4,8 @@
 //!
 //! The first address is render-svc's, which makes the token ids of the text.
 
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a program
+
 use std::env;
 
 use anyhow::{Context as _, ensure};

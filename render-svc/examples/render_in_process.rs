@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p render-svc --example render_in_process -- MODEL "Why is the sky blue?"`
 
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a program
+
 use std::env;
 
 use anyhow::{Context as _, bail};

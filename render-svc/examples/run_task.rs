@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p render-svc --example run_task -- http://127.0.0.1:50051 "Why is the sky blue?"`
 
+#![allow(clippy::print_stdout, clippy::print_stderr)] // a program
+
 use std::env;
 use std::io::{Write as _, stdout};
 use std::time::Duration;

@@ -12,7 +12,7 @@ use crate::warning::{Warning, WarningCode, ignored};
 /// counted.
 pub(super) fn stops_at_images(conversation: &Conversation) -> bool {
     let mut messages = conversation.messages.iter().filter(|message| !blocks::has_placeholder(message));
-    messages.any(|message| has_image(message))
+    messages.any(has_image)
 }
 
 /// Returns warnings for documents, which the encoders ignore, and for media blocks that they write as

@@ -41,7 +41,7 @@ pub(super) fn messages<'a>(items: &'a [Item<'a>]) -> Result<Vec<Turn<'a>>, Inval
 }
 
 /// Returns a list's items, each with its path. A value that is false in Python is an empty list.
-fn listed<'a>(path: impl Fn() -> Path, list: Option<&'a Value>) -> Result<Vec<(Path, &'a Value)>, Invalid> {
+fn listed(path: impl Fn() -> Path, list: Option<&Value>) -> Result<Vec<(Path, &Value)>, Invalid> {
     match list {
         Some(Value::Array(items)) => Ok(items.iter().enumerate().map(|(i, item)| (path().index(i), item)).collect()),
         Some(other) if python::is_true(other) => Err(Invalid::new(path(), "must be a list")),
