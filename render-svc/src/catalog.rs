@@ -147,9 +147,6 @@ impl ModelCatalog {
             change.list_in(&mut outcome).push(id.clone());
             after.add(id, entry)?;
         }
-        if after.entries().next().is_none() {
-            tracing::warn!("there is no model: every request for one is rejected");
-        }
         let gone = before.entries().filter(|(id, _)| after.entry(id).is_err());
         outcome.removed = gone.map(|(id, _)| id.to_owned()).collect();
         Ok((after, outcome))

@@ -60,6 +60,7 @@ pub async fn run(args: Serve, telemetry: &Telemetry) -> Result<(), CommandError>
     let reloads = tokio::spawn(reload_on(hangups, Arc::clone(&catalog)));
     let reports = tokio::spawn(report_availability(health.clone(), availability, Arc::clone(&catalog)));
     log_settings(&args, &catalog);
+    warn_if_empty(&catalog);
     // The routes are set only here, so that setting them cannot fail.
     let _ = deferred.set(routes(Executor::new(catalog, args.limits), runner, args.serve.max_message_bytes));
     tokio::select! {
@@ -122,13 +123,20 @@ pub async fn check(args: Serve) -> Result<String, CommandError> {
     Ok(format!("render-svc would serve on {}, {models}", args.listen))
 }
 
+fn warn_if_empty(catalog: &ModelCatalog) {
+    if catalog.models().entries().next().is_none() {
+        tracing::warn!("there is no model: every request for one is rejected");
+    }
+}
+
 /// Reloads the models at every SIGHUP.
 async fn reload_on(mut hangups: Signal, catalog: Arc<ModelCatalog>) {
     while hangups.recv().await.is_some() {
-        let catalog = Arc::clone(&catalog);
-        match tokio::task::spawn_blocking(move || catalog.reload()).await {
+        let reloaded = Arc::clone(&catalog);
+        match tokio::task::spawn_blocking(move || reloaded.reload()).await {
             Ok(Ok(ReloadOutcome { loaded, kept, removed, failed })) => {
                 tracing::info!(?loaded, kept = kept.len(), ?removed, ?failed, "models reloaded");
+                warn_if_empty(&catalog);
             }
             Ok(Err(error)) => {
                 tracing::error!("model reload failed, the table of models is unchanged: {}", chain(&error))
