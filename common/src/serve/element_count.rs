@@ -4,6 +4,7 @@
 //! a value of JSON text. So they are limited before the message is decoded.
 
 use super::message_types::{Field, FieldKind, MessageIndex};
+use crate::field::Path;
 
 /// The maximum number of a request's elements: nested messages, and values of repeated strings and
 /// enumerators.
@@ -83,8 +84,8 @@ struct JsonText {
 /// Why a request is refused, with the path of the field.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum TooMany {
-    Elements(String),
-    JsonValues(String),
+    Elements(Path),
+    JsonValues(Path),
 }
 
 impl ElementCount {
@@ -254,10 +255,9 @@ impl ElementCount {
     }
 
     /// Returns the path of a field in the innermost message, without indices.
-    fn path(&self, field: &'static Field) -> String {
-        let fields = self.open.iter().filter_map(|open| open.field);
-        let names: Vec<_> = fields.chain([field]).map(|field| field.name.as_str()).collect();
-        names.join(".")
+    fn path(&self, field: &'static Field) -> Path {
+        let fields = self.open.iter().filter_map(|open| open.field).chain([field]);
+        fields.fold(Path::default(), |path, field| path.key(field.name.as_str()))
     }
 }
 
@@ -349,7 +349,7 @@ mod tests {
         let media = GenerateRequest { media: vec![Media::default()], ..Default::default() };
         let mut count = count("/tandem.generate.v1.GenerateService/Generate");
         assert_eq!(count.read(&[texts.encode_to_vec(), media.encode_to_vec()].concat()), Ok(()));
-        assert_eq!(count.read(&texts.encode_to_vec()), Err(TooMany::JsonValues("hf_messages_json".to_owned())));
+        assert_eq!(count.read(&texts.encode_to_vec()), Err(TooMany::JsonValues("hf_messages_json".into())));
     }
 
     #[test]
@@ -380,7 +380,7 @@ mod tests {
         let read = |list: &[u8]| count("/tandem.render.v1.RenderService/Render").read(&field(3, &field(8, list)));
         // The options and the list are elements too.
         let most = MAX_ELEMENTS - 2;
-        let refusal = || Err(TooMany::Elements("options.capabilities.capabilities".to_owned()));
+        let refusal = || Err(TooMany::Elements("options.capabilities.capabilities".into()));
         assert_eq!((read(&packed(most)), read(&packed(most + 1))), (Ok(()), refusal()));
         assert_eq!((read(&tagged(most)), read(&tagged(most + 1))), (Ok(()), refusal()));
     }

@@ -180,5 +180,5 @@ fn too_many(too_many: TooMany) -> Failure {
         }
         TooMany::JsonValues(field) => (field, format!("the JSON texts have more than {MAX_JSON_VALUES} values")),
     };
-    Failure::new(Reason::MessageTooLarge, message).with_field(&*field)
+    Failure::new(Reason::MessageTooLarge, message).with_field(field)
 }

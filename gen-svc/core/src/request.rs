@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use tandem_common::admission::Permit;
+use tandem_common::field::Path;
 
 use crate::cache::Content;
 use crate::error::RequestError;
@@ -398,9 +399,9 @@ fn check_sampling(sampling: &SamplingOptions, vocabulary: usize) -> Result<(), R
     let field = "sampling.logit_bias";
     check_count(field, sampling.logit_bias.len(), MAX_BIASED_TOKENS)?;
     for &(id, bias) in &sampling.logit_bias {
-        let entry = format!("{field}[{id}]");
-        check((id as usize) < vocabulary, &entry, || format!("must name a token below {vocabulary}"))?;
-        Range::from_to(-100.0, 100.0).check(&entry, Some(bias))?;
+        let entry = || Path::from(field).index(id as usize);
+        check((id as usize) < vocabulary, entry(), || format!("must name a token below {vocabulary}"))?;
+        Range::from_to(-100.0, 100.0).check(entry(), Some(bias))?;
     }
     Ok(())
 }

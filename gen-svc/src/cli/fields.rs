@@ -1,6 +1,7 @@
 //! The typed values of a JSON object. Errors name the key, or the element of a list.
 
 use serde_json::{Map, Value};
+use tandem_common::field::Path;
 use tandem_core::error::RequestError;
 
 /// The longest string that an error message quotes.
@@ -9,20 +10,20 @@ const MAX_QUOTED_BYTES: usize = 40;
 /// The values of an object that are not read yet.
 #[derive(Debug)]
 pub(super) struct Fields {
-    /// The path of the object, with a point at its end. Empty for a request.
-    path: String,
+    /// The path of the object. Empty for a request.
+    path: Path,
     values: Map<String, Value>,
 }
 
 impl Fields {
     /// Creates the values of a request.
     pub(super) fn new(values: Map<String, Value>) -> Self {
-        Self { path: String::new(), values }
+        Self { path: Path::default(), values }
     }
 
     /// Creates the values of an object below a key of the request.
-    pub(super) fn below(key: &str, values: Map<String, Value>) -> Self {
-        Self { path: format!("{key}."), values }
+    pub(super) fn below(path: impl Into<Path>, values: Map<String, Value>) -> Self {
+        Self { path: path.into(), values }
     }
 
     /// Returns true if the object has a value of this key. Null is treated as absent.
@@ -36,8 +37,8 @@ impl Fields {
     }
 
     /// Returns the path of a key.
-    pub(super) fn path(&self, key: &str) -> String {
-        format!("{}{key}", self.path)
+    pub(super) fn path(&self, key: &str) -> Path {
+        self.path.clone().key(key.to_owned())
     }
 
     fn take(&mut self, key: &str) -> Option<Value> {
@@ -52,7 +53,7 @@ impl Fields {
         read: impl Fn(&Value) -> Option<T>,
     ) -> Result<Option<T>, RequestError> {
         let Some(value) = self.take(key) else { return Ok(None) };
-        read(&value).ok_or_else(|| wrong(&self.path(key), kind, &value)).map(Some)
+        read(&value).ok_or_else(|| wrong(self.path(key), kind, &value)).map(Some)
     }
 
     pub(super) fn text(&mut self, key: &str) -> Result<Option<String>, RequestError> {
@@ -104,10 +105,10 @@ impl Fields {
     ) -> Result<Option<Vec<T>>, RequestError> {
         let Some(value) = self.take(key) else { return Ok(None) };
         let path = self.path(key);
-        let Value::Array(items) = &value else { return Err(wrong(&path, kind, &value)) };
+        let Value::Array(items) = &value else { return Err(wrong(path, kind, &value)) };
         let items = items.iter().enumerate();
         items
-            .map(|(i, item)| read(item).ok_or_else(|| wrong(&format!("{path}[{i}]"), element, item)))
+            .map(|(i, item)| read(item).ok_or_else(|| wrong(path.clone().index(i), element, item)))
             .collect::<Result<_, _>>()
             .map(Some)
     }
@@ -117,13 +118,14 @@ impl Fields {
         let Some(value) = self.take(key) else { return Ok(Vec::new()) };
         let path = self.path(key);
         let Value::Object(entries) = &value else {
-            return Err(wrong(&path, "an object of token ids and numbers", &value));
+            return Err(wrong(path, "an object of token ids and numbers", &value));
         };
         let entry = |(id, bias): (&String, &Value)| {
             let number = id.parse().ok().filter(|number: &u32| number.to_string() == *id);
-            let number = number
-                .ok_or_else(|| RequestError::invalid(&path, format!("must have token ids as keys, has {id:?}")))?;
-            let bias_of = bias.as_f64().ok_or_else(|| wrong(&format!("{path}[{id}]"), "a number", bias))?;
+            let number = number.ok_or_else(|| {
+                RequestError::invalid(path.clone(), format!("must have token ids as keys, has {id:?}"))
+            })?;
+            let bias_of = bias.as_f64().ok_or_else(|| wrong(path.clone().index(number as usize), "a number", bias))?;
             Ok((number, bias_of as f32))
         };
         entries.iter().map(entry).collect()
@@ -132,32 +134,33 @@ impl Fields {
     /// Takes an object with these keys. An absent object has no values.
     pub(super) fn object(&mut self, key: &str, known: &[&str]) -> Result<Self, RequestError> {
         let value = self.take(key);
-        self.nested(self.path(key), value.unwrap_or_else(|| Map::new().into()), known)
+        nested(self.path(key), value.unwrap_or_else(|| Map::new().into()), known)
     }
 
     /// Takes a list of objects with these keys.
     pub(super) fn objects(&mut self, key: &str, known: &[&str]) -> Result<Vec<Self>, RequestError> {
         let items = self.list(key, "a list of objects", "an object", |value| Some(value.clone()))?.unwrap_or_default();
         let path = self.path(key);
-        items.into_iter().enumerate().map(|(i, item)| self.nested(format!("{path}[{i}]"), item, known)).collect()
+        items.into_iter().enumerate().map(|(i, item)| nested(path.clone().index(i), item, known)).collect()
     }
+}
 
-    fn nested(&self, path: String, value: Value, known: &[&str]) -> Result<Self, RequestError> {
-        let Value::Object(values) = value else { return Err(wrong(&path, "an object", &value)) };
-        let fields = Self { path: format!("{path}."), values };
-        match fields.other_than(known) {
-            None => Ok(fields),
-            Some(key) => Err(RequestError::invalid(
-                fields.path(key),
-                format!("is not a key of {path} (keys: {})", known.join(", ")),
-            )),
+/// Returns the values of an object with these keys.
+fn nested(path: Path, value: Value, known: &[&str]) -> Result<Fields, RequestError> {
+    let Value::Object(values) = value else { return Err(wrong(path, "an object", &value)) };
+    let fields = Fields { path, values };
+    match fields.other_than(known) {
+        None => Ok(fields),
+        Some(key) => {
+            let problem = format!("is not a key of {} (keys: {})", fields.path, known.join(", "));
+            Err(RequestError::invalid(fields.path(key), problem))
         }
     }
 }
 
 const TOKEN_ID: &str = "an integer from 0 to 4294967295";
 
-fn wrong(path: &str, kind: &str, value: &Value) -> RequestError {
+fn wrong(path: Path, kind: &str, value: &Value) -> RequestError {
     RequestError::invalid(path, format!("must be {kind}, is {}", described(value)))
 }
 

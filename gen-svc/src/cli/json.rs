@@ -2,6 +2,7 @@
 //! --jsonl` are requests too.
 
 use serde_json::{Map, Value, json};
+use tandem_common::field::Path;
 use tandem_common::suggestion::unknown_key;
 use tandem_core::error::RequestError;
 use tandem_core::grammar::{Grammar, GrammarKind, Whitespace};
@@ -139,16 +140,16 @@ fn input(fields: &mut Fields, is_answer: bool) -> Result<Input, RequestError> {
 /// Reads the attachments of a prompt, as render-svc writes them.
 fn media(attachments: Vec<Value>) -> Result<Vec<MediaFile>, RequestError> {
     let file = |(i, value): (usize, Value)| {
-        let path = format!("attachments[{i}]");
+        let path = Path::item("attachments", i);
         let Value::Object(object) = value else { return Err(RequestError::invalid(path, "must be an object")) };
-        let mut fields = Fields::below(&path, object);
+        let mut fields = Fields::below(path.clone(), object);
         if fields.text("type")?.as_deref() != Some("image") {
             return Err(RequestError::invalid(fields.path("type"), "must be image: no other media are generated from"));
         }
         let offset = fields.integer("offset")?;
         let offset = offset.ok_or_else(|| RequestError::invalid(fields.path("offset"), "must be set"))?;
         let source = match (fields.text("base64")?, fields.text("url")?) {
-            (Some(text), _) => MediaSource::Bytes(decode_base64(&text, &format!("media[{i}].base64"))?),
+            (Some(text), _) => MediaSource::Bytes(decode_base64(&text, || fields.path("base64"))?),
             (None, Some(url)) => MediaSource::Url(url),
             (None, None) => return Err(RequestError::invalid(path, "must have base64 or url")),
         };

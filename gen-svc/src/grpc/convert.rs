@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
+use tandem_common::field::Path;
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::generate_request::Input as PbInput;
 use tandem_common::pb::generate::v1::generate_response::Event as PbEvent;
@@ -174,20 +175,18 @@ fn read_time(text: &str) -> Result<LocalTime, RequestError> {
 fn read_media(media: Vec<pb::Media>) -> Result<Vec<MediaFile>, RequestError> {
     let file = |(i, media): (usize, pb::Media)| {
         let pb::Media { kind, source, mime_type: _, offset } = media;
+        let field = || Path::item("media", i);
         if !matches!(pb::MediaKind::try_from(kind), Ok(pb::MediaKind::Unspecified | pb::MediaKind::Image)) {
-            return Err(RequestError::invalid(
-                format!("media[{i}].kind"),
-                format!("must be MEDIA_KIND_IMAGE, is {kind}"),
-            ));
+            return Err(RequestError::invalid(field().key("kind"), format!("must be MEDIA_KIND_IMAGE, is {kind}")));
         }
         let source = match source {
             Some(pb::media::Source::Data(bytes)) => MediaSource::Bytes(bytes),
             Some(pb::media::Source::Base64(text)) => {
-                MediaSource::Bytes(media::decode_base64(&text, &format!("media[{i}].base64"))?)
+                MediaSource::Bytes(media::decode_base64(&text, || field().key("base64"))?)
             }
             Some(pb::media::Source::Url(url)) => MediaSource::Url(url),
             None => {
-                return Err(RequestError::invalid(format!("media[{i}]"), "must be data, base64 or url, is not set"));
+                return Err(RequestError::invalid(field(), "must be data, base64 or url, is not set"));
             }
         };
         Ok(MediaFile { source, offset: offset as usize })
@@ -289,7 +288,7 @@ fn read_class((i, class): (usize, pb::SpecialTokenClass)) -> Result<SpecialToken
         Ok(pb::SpecialTokenAction::Pass) => true,
         Ok(pb::SpecialTokenAction::Drop | pb::SpecialTokenAction::Unspecified) => false,
         Err(_) => {
-            let field = format!("output_spec.special_token_classes[{i}].action");
+            let field = Path::item("special_token_classes", i).within("output_spec").key("action");
             return Err(RequestError::invalid(field, format!("must be a SpecialTokenAction, is {action}")));
         }
     };

@@ -1,5 +1,6 @@
 //! Why a request fails, and the failure that its caller sees.
 
+use tandem_common::field::Path;
 use tandem_common::status::{Failure, Reason, chain};
 use tandem_images::ImageError;
 use tandem_model_files::tokenizer::TokenizerError;
@@ -24,7 +25,7 @@ pub enum RequestError {
     #[error("{field}: {problem}")]
     Invalid {
         /// The path of the field, in the protocol's names.
-        field: String,
+        field: Path,
         /// The rule, with the limits, and the value.
         problem: String,
     },
@@ -47,7 +48,7 @@ pub enum RequestError {
     )]
     ImagesTooLong {
         /// The path of an image.
-        field: String,
+        field: Path,
         /// Tokens of the prepared images. The others are not prepared.
         tokens: usize,
         /// Tokens in the context.
@@ -110,7 +111,7 @@ pub enum RequestError {
     #[error("{source}")]
     Image {
         /// The path of the image.
-        field: String,
+        field: Path,
         /// The problem.
         source: ImageError,
     },
@@ -118,7 +119,7 @@ pub enum RequestError {
     #[error("{source}")]
     Fetch {
         /// The path of the URL.
-        field: String,
+        field: Path,
         /// The problem.
         source: FetchError,
     },
@@ -126,7 +127,7 @@ pub enum RequestError {
     #[error("request has more than {limit} images (--max-images)")]
     TooManyImages {
         /// The path of the first image too many.
-        field: String,
+        field: Path,
         limit: usize,
     },
     /// The model's chat template fails with the messages.
@@ -187,7 +188,7 @@ pub enum RequestError {
 
 impl RequestError {
     /// Returns the error of an invalid value.
-    pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Self {
+    pub fn invalid(field: impl Into<Path>, problem: impl Into<String>) -> Self {
         Self::Invalid { field: field.into(), problem: problem.into() }
     }
 
@@ -237,11 +238,11 @@ impl RequestError {
     pub fn failure(&self) -> Failure {
         let reason = self.reason();
         match self {
-            Self::Invalid { field, problem } => Failure::new(reason, problem).with_field(&**field),
+            Self::Invalid { field, problem } => Failure::new(reason, problem).with_field(field.clone()),
             Self::Image { field, .. }
             | Self::Fetch { field, .. }
             | Self::TooManyImages { field, .. }
-            | Self::ImagesTooLong { field, .. } => Failure::new(reason, self.to_string()).with_field(&**field),
+            | Self::ImagesTooLong { field, .. } => Failure::new(reason, self.to_string()).with_field(field.clone()),
             Self::PromptTooLong { field, .. }
             | Self::PromptTooLarge { field, .. }
             | Self::TextTooLong { field, .. }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tandem_common::field::Path;
 use tandem_images::PreparedImage;
 use tandem_model_files::tokenizer::Tokenizer;
 
@@ -14,6 +15,9 @@ use super::source::{ImageUrl, MediaSource};
 use super::vision::Vision;
 use crate::cache::{Digest, ImageSpan};
 use crate::error::{FetchError, RequestError};
+
+/// The field of files in a request.
+const FIELD: &str = "media";
 
 /// A prompt with markers.
 #[derive(Debug, Clone, PartialEq)]
@@ -37,7 +41,7 @@ impl MediaFile {
     /// Returns the file if it is at a URL.
     fn url(&mut self, index: usize) -> Option<ImageUrl<'_>> {
         let MediaSource::Url(url) = &self.source else { return None };
-        Some(ImageUrl::of_file(format!("media[{index}].url"), url.clone(), &mut self.source))
+        Some(ImageUrl::of_file(Path::item(FIELD, index).key("url"), url.clone(), &mut self.source))
     }
 
     /// Returns the size in bytes, as far as it is known.
@@ -51,12 +55,10 @@ impl MediaFile {
 
     /// Returns the `index`-th file of a request.
     fn encoded(self, index: usize) -> Result<Encoded, RequestError> {
-        let field = format!("media[{index}]");
+        let field = Path::item(FIELD, index);
         match self.source {
             MediaSource::Bytes(bytes) => Ok(Encoded { field, bytes }),
-            MediaSource::Url(_) => {
-                Err(RequestError::Fetch { field: format!("{field}.url"), source: FetchError::NoHosts })
-            }
+            MediaSource::Url(_) => Err(RequestError::Fetch { field: field.key("url"), source: FetchError::NoHosts }),
         }
     }
 }
@@ -86,7 +88,7 @@ impl Vision {
     pub fn marked(&self, prompt: Marked, media: Vec<MediaFile>, room: Room<'_>) -> Result<MediaPrompt, RequestError> {
         if media.len() > self.limits.images {
             return Err(RequestError::TooManyImages {
-                field: format!("media[{}]", self.limits.images),
+                field: Path::item(FIELD, self.limits.images),
                 limit: self.limits.images,
             });
         }
@@ -147,7 +149,7 @@ impl Vision {
 
 fn not_a_marker(index: usize, offset: usize, marker: &str) -> RequestError {
     let problem = format!("must be the start of a marker {marker:?} after the previous one, is {offset}");
-    RequestError::invalid(format!("media[{index}].offset"), problem)
+    RequestError::invalid(Path::item(FIELD, index).key("offset"), problem)
 }
 
 /// Ids with the expansions of images.
@@ -167,10 +169,10 @@ impl Spliced {
         tokenizer: &Tokenizer,
     ) -> Result<(), RequestError> {
         let text = &prepared.plan.expansion.text;
-        let ids = tokenizer.encode(text, false).map_err(|error| RequestError::encode("media", error))?;
+        let ids = tokenizer.encode(text, false).map_err(|error| RequestError::encode(FIELD, error))?;
         if !ids.iter().all(|&id| tokenizer.is_special(id) || id == self.token) {
             let problem = "must be empty: this model's images need hf_messages_json, which is tokenized with them";
-            return Err(RequestError::invalid("media", problem));
+            return Err(RequestError::invalid(FIELD, problem));
         }
         let mut row = 0;
         for id in ids {

@@ -4,6 +4,7 @@ use base64::Engine as _;
 use base64::engine::DecodePaddingMode;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use serde_json::{Map, Value};
+use tandem_common::field::Path;
 use tandem_template::LocalTime;
 use tandem_template::media::{self, Media, MediaKind, Source};
 
@@ -44,7 +45,7 @@ pub struct HfMessages {
 #[derive(Debug)]
 pub(super) struct Encoded {
     /// The path of its data in the request.
-    pub(super) field: String,
+    pub(super) field: Path,
     /// The file.
     pub(super) bytes: Vec<u8>,
 }
@@ -87,7 +88,7 @@ impl HfMessages {
             let image = media::kind(block).filter(|kind| *kind == MediaKind::Image)?;
             let key = Media::read(block, image).ok()?.key?;
             let text = media::text_mut(block, image).filter(|text| is_url(text))?;
-            Some(ImageUrl::of_block(format!("{FIELD}[{i}].content[{j}].{}", shown(key)), text))
+            Some(ImageUrl::of_block(block_path(i, j).key(shown(key)), text))
         });
         urls.collect()
     }
@@ -101,14 +102,14 @@ impl HfMessages {
         let mut images = Vec::new();
         for (i, message) in self.messages.iter_mut().enumerate() {
             let Value::Object(message) = message else {
-                return Err(RequestError::invalid(format!("{FIELD}[{i}]"), "must be an object"));
+                return Err(RequestError::invalid(Path::item(FIELD, i), "must be an object"));
             };
             message.retain(|_, value| !value.is_null());
             let Some(Value::Array(blocks)) = message.get_mut("content") else { continue };
             for (j, block) in blocks.iter_mut().enumerate() {
-                take_image(block, &format!("{FIELD}[{i}].content[{j}]"), &mut images)?;
+                take_image(block, block_path(i, j), &mut images)?;
                 if images.len() > limit {
-                    return Err(RequestError::TooManyImages { field: format!("{FIELD}[{i}].content[{j}]"), limit });
+                    return Err(RequestError::TooManyImages { field: block_path(i, j), limit });
                 }
             }
         }
@@ -125,24 +126,29 @@ fn size_of(value: &Value) -> usize {
     }
 }
 
+/// Returns the path of a block of a message.
+fn block_path(message: usize, block: usize) -> Path {
+    Path::item(FIELD, message).key("content").index(block)
+}
+
 /// Takes the data of a block, if it is an image.
-fn take_image(block: &mut Value, path: &str, images: &mut Vec<Encoded>) -> Result<(), RequestError> {
+fn take_image(block: &mut Value, path: Path, images: &mut Vec<Encoded>) -> Result<(), RequestError> {
     let kind = match media::kind(block) {
         Some(MediaKind::Image) => MediaKind::Image,
         Some(other) => {
             return Err(RequestError::invalid(path, format!("must be text or an image, is {}", other.name())));
         }
         None if is_untyped_image(block) => {
-            return Err(RequestError::invalid(format!("{path}.type"), "must be image: the block has an image's data"));
+            return Err(RequestError::invalid(path.key("type"), "must be image: the block has an image's data"));
         }
         None => return Ok(()),
     };
     let media = Media::read(block, kind);
-    let media = media.map_err(|key| RequestError::invalid(format!("{path}.{}", shown(key)), "must be a string"))?;
+    let media = media.map_err(|key| RequestError::invalid(path.clone().key(shown(key)), "must be a string"))?;
     let Some(key) = media.key else {
-        return Err(RequestError::invalid(format!("{path}.base64"), "must be set: the image, base64-encoded"));
+        return Err(RequestError::invalid(path.key("base64"), "must be set: the image, base64-encoded"));
     };
-    let field = format!("{path}.{}", shown(key));
+    let field = path.key(shown(key));
     images.push(Encoded { bytes: decode(media.source, key, &field)?, field });
     // The template sees an image without its data.
     if is_openai(key) || block["type"] != kind.name() {
@@ -176,14 +182,14 @@ fn is_url(text: &str) -> bool {
 }
 
 /// Decodes base64. Text under the key `image` that is no URL is base64, as in transformers.
-fn decode(source: Source<'_>, key: &str, field: &str) -> Result<Vec<u8>, RequestError> {
+fn decode(source: Source<'_>, key: &str, field: &Path) -> Result<Vec<u8>, RequestError> {
     match source {
-        Source::Base64(data) => decode_base64(data, field),
+        Source::Base64(data) => decode_base64(data, || field.clone()),
         Source::Url(url) | Source::Path(url) if is_url(url) => {
-            Err(RequestError::Fetch { field: field.to_owned(), source: FetchError::NoHosts })
+            Err(RequestError::Fetch { field: field.clone(), source: FetchError::NoHosts })
         }
-        Source::Url(data) if key == "image" && !data.starts_with("data:") => decode_base64(data, field),
-        _ => Err(RequestError::invalid(field, "must be base64 data, a data URL, or a URL of http or https")),
+        Source::Url(data) if key == "image" && !data.starts_with("data:") => decode_base64(data, || field.clone()),
+        _ => Err(RequestError::invalid(field.clone(), "must be base64 data, a data URL, or a URL of http or https")),
     }
 }
 
@@ -191,10 +197,10 @@ fn decode(source: Source<'_>, key: &str, field: &str) -> Result<Vec<u8>, Request
 ///
 /// # Errors
 /// The text is not base64.
-pub fn decode_base64(text: &str, field: &str) -> Result<Vec<u8>, RequestError> {
+pub fn decode_base64(text: &str, field: impl FnOnce() -> Path) -> Result<Vec<u8>, RequestError> {
     let decoded = BASE64.decode(text).or_else(|error| match text.contains(|char: char| char.is_ascii_whitespace()) {
         true => BASE64.decode(text.split_ascii_whitespace().collect::<String>()),
         false => Err(error),
     });
-    decoded.map_err(|error| RequestError::invalid(field, format!("must be base64: {error}")))
+    decoded.map_err(|error| RequestError::invalid(field(), format!("must be base64: {error}")))
 }

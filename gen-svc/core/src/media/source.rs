@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
+use tandem_common::field::Path;
 
 /// An encoded file.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,7 +17,7 @@ pub enum MediaSource {
 #[derive(Debug)]
 pub struct ImageUrl<'a> {
     /// The path of the URL in the request.
-    pub(super) field: String,
+    pub(super) field: Path,
     pub(super) url: String,
     place: Place<'a>,
 }
@@ -32,12 +33,12 @@ enum Place<'a> {
 
 impl<'a> ImageUrl<'a> {
     /// Returns the image of a message's block, whose text is the URL.
-    pub(super) fn of_block(field: String, text: &'a mut String) -> Self {
+    pub(super) fn of_block(field: Path, text: &'a mut String) -> Self {
         Self { field, url: text.clone(), place: Place::Text(text) }
     }
 
     /// Returns the image of a file.
-    pub(super) fn of_file(field: String, url: String, source: &'a mut MediaSource) -> Self {
+    pub(super) fn of_file(field: Path, url: String, source: &'a mut MediaSource) -> Self {
         Self { field, url, place: Place::File(source) }
     }
 

@@ -9,7 +9,7 @@ use std::thread::available_parallelism;
 
 use serde_json::{Map, Value};
 use tandem_common::admission::{Exhausted, Permit, Permits};
-use tandem_images::{Files, ImageError, PreparedCache, PreparedImage, Processor, expand_outside};
+use tandem_images::{Files, PreparedCache, PreparedImage, Processor, expand_outside};
 use tandem_model_files::artifacts::{Artifacts, read_object};
 use tandem_model_files::tokenizer::{AffixPolicy, CancelScope, EncodeOptions};
 use tandem_template::literal::{self, ControlTokenFinder, KnownNames, Parts, TaintedParts};
@@ -193,7 +193,7 @@ impl Vision {
         };
         let expansions: Vec<&str> = images.iter().map(|(image, _)| image.plan.expansion.text.as_str()).collect();
         let expanded = expand_outside(&text, self.processor.placeholder(), &expansions, &literal);
-        let expanded = expanded.map_err(|source| image_error(FIELD.to_owned(), source))?;
+        let expanded = expanded.map_err(|source| RequestError::Image { field: FIELD.into(), source })?;
         room.check(FIELD, &[&expanded.text])?;
         // As in transformers: a template that writes bos itself gets no other special token.
         let has_bos =
@@ -262,7 +262,7 @@ impl Vision {
         let prepare = |image: &Encoded| {
             CancelScope::check().map_err(RequestError::Tokenize)?;
             let prepared = self.cache.prepare(&self.processor, &image.bytes, &self.limits.image);
-            let prepared = prepared.map_err(|source| image_error(image.field.clone(), source))?;
+            let prepared = prepared.map_err(|source| RequestError::Image { field: image.field.clone(), source })?;
             let own = prepared.0.plan.expansion.tokens;
             match tokens.fetch_add(own, Ordering::Relaxed) + own {
                 tokens if tokens >= context => {
@@ -289,8 +289,4 @@ impl Vision {
             results.collect()
         })
     }
-}
-
-fn image_error(field: String, source: ImageError) -> RequestError {
-    RequestError::Image { field, source }
 }

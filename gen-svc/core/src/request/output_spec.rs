@@ -1,5 +1,7 @@
 //! The output spec of a request: how to read the model's output.
 
+use tandem_common::field::Path;
+
 use super::limits::Limits;
 use super::model::ServedModel;
 use super::validate::{
@@ -10,6 +12,9 @@ use crate::error::RequestError;
 use crate::output::OutputPolicy;
 use crate::output::extract::Rules;
 use crate::output::reasoning::{MarkerSet, Markers};
+
+/// The path of the markers of reasoning.
+const REASONING: &str = "output_spec.reasoning";
 
 /// The most ids in all classes of special tokens.
 const MAX_SPECIAL_TOKEN_IDS: usize = 16 * 1024;
@@ -49,7 +54,8 @@ impl OutputSpec {
             format!("must have at most {MAX_SPECIAL_TOKEN_IDS} token ids in all, has {ids}")
         })?;
         for (i, SpecialTokenClass { token_ids, passes: _ }) in special_token_classes.iter().enumerate() {
-            check_ids(format_args!("output_spec.special_token_classes[{i}].token_ids"), token_ids, vocabulary)?;
+            let class = Path::item("special_token_classes", i).within("output_spec");
+            check_ids(class.key("token_ids"), token_ids, vocabulary)?;
         }
         check_markers(reasoning, vocabulary)?;
         let Rules { strip_reasoning: _, cut_head, strip_lines } = extraction;
@@ -103,10 +109,10 @@ impl OutputSpec {
 fn check_markers(markers: &Markers, vocabulary: usize) -> Result<(), RequestError> {
     let Markers { start, end } = markers;
     for (kind, MarkerSet { token_ids, strings }) in [("start", start), ("end", end)] {
-        let field = format!("output_spec.reasoning.{kind}_token_ids");
-        check_count(&field, token_ids.len(), MAX_MARKERS)?;
-        check_ids(&field, token_ids, vocabulary)?;
-        check_strings(&format!("output_spec.reasoning.{kind}_strings"), strings, MARKERS)?;
+        let field = |list| Path::from(REASONING).key(format!("{kind}_{list}"));
+        check_count(field("token_ids"), token_ids.len(), MAX_MARKERS)?;
+        check_ids(field("token_ids"), token_ids, vocabulary)?;
+        check_strings(field("strings"), strings, MARKERS)?;
     }
     check_no_start("token_ids", &start.token_ids, &end.token_ids)?;
     check_no_start("strings", &start.strings, &end.strings)
@@ -117,7 +123,7 @@ fn check_no_start<T: PartialEq>(list: &str, starts: &[T], ends: &[T]) -> Result<
     match ends.iter().position(|end| starts.contains(end)) {
         None => Ok(()),
         Some(i) => {
-            let field = format!("output_spec.reasoning.end_{list}[{i}]");
+            let field = Path::from(REASONING).key(format!("end_{list}")).index(i);
             Err(RequestError::invalid(field, format!("must not be one of start_{list} as well")))
         }
     }

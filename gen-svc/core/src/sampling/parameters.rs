@@ -3,6 +3,7 @@
 
 use std::fmt::{self, Display};
 
+use tandem_common::field::Path;
 use tandem_common::random::random_u64;
 use tandem_model_files::artifacts::SamplingDefaults;
 
@@ -140,7 +141,7 @@ impl SamplingOptions {
         let options = Self::of_model(model);
         options.check_ranges().map_err(|OutOfRange { field, problem }| LoadError::SamplingDefault {
             file: model.file.clone().unwrap_or_default(),
-            parameter: field.trim_start_matches("sampling.").to_owned(),
+            parameter: field.to_string().trim_start_matches("sampling.").to_owned(),
             problem,
         })?;
         Ok(options)
@@ -170,10 +171,14 @@ impl Range {
     }
 
     /// Fails if a value is set and out of range.
-    pub(crate) fn check<T: Copy + Display + Into<f64>>(self, field: &str, value: Option<T>) -> Result<(), OutOfRange> {
+    pub(crate) fn check<T: Copy + Display + Into<f64>>(
+        self,
+        field: impl Into<Path>,
+        value: Option<T>,
+    ) -> Result<(), OutOfRange> {
         match value {
             Some(value) if !self.contains(value.into()) => {
-                Err(OutOfRange { field: field.to_owned(), problem: format!("must be {self}, is {value}") })
+                Err(OutOfRange { field: field.into(), problem: format!("must be {self}, is {value}") })
             }
             _ => Ok(()),
         }
@@ -188,7 +193,7 @@ impl Range {
 #[derive(Debug)]
 pub(crate) struct OutOfRange {
     /// The path of the field.
-    field: String,
+    field: Path,
     /// The range and the value.
     problem: String,
 }
