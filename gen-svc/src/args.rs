@@ -93,6 +93,17 @@ fn generate_help() -> String {
 /// The arguments of `gen-svc serve`.
 #[derive(Debug, clap::Args)]
 pub struct Serve {
+    /// The engine.
+    #[command(flatten)]
+    pub engine: EngineArgs,
+    /// The replica.
+    #[command(flatten)]
+    pub replica: ReplicaArgs,
+}
+
+/// The arguments of a replica, whatever its engine is.
+#[derive(Debug, clap::Args)]
+pub struct ReplicaArgs {
     /// Listen address. Port 0 takes a free port.
     #[arg(
         long,
@@ -122,9 +133,6 @@ pub struct Serve {
         help_heading = "Security"
     )]
     pub control_token_file: Option<PathBuf>,
-    /// The engine.
-    #[command(flatten)]
-    pub engine: EngineArgs,
     /// The server.
     #[command(flatten)]
     pub serve: ServeArgs,
@@ -310,7 +318,8 @@ impl From<EngineArgs> for Config {
 }
 
 /// Returns the file of this program.
-fn own_program() -> Option<PathBuf> {
+#[must_use]
+pub fn own_program() -> Option<PathBuf> {
     // On Linux, this name stays that of the running program after an update of the file.
     if cfg!(target_os = "linux") { Some("/proc/self/exe".into()) } else { std::env::current_exe().ok() }
 }

@@ -79,7 +79,9 @@ impl GenerateService for Service {
         let served = engine.model();
         served.check_id(&model)?;
         let gpus: Vec<pb::Gpu> = engine.gpus().into_iter().map(convert::gpu).collect();
-        let model = pb::LoadedModel { gpu: gpus.first().cloned(), gpus, ..convert::loaded_model(served) };
+        let external = engine.external().map(convert::external_engine);
+        let gpu = gpus.first().cloned();
+        let model = pb::LoadedModel { gpu, gpus, engine: external, ..convert::loaded_model(served) };
         Ok(Response::new(pb::GetLoadedModelResponse { model: Some(model) }))
     }
 }

@@ -3,8 +3,9 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use gen_svc::args::{Args, Command, Generate, Serve, TimeSteps, USUAL_FLAGS};
-use gen_svc::{cli, serve};
+use gen_svc::args::{Args, Command, EngineArgs, Generate, Serve, TimeSteps, USUAL_FLAGS};
+use gen_svc::cli;
+use gen_svc::serve::Replica;
 use tandem_common::check::Check;
 use tandem_common::program::{Build, Invocation};
 use tandem_common::telemetry::{self, Telemetry};
@@ -25,8 +26,8 @@ fn main() -> ExitCode {
         LIBRARY.prepare_process();
     }
     let ended = match command {
-        Command::Serve(args) if args.dry_run.print_config => print_config(&invocation),
-        Command::Serve(args) if args.dry_run.check => check_serve(*args, &build, &invocation),
+        Command::Serve(args) if args.replica.dry_run.print_config => print_config(&invocation),
+        Command::Serve(args) if args.replica.dry_run.check => check_serve(*args, &build, &invocation),
         Command::Serve(args) => run_server(*args, &build, &invocation),
         Command::Generate(args) => generate(args),
         Command::Check(args) => check(args.into()),
@@ -58,10 +59,16 @@ fn print_config(invocation: &Invocation) -> anyhow::Result<ExitCode> {
 
 fn check_serve(args: Serve, build: &Build, invocation: &Invocation) -> anyhow::Result<ExitCode> {
     tokio::runtime::Runtime::new()?.block_on(async {
-        telemetry::check(build, &args.telemetry)?;
+        let Serve { engine, replica } = args;
+        telemetry::check(build, &replica.telemetry)?;
         invocation.print_unknown_variables();
-        succeed(writeln!(io::stdout(), "{}", serve::check(args, LIBRARY).await?))
+        succeed(writeln!(io::stdout(), "{}", replica_of(engine).check(replica).await?))
     })
+}
+
+/// Returns the replica with the engine of this process.
+fn replica_of(engine: EngineArgs) -> Replica {
+    Replica::new("gen-svc", |server, max_message_bytes| server.load(engine.into(), LIBRARY, max_message_bytes))
 }
 
 fn check(check: Check) -> anyhow::Result<ExitCode> {
@@ -82,10 +89,11 @@ fn time_steps(args: TimeSteps) -> anyhow::Result<ExitCode> {
 
 fn run_server(args: Serve, build: &Build, invocation: &Invocation) -> anyhow::Result<ExitCode> {
     tokio::runtime::Runtime::new()?.block_on(async {
-        let telemetry = Telemetry::start(build, &args.telemetry)?;
+        let Serve { engine, replica } = args;
+        let telemetry = Telemetry::start(build, &replica.telemetry)?;
         telemetry::record_service(build, &invocation.settings());
         invocation.unknown_variables().iter().for_each(|problem| tracing::warn!("{problem}"));
-        let ended = serve::run(args, LIBRARY, &telemetry).await;
+        let ended = replica_of(engine).run(replica, &telemetry).await;
         telemetry.end().await;
         Ok(ended.map(|()| ExitCode::SUCCESS)?)
     })

@@ -1,6 +1,7 @@
-//! `gen-svc serve`: loads the model, serves requests, and drains.
+//! A replica: loads the model, serves requests, and drains.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -22,7 +23,7 @@ use tokio::net::TcpListener;
 use tokio::sync::SetOnce;
 use tonic::service::Routes;
 
-use crate::args::Serve;
+use crate::args::ReplicaArgs;
 use crate::command::CommandError;
 use crate::grpc;
 use crate::load;
@@ -90,7 +91,7 @@ impl Server {
         config: Config,
         library: &'static dyn Library,
         max_message_bytes: usize,
-    ) -> Result<(Engine, JoinHandle<()>), LoadError> {
+    ) -> Result<Started, LoadError> {
         let (engine, thread) = load::start_loading(config, library, self.lifecycle.clone())?;
         self.install(engine.clone(), max_message_bytes);
         Ok((engine, thread))
@@ -105,7 +106,7 @@ impl Server {
         config: Config,
         max_message_bytes: usize,
         load: impl FnOnce(&Config) -> Result<(ServedModel, Box<dyn Model>), LoadError> + Send + 'static,
-    ) -> Result<(Engine, JoinHandle<()>), LoadError> {
+    ) -> Result<Started, LoadError> {
         let (engine, thread) = Engine::start_loading_with(config, self.lifecycle.clone(), load)?;
         self.install(engine.clone(), max_message_bytes);
         Ok((engine, thread))
@@ -113,7 +114,7 @@ impl Server {
 
     /// Installs the engine, and accepts requests unless the server drains. Later calls have no
     /// effect.
-    fn install(&self, engine: Engine, max_message_bytes: usize) {
+    pub fn install(&self, engine: Engine, max_message_bytes: usize) {
         let routes = Routes::new(grpc::server(engine.clone(), max_message_bytes));
         if self.engine.set(engine).is_ok() {
             // Health reports SERVING once the routes are set, so the state is set first.
@@ -123,96 +124,135 @@ impl Server {
     }
 }
 
-/// Listens, loads the model, prints the addresses, and serves until SIGTERM or a call of Drain.
-/// Each of the two also cancels a load.
-///
-/// # Errors
-/// An address, the TLS or token files, or the model cannot be used, or the server or the engine
-/// failed.
-pub async fn run(args: Serve, library: &'static dyn Library, telemetry: &Telemetry) -> Result<(), CommandError> {
-    let shutdown = Shutdown::on_signals()?;
-    let (generate, control) = listen(&args, telemetry).await?;
-    let (address, server) = (generate.listener.local_addr()?, Server::default());
-    let loading = load(server.clone(), args.engine.into(), library, args.serve.max_message_bytes, address);
-    let serving = async {
-        let ended = serve(server.clone(), generate, control, &args.serve, shutdown).await;
-        server.lifecycle.drain();
-        Ok(ended)
-    };
-    let (loaded, ended) = tokio::try_join!(loading, serving)?;
-    let stopped = match loaded {
-        Some((engine, thread)) => end(engine, thread).await,
-        None => Ok(()),
-    };
-    ended?;
-    stopped
+/// An engine, and its thread, which is joined after the drain.
+type Started = (Engine, JoinHandle<()>);
+
+/// A program that serves one model.
+pub struct Replica {
+    name: &'static str,
+    start: Box<dyn FnOnce(&Server, usize) -> Result<Started, LoadError> + Send>,
+    stall_limits: StallLimits,
 }
 
-/// Reads the TLS and token files, checks the addresses, and loads the model as [`run`] does. Does
-/// not listen. Returns a line that names the model.
-///
-/// # Errors
-/// An address must not be used, or the TLS or token files or the model cannot be used.
-pub async fn check(args: Serve, library: &'static dyn Library) -> Result<String, CommandError> {
-    let security = Security::open(&args.serve.security)?;
-    for address in args.telemetry.metrics_listen.iter().chain([&args.listen]) {
-        security.check(*address)?;
+impl fmt::Debug for Replica {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Replica").field("name", &self.name).finish_non_exhaustive()
     }
-    Control::configured(&args, &security)?;
-    let (config, max_message_bytes) = (args.engine.into(), args.serve.max_message_bytes);
-    let load = move || Server::default().load(config, library, max_message_bytes);
-    let (engine, thread) = tokio::task::spawn_blocking(load).await??;
-    let ServedModel { id, architecture, device, dtype, quantization, context_length, .. } = engine.model();
-    let line = format!(
-        "gen-svc would serve {id} ({architecture}, {dtype}, quantization {quantization}) on {}, with device {device} \
-         and a context of {context_length} tokens",
-        args.listen
-    );
-    end(engine, thread).await?;
-    Ok(line)
 }
 
-/// Loads the model, and prints that the server listens. Returns None if the load was cancelled.
-async fn load(
-    server: Server,
-    config: Config,
-    library: &'static dyn Library,
-    max_message_bytes: usize,
-    address: SocketAddr,
-) -> Result<Option<(Engine, JoinHandle<()>)>, CommandError> {
-    tracing::info!(%address, "loading model; calls are rejected until it is loaded");
-    let (lifecycle, ready) = (server.lifecycle.clone(), Arc::clone(&server.ready));
-    let loaded = match tokio::task::spawn_blocking(move || server.load(config, library, max_message_bytes)).await? {
-        Err(LoadError::Cancelled) => return Ok(None),
-        loaded => loaded?,
-    };
-    tokio::select! {
-        _ = ready.wait() => {}
-        () = lifecycle.draining() => {}
-        () = lifecycle.failed() => {}
+impl Replica {
+    /// Creates the replica of a program with this name. `start` blocks until it has installed an engine in the
+    /// server, for messages of at most this many bytes.
+    #[must_use]
+    pub fn new(
+        name: &'static str,
+        start: impl FnOnce(&Server, usize) -> Result<Started, LoadError> + Send + 'static,
+    ) -> Self {
+        Self { name, start: Box::new(start), stall_limits: StallLimits::default() }
     }
-    if lifecycle.state() == ServerState::Serving
-        && let Err(error) = writeln!(std::io::stdout(), "gen-svc listening on {address}")
-    {
-        tracing::warn!(%address, %error, "cannot print the address");
-    }
-    Ok(Some(loaded))
-}
 
-/// Opens the socket for generation and, if they are configured, the metrics endpoint and the socket
-/// for control.
-async fn listen(args: &Serve, telemetry: &Telemetry) -> Result<(SecureListener, Option<Control>), CommandError> {
-    let security = Security::open(&args.serve.security)?;
-    let listener = serve::listen(args.listen, &security).await?;
-    let control = Control::listen(args, &security).await?;
-    let mut stdout = std::io::stdout();
-    if let Some(metrics) = serve::serve_metrics(telemetry, &security).await? {
-        writeln!(stdout, "gen-svc metrics listening on {metrics}")?;
+    /// Sets how long a step may take.
+    #[must_use]
+    pub fn with_stall_limits(self, stall_limits: StallLimits) -> Self {
+        Self { stall_limits, ..self }
     }
-    if let Some(control) = &control {
-        writeln!(stdout, "gen-svc control listening on {}", control.listener.local_addr()?)?;
+
+    /// Listens, loads the model, prints the addresses, and serves until SIGTERM or a call of Drain.
+    /// Each of the two also cancels a load.
+    ///
+    /// # Errors
+    /// An address, the TLS or token files, or the model cannot be used, or the server or the engine
+    /// failed.
+    pub async fn run(self, args: ReplicaArgs, telemetry: &Telemetry) -> Result<(), CommandError> {
+        let shutdown = Shutdown::on_signals()?;
+        let (generate, control) = self.listen(&args, telemetry).await?;
+        let server = Server::default().with_stall_limits(self.stall_limits);
+        let loading = self.load(server.clone(), args.serve.max_message_bytes, generate.listener.local_addr()?);
+        let serving = async {
+            let ended = serve(server.clone(), generate, control, &args.serve, shutdown).await;
+            server.lifecycle.drain();
+            Ok(ended)
+        };
+        let (loaded, ended) = tokio::try_join!(loading, serving)?;
+        let stopped = match loaded {
+            Some((engine, thread)) => end(engine, thread).await,
+            None => Ok(()),
+        };
+        ended?;
+        stopped
     }
-    Ok((SecureListener { listener, security }, control))
+
+    /// Reads the TLS and token files, checks the addresses, and loads the model as [`run`](Self::run) does. Does
+    /// not listen. Returns a line that names the model.
+    ///
+    /// # Errors
+    /// An address must not be used, or the TLS or token files or the model cannot be used.
+    pub async fn check(self, args: ReplicaArgs) -> Result<String, CommandError> {
+        let security = Security::open(&args.serve.security)?;
+        for address in args.telemetry.metrics_listen.iter().chain([&args.listen]) {
+            security.check(*address)?;
+        }
+        Control::configured(&args, &security)?;
+        let (name, max_message_bytes) = (self.name, args.serve.max_message_bytes);
+        let start = move || (self.start)(&Server::default(), max_message_bytes);
+        let (engine, thread) = tokio::task::spawn_blocking(start).await??;
+        let ServedModel { id, architecture, device, dtype, quantization, context_length, .. } = engine.model();
+        let line = format!(
+            "{name} would serve {id} ({architecture}, {dtype}, quantization {quantization}) on {}, with device {device} \
+             and a context of {context_length} tokens",
+            args.listen
+        );
+        end(engine, thread).await?;
+        Ok(line)
+    }
+
+    /// Opens the socket for generation and, if they are configured, the metrics endpoint and the socket
+    /// for control.
+    async fn listen(
+        &self,
+        args: &ReplicaArgs,
+        telemetry: &Telemetry,
+    ) -> Result<(SecureListener, Option<Control>), CommandError> {
+        let name = self.name;
+        let security = Security::open(&args.serve.security)?;
+        let listener = serve::listen(args.listen, &security).await?;
+        let control = Control::listen(args, &security).await?;
+        let mut stdout = std::io::stdout();
+        if let Some(metrics) = serve::serve_metrics(telemetry, &security).await? {
+            writeln!(stdout, "{name} metrics listening on {metrics}")?;
+        }
+        if let Some(control) = &control {
+            writeln!(stdout, "{name} control listening on {}", control.listener.local_addr()?)?;
+        }
+        Ok((SecureListener { listener, security }, control))
+    }
+
+    /// Loads the model, and prints that the server listens. Returns None if the load was cancelled.
+    async fn load(
+        self,
+        server: Server,
+        max_message_bytes: usize,
+        address: SocketAddr,
+    ) -> Result<Option<Started>, CommandError> {
+        let Self { name, start, .. } = self;
+        tracing::info!(%address, "loading model; calls are rejected until it is loaded");
+        let (lifecycle, ready) = (server.lifecycle.clone(), Arc::clone(&server.ready));
+        let loaded = match tokio::task::spawn_blocking(move || start(&server, max_message_bytes)).await? {
+            Err(LoadError::Cancelled) => return Ok(None),
+            loaded => loaded?,
+        };
+        tokio::select! {
+            _ = ready.wait() => {}
+            () = lifecycle.draining() => {}
+            () = lifecycle.failed() => {}
+        }
+        if lifecycle.state() == ServerState::Serving
+            && let Err(error) = writeln!(std::io::stdout(), "{name} listening on {address}")
+        {
+            tracing::warn!(%address, %error, "cannot print the address");
+        }
+        Ok(Some(loaded))
+    }
 }
 
 /// Stops the engine and waits for its thread, because a library must not compute while the process
@@ -241,13 +281,13 @@ pub struct Control {
 
 impl Control {
     /// Opens the socket, if it is configured.
-    async fn listen(args: &Serve, security: &Security) -> Result<Option<Self>, ServeError> {
+    async fn listen(args: &ReplicaArgs, security: &Security) -> Result<Option<Self>, ServeError> {
         let Some((address, security)) = Self::configured(args, security)? else { return Ok(None) };
         Ok(Some(Self { listener: serve::listen(address, &security).await?, security }))
     }
 
     /// Returns the socket's address and security settings, if it is configured.
-    fn configured(args: &Serve, security: &Security) -> Result<Option<(SocketAddr, Security)>, ServeError> {
+    fn configured(args: &ReplicaArgs, security: &Security) -> Result<Option<(SocketAddr, Security)>, ServeError> {
         let Some(address) = args.control_listen else { return Ok(None) };
         let security = match &args.control_token_file {
             Some(file) => security.with_tokens(file.clone())?,

@@ -190,6 +190,10 @@ reasons! {
     TemplateFailed = "TEMPLATE_FAILED", InvalidArgument, Never;
     /// The chat template exceeded its limit of steps, memory or output on the conversation.
     TemplateLimit = "TEMPLATE_LIMIT", InvalidArgument, Never;
+    /// The engine behind this replica does not have a feature that the field needs. GetLoadedModel lists them.
+    UnsupportedByEngine = "UNSUPPORTED_BY_ENGINE", InvalidArgument, Never;
+    /// The engine behind this replica rejected the request; the message is the engine's own.
+    EngineRejected = "ENGINE_REJECTED", InvalidArgument, Never;
     /// No model has this name; ResourceInfo contains the name.
     ModelNotFound = "MODEL_NOT_FOUND", NotFound, Never;
     /// No adapter has this name; ResourceInfo contains the name.
@@ -247,6 +251,11 @@ reasons! {
     Draining = "DRAINING", Unavailable, Later(500 ms), Fault;
     /// No generation service can be reached; retry after RetryInfo.retry_delay.
     GenerationUnavailable = "GENERATION_UNAVAILABLE", Unavailable, Later(1000 ms), Fault;
+    /// The engine behind this replica cannot resume the output: it counts a presence penalty or follows a grammar
+    /// from the start only. Another replica may.
+    ResumeUnsupported = "RESUME_UNSUPPORTED", Unavailable, Later(500 ms);
+    /// The engine behind this replica does not answer; retry on another replica.
+    EngineUnavailable = "ENGINE_UNAVAILABLE", Unavailable, Later(1000 ms), Fault;
     /// The engine has failed; the server must be restarted. Retry on another replica.
     EngineFailed = "ENGINE_FAILED", Internal, OtherReplica, Fault;
     /// The computation of the model failed.
@@ -268,6 +277,9 @@ reasons! {
     ModelUnsupported = "MODEL_UNSUPPORTED", FailedPrecondition, Never, AtStart;
     /// A tensor is missing from the model's files or has another shape.
     ModelIncomplete = "MODEL_INCOMPLETE", FailedPrecondition, Never, AtStart;
+    /// The engine behind the bridge serves another model than its files say, lacks a setting, or rejects the
+    /// bridge's token.
+    EngineUnusable = "ENGINE_UNUSABLE", FailedPrecondition, Never, AtStart;
     /// The device does not support a setting.
     DeviceUnsupported = "DEVICE_UNSUPPORTED", FailedPrecondition, Never, AtStart;
     /// The device does not exist or is not available.

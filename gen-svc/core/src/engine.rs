@@ -29,6 +29,13 @@ mod step_clock;
 mod thread;
 mod warm_up;
 
+/// The rules by which waiting requests of callers start, for every engine.
+pub mod fairness {
+    pub use super::schedule::admission::{by_long_wait, by_priority};
+    pub use super::schedule::long_waits::LongWaits;
+    pub use super::schedule::snapshot::Waiting;
+}
+
 pub use config::{Config, DeviceChoice, DeviceList, DtypeChoice, EngineLimits, Quantize};
 pub use gpu_memory::{GpuMemory, MIN_CONTEXT, share_of};
 pub use handle::Engine;
@@ -36,6 +43,6 @@ pub use memory::{
     blocks as kv_blocks, divide_measured as divide_memory, left_in_control_groups, require_context, require_free,
 };
 pub use metrics::{Gauges, SampledRows, loaded as record_load};
-pub use port::{EngineEnded, TokenEngine};
+pub use port::{EngineEnded, ExternalEngine, Promise, TokenEngine};
 pub use shared::GpuState;
 pub use warm_up::{LargestImage, run as warm_up};

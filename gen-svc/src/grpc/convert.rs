@@ -13,7 +13,7 @@ use tandem_common::pb::generate::v1::grammar::Kind as PbGrammar;
 use tandem_core::answer::{
     Accepted, Delta, Event, FinishReason, Finished, RequestProgress, Summary, Timings, Token, TopToken,
 };
-use tandem_core::engine::GpuState;
+use tandem_core::engine::{ExternalEngine, GpuState, Promise};
 use tandem_core::error::RequestError;
 use tandem_core::grammar::{Grammar, GrammarKind, Whitespace};
 use tandem_core::media::{self, HfMessages, Marked, MediaFile, MediaLimits, MediaSource};
@@ -470,6 +470,22 @@ pub(super) fn loaded_model(model: &ServedModel) -> pb::LoadedModel {
         media_limits: model.vision.as_ref().map(|vision| media_limits(*vision.limits())),
         gpu: None,
         gpus: Vec::new(),
+        engine: None,
+    }
+}
+
+/// Returns the message of an engine in another process.
+pub(super) fn external_engine(engine: ExternalEngine) -> pb::ExternalEngine {
+    let promise = |promise: &Promise| match promise {
+        Promise::SameTokensAfterResume => pb::Promise::SameTokensAfterResume.into(),
+        Promise::IndependentOfBatch => pb::Promise::IndependentOfBatch.into(),
+        Promise::SeedsAcrossReplicas => pb::Promise::SeedsAcrossReplicas.into(),
+    };
+    pb::ExternalEngine {
+        name: engine.name.to_owned(),
+        version: engine.version,
+        unsupported_fields: engine.unsupported_fields.into_iter().map(str::to_owned).collect(),
+        missing_promises: engine.missing_promises.iter().map(promise).collect(),
     }
 }
 

@@ -43,6 +43,16 @@ impl Contradiction {
         Self(format!("sent a token of the output {output} for which its caller has no room"))
     }
 
+    pub(super) fn of_cached(cached: usize, prompt: usize) -> Self {
+        Self(format!("reported {cached} cached tokens of {prompt}"))
+    }
+
+    /// Returns a contradiction that only an engine's protocol shows.
+    #[must_use]
+    pub fn of_protocol(problem: String) -> Self {
+        Self(problem)
+    }
+
     pub(super) fn of_output(output: u32) -> Self {
         Self(format!("reported the output {output}, which is not requested"))
     }
@@ -95,7 +105,7 @@ impl TokenCheck {
         let expected = self.prompt_tokens;
         require(!std::mem::replace(&mut self.is_accepted, true), || "accepted the request twice".into())?;
         require(prompt_tokens == expected, || format!("accepted {prompt_tokens} prompt tokens, requested {expected}"))?;
-        require(cached_tokens <= expected, || format!("reported {cached_tokens} cached tokens of {expected}"))
+        if cached_tokens <= expected { Ok(()) } else { Err(Contradiction::of_cached(cached_tokens, expected)) }
     }
 
     /// Checks log-probabilities of the next prompt tokens.

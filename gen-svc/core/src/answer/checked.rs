@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use super::check::{Contradiction, TokenCheck};
 use super::event::FinishReason;
 use super::state::{Answer, Flow, Interruption};
-use crate::request::{PreparedRequest, ServedModel};
+use crate::error::RequestError;
+use crate::request::{PreparedRequest, ServedModel, Stage};
 use crate::sampling::{Chosen, Logprobs};
 
 /// An answer that takes an engine's reports after a check.
@@ -73,6 +74,34 @@ impl CheckedAnswer {
         self.answer.is_full()
     }
 
+    /// Sets the place in the engine's queue, from 1.
+    pub fn set_queue_place(&self, place: usize) {
+        self.answer.progress().set_queue_place(place);
+    }
+
+    /// Sets the number of computed prompt tokens, cached ones included.
+    pub fn set_computed(&self, tokens: usize) {
+        self.answer.progress().set_computed(tokens.min(self.request().prompt_tokens));
+    }
+
+    /// Returns whether the grammar of an output binds its next token.
+    #[must_use]
+    pub fn stage(&self, output: u32) -> Stage {
+        self.answer.stage(output)
+    }
+
+    /// Returns the token that must come next in an output because its reasoning has reached its limit.
+    #[must_use]
+    pub fn forced(&self, output: u32) -> Option<u32> {
+        self.answer.forced(output)
+    }
+
+    /// Rejects a request that waits.
+    pub fn refuse(&mut self, error: RequestError) {
+        self.outputs.iter_mut().for_each(|output| output.has_ended = true);
+        self.answer.refuse(error);
+    }
+
     /// Returns true if every output has ended.
     #[must_use]
     pub fn has_ended(&self) -> bool {
@@ -86,6 +115,25 @@ impl CheckedAnswer {
     pub fn accept(&mut self, prompt_tokens: usize, cached_tokens: usize) -> Result<(), Contradiction> {
         self.outputs.iter_mut().try_for_each(|output| output.check.accept(prompt_tokens, cached_tokens))?;
         self.answer.accept(cached_tokens);
+        Ok(())
+    }
+
+    /// Returns true if the request has left the queue.
+    #[must_use]
+    pub fn is_accepted(&self) -> bool {
+        self.answer.is_accepted()
+    }
+
+    /// Sets the cached tokens of the prompt, if the engine reports them after it has accepted the request.
+    ///
+    /// # Errors
+    /// They are more than the prompt has.
+    pub fn set_cached(&mut self, cached_tokens: usize) -> Result<(), Contradiction> {
+        let prompt = self.request().prompt_tokens;
+        if cached_tokens > prompt {
+            return Err(Contradiction::of_cached(cached_tokens, prompt));
+        }
+        self.answer.set_cached(cached_tokens);
         Ok(())
     }
 

@@ -164,6 +164,16 @@ impl Answer {
         }));
     }
 
+    /// Sets the cached tokens of the prompt of an accepted request.
+    pub(super) fn set_cached(&mut self, cached: usize) {
+        self.cached_tokens = Some(cached);
+    }
+
+    /// Returns how far the request is.
+    pub(super) fn progress(&self) -> &RequestProgress {
+        &self.progress
+    }
+
     /// Returns why the request ends now, if it does, and measures its back-pressure. `is_stopped`: the engine
     /// ends. `patience`: how long a reader may leave the channel full.
     pub fn interruption(&mut self, is_stopped: bool, patience: Duration) -> Option<Interruption> {

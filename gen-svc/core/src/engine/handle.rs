@@ -9,7 +9,7 @@ use tokio::sync::mpsc::Receiver;
 use super::config::{Config, EngineLimits};
 use super::local::LocalEngine;
 use super::metrics::{self, Gauges};
-use super::port::TokenEngine;
+use super::port::{ExternalEngine, TokenEngine};
 use super::shared::GpuState;
 use crate::answer::{Answer, Event, Queue, QueueSlot, RequestProgress};
 use crate::error::{LoadError, RequestError};
@@ -84,6 +84,12 @@ impl Engine {
         gauges(&self.queue, self.source.as_ref())
     }
 
+    /// Returns the engine in another process, with what it lacks. None: the engine of this process.
+    #[must_use]
+    pub fn external(&self) -> Option<ExternalEngine> {
+        self.source.external()
+    }
+
     /// Returns the state of the GPUs, in the order of computation. Empty on a CPU.
     #[must_use]
     pub fn gpus(&self) -> Vec<GpuState> {
@@ -131,7 +137,7 @@ impl Engine {
     /// Queues a request in a reserved slot. The engine reports to `progress`.
     ///
     /// # Errors
-    /// The engine has ended.
+    /// The engine has ended, or cannot do what the request asks for.
     pub fn submit_to(
         &self,
         slot: QueueSlot,
@@ -139,6 +145,7 @@ impl Engine {
         deadline: Option<Instant>,
         progress: Arc<RequestProgress>,
     ) -> Result<Receiver<Event>, RequestError> {
+        self.source.check(&request)?;
         let (answer, receiver) = Answer::new(request, slot, deadline, progress);
         self.source.start(Box::new(answer)).map_err(|_| self.lost())?;
         Ok(receiver)

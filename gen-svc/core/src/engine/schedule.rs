@@ -4,12 +4,12 @@
 //! the ones that leave, and [`batch`] the ones of a step with their tokens. The README of this crate has a table of
 //! all situations.
 
-mod admission;
+pub(super) mod admission;
 mod batch;
-mod long_waits;
+pub(super) mod long_waits;
 mod preemption;
 mod prompt_rows;
-mod snapshot;
+pub(super) mod snapshot;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -258,6 +258,14 @@ pub enum LoadError {
         /// The configured quantization.
         quantize: &'static str,
     },
+    /// The engine behind the bridge cannot be used.
+    #[error("the engine at {url} cannot be used: {problem}")]
+    Engine {
+        /// Its address.
+        url: String,
+        /// The problem, and what the operator can do.
+        problem: String,
+    },
     /// The engine's thread could not be started.
     #[error("a thread cannot be started")]
     Thread(#[source] std::io::Error),
@@ -314,6 +322,7 @@ impl LoadError {
             | Self::ProcessorOfOthers { .. }
             | Self::SeveralMmproj { .. }
             | Self::MmprojOfFolder { .. } => Reason::SettingsConflict,
+            Self::Engine { .. } => Reason::EngineUnusable,
             Self::Device { .. } => Reason::DeviceUnavailable,
             Self::Thread(_) => Reason::ThreadFailed,
             Self::Memory(error) => error.reason(),

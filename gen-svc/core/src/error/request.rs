@@ -178,6 +178,33 @@ pub enum RequestError {
     /// The engine failed, and rejects new requests.
     #[error("engine failed")]
     EngineFailed,
+    /// The engine behind this replica has no feature that the field needs.
+    #[error("{engine} does not support this: {problem}")]
+    UnsupportedByEngine {
+        /// The path of the field.
+        field: Path,
+        /// The name of the engine.
+        engine: &'static str,
+        /// The missing feature, and what a caller can do.
+        problem: &'static str,
+    },
+    /// The engine behind this replica cannot resume the output.
+    #[error("{engine} cannot resume an output with {feature}")]
+    ResumeUnsupported {
+        /// The name of the engine.
+        engine: &'static str,
+        /// What it cannot continue.
+        feature: &'static str,
+    },
+    /// The engine behind this replica rejected the request.
+    #[error("{problem}")]
+    EngineRejected {
+        /// The engine's own message.
+        problem: String,
+    },
+    /// The engine behind this replica does not answer.
+    #[error("engine does not answer")]
+    EngineUnavailable,
     /// The prompt cannot be tokenized.
     #[error("prompt cannot be tokenized")]
     Tokenize(#[source] TokenizerError),
@@ -227,6 +254,10 @@ impl RequestError {
             Self::Loading => Reason::Loading,
             Self::Draining => Reason::Draining,
             Self::EngineFailed => Reason::EngineFailed,
+            Self::UnsupportedByEngine { .. } => Reason::UnsupportedByEngine,
+            Self::ResumeUnsupported { .. } => Reason::ResumeUnsupported,
+            Self::EngineRejected { .. } => Reason::EngineRejected,
+            Self::EngineUnavailable => Reason::EngineUnavailable,
             Self::Tokenize(_) => Reason::TokenizerFailed,
             Self::Thread(_) => Reason::ThreadFailed,
         }
@@ -242,6 +273,7 @@ impl RequestError {
             Self::Image { field, .. }
             | Self::Fetch { field, .. }
             | Self::TooManyImages { field, .. }
+            | Self::UnsupportedByEngine { field, .. }
             | Self::ImagesTooLong { field, .. } => Failure::new(reason, self.to_string()).with_field(field.clone()),
             Self::PromptTooLong { field, .. }
             | Self::PromptTooLarge { field, .. }

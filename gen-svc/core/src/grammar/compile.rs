@@ -125,7 +125,7 @@ impl Grammars {
             None => self.compiler.compile(grammar)?,
         };
         let workers = self.workers.get_or_init(|| Arc::new(Workers::start()));
-        Ok(Compiled::new(parser, Arc::clone(workers)))
+        Ok(Compiled::new(grammar, parser, Arc::clone(workers)))
     }
 
     /// Returns the grammar after these tokens of a resumed output. Blocks.

@@ -12,6 +12,7 @@ use llguidance::api::StopReason;
 use parking_lot::Mutex;
 
 use super::jobs::Jobs;
+use super::source::Grammar;
 use crate::error::RequestError;
 
 /// The most time to follow the tokens of a resumed output.
@@ -78,6 +79,8 @@ impl MaskError {
 /// A compiled grammar. Cheap to clone.
 #[derive(Clone)]
 pub struct Compiled {
+    /// As the request states it.
+    pub source: Arc<Grammar>,
     /// The state before the first token.
     parser: Arc<Mutex<TokenParser>>,
     workers: Arc<Workers>,
@@ -90,8 +93,8 @@ impl fmt::Debug for Compiled {
 }
 
 impl Compiled {
-    pub(super) fn new(parser: Arc<Mutex<TokenParser>>, workers: Arc<Workers>) -> Self {
-        Self { parser, workers }
+    pub(super) fn new(source: &Grammar, parser: Arc<Mutex<TokenParser>>, workers: Arc<Workers>) -> Self {
+        Self { source: Arc::new(source.clone()), parser, workers }
     }
 
     /// Returns the grammar after these tokens.
@@ -109,9 +112,7 @@ impl Compiled {
             }
         }
         match parser.stop_reason() {
-            StopReason::NotStopped => {
-                Ok(Self { parser: Arc::new(Mutex::new(parser)), workers: Arc::clone(&self.workers) })
-            }
+            StopReason::NotStopped => Ok(Self { parser: Arc::new(Mutex::new(parser)), ..self.clone() }),
             _ => Err(refused("must not be an output that has ended")),
         }
     }

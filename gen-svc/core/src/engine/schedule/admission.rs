@@ -11,14 +11,14 @@ const LONG_WAIT: Duration = Duration::from_secs(2);
 /// Returns the sequence that starts by priority: of the highest one, then of the caller with the fewest running
 /// sequences, then by arrival. While a long wait is `blocked`, only callers with fewer running sequences than its
 /// caller start one: the next sequence would take the memory for which it waits.
-pub(super) fn by_priority(queue: &[Waiting], blocked: Option<Waiting>) -> Option<Waiting> {
+pub fn by_priority(queue: &[Waiting], blocked: Option<Waiting>) -> Option<Waiting> {
     let may_start = |next: &&Waiting| blocked.is_none_or(|blocked| next.of_caller < blocked.of_caller);
     queue.iter().filter(may_start).min_by_key(|next| (Reverse(next.priority), next.of_caller, next.at)).copied()
 }
 
 /// Returns the long wait that starts next, whatever its priority: of the caller with the fewest running sequences,
 /// then in turns of callers, each with its longest wait.
-pub(super) fn by_long_wait(queue: &[Waiting]) -> Option<Waiting> {
+pub fn by_long_wait(queue: &[Waiting]) -> Option<Waiting> {
     let waits_long = queue.iter().filter(|next| next.waited > LONG_WAIT);
     waits_long.min_by_key(|next| (next.of_caller, next.last_turn, Reverse(next.waited), next.at)).copied()
 }

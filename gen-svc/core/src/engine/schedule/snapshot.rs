@@ -5,15 +5,15 @@ use std::time::Duration;
 
 /// A waiting sequence that could start.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Waiting {
+pub struct Waiting {
     /// Its place in the queue, in the order of rank.
-    pub(super) at: usize,
-    pub(super) priority: i32,
+    pub at: usize,
+    pub priority: i32,
     /// The running sequences of its caller.
-    pub(super) of_caller: usize,
-    pub(super) waited: Duration,
+    pub of_caller: usize,
+    pub waited: Duration,
     /// The number of its caller's last turn among the long waits. 0: the caller had none.
-    pub(super) last_turn: u64,
+    pub last_turn: u64,
 }
 
 /// A running sequence. A list of them is in the order of rank.

@@ -1,0 +1,94 @@
+//! One call of an engine for one output: token ids in, token ids out.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures_util::Stream;
+use tandem_core::grammar::Grammar;
+use tandem_core::sampling::{Chosen, Logprobs, Sampling};
+
+/// What an engine generates. Every value is set, so that no default of an engine applies.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// The prompt, and the tokens of the output so far.
+    pub ids: Vec<u32>,
+    /// The most tokens. At least 1.
+    pub max_tokens: usize,
+    /// The tokens before which none of `stop_token_ids` may be chosen.
+    pub min_tokens: usize,
+    /// Ids that end the output. The engine may end the call there.
+    pub stop_token_ids: Vec<u32>,
+    /// Ids that may not be chosen.
+    pub banned: Vec<u32>,
+    /// The sampling parameters. `n` and `seed` are of the request.
+    pub sampling: Sampling,
+    /// The seed of this call.
+    pub seed: u64,
+    /// The number of likeliest tokens at each position whose log-probabilities are reported. None: none is, nor
+    /// that of the chosen token.
+    pub logprobs: Option<u32>,
+    /// The same for the tokens of the prompt.
+    pub prompt_logprobs: Option<u32>,
+    /// The grammar of the tokens.
+    pub grammar: Option<Arc<Grammar>>,
+    /// A higher one runs first.
+    pub priority: i32,
+    /// Cached parts of prompts are reused only between calls with the same salt.
+    pub cache_salt: Arc<str>,
+}
+
+impl Call {
+    /// Returns the seed of a request for the tokens after [`ids`](Self::ids), with this many bits. Each request starts
+    /// new random numbers, so that it depends on the position too. The mixing is the finalizer of SplitMix64.
+    #[must_use]
+    pub fn seed(&self, bits: u32) -> u64 {
+        let mut mixed = self.seed.wrapping_add((self.ids.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) >> (u64::BITS - bits)
+    }
+}
+
+/// What an engine reports during a call.
+#[derive(Debug)]
+pub enum Report {
+    /// The engine computes the prompt: this many tokens are computed, of which `cached` were found in its cache.
+    Prompt { computed: usize, cached: usize },
+    /// Log-probabilities of the prompt's tokens, from the second on.
+    PromptLogprobs(Vec<(u32, Logprobs)>),
+    /// The next tokens.
+    Tokens(Vec<Chosen>),
+    /// Tokens of the prompt that were found in the engine's cache. Reported at the end of a call.
+    Cached(usize),
+    /// The end of the call, and the last report.
+    Ended(CallEnd),
+}
+
+/// Why a call ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CallEnd {
+    /// At a stop id, at an id that the engine takes for an end, or at the end of the grammar.
+    Stop,
+    /// At `max_tokens`.
+    Length,
+}
+
+/// Why a call failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CallError {
+    /// The engine has no room. It may have later.
+    #[error("engine is busy")]
+    Busy,
+    /// The engine rejects the request.
+    #[error("engine rejects the request: {0}")]
+    Rejected(String),
+    /// The engine does not answer, or has failed.
+    #[error("engine is lost: {0}")]
+    Lost(String),
+    /// The engine contradicts its protocol.
+    #[error("engine contradicts its protocol: {0}")]
+    Contradiction(String),
+}
+
+/// The reports of a call. After an error or [`Report::Ended`], there is none. Dropping them cancels the call.
+pub type Reports = Pin<Box<dyn Stream<Item = Result<Report, CallError>> + Send>>;

@@ -1,0 +1,284 @@
+//! The life of one request: the calls of its outputs, and what becomes of their reports.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tandem_core::answer::{CheckedAnswer, Contradiction, FinishReason, Flow};
+use tandem_core::error::RequestError;
+use tandem_core::request::{PreparedRequest, Stage};
+use tandem_core::sampling::Chosen;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::call::{Call, CallEnd, CallError, Report, Reports};
+use crate::engine::Shared;
+
+/// How often a request is asked whether it ends.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// The pause before a busy engine is asked again.
+const BUSY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Generates the outputs of a request until each has ended.
+pub(crate) async fn run(mut answer: CheckedAnswer, shared: &Shared) {
+    let mut outputs = Output::all(answer.request());
+    if let Err(problem) = generate(&mut answer, &mut outputs, shared).await {
+        shared.report_problem(&problem);
+        match problem {
+            Problem::Engine(CallError::Rejected(problem)) if !answer.is_accepted() => {
+                answer.refuse(RequestError::EngineRejected { problem });
+            }
+            _ if !answer.is_accepted() => answer.refuse(RequestError::EngineUnavailable),
+            _ => answer.abort(),
+        }
+    }
+}
+
+/// Why a request cannot be completed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Problem {
+    #[error(transparent)]
+    Engine(#[from] CallError),
+    #[error("engine contradicts the request: {0}")]
+    Contradiction(#[from] Contradiction),
+}
+
+async fn generate(answer: &mut CheckedAnswer, outputs: &mut [Output], shared: &Shared) -> Result<(), Problem> {
+    let mut look = Instant::now();
+    let mut is_full = false;
+    while !answer.has_ended() {
+        if Instant::now() >= look {
+            if answer.interrupt(shared.lifecycle.is_stopped(), shared.patience) {
+                return Ok(());
+            }
+            if shared.is_lost() {
+                return Err(CallError::Lost("it does not answer".to_owned()).into());
+            }
+            is_full = answer.is_full();
+            look = Instant::now() + LOOK_INTERVAL;
+        }
+        if !is_full {
+            let is_prompt_cached = outputs.iter().any(|output| output.has_ended || output.reported > 0);
+            for output in outputs.iter_mut() {
+                output.may_start |= is_prompt_cached;
+                is_full = output.advance(answer, shared)?;
+                if is_full {
+                    break;
+                }
+            }
+        }
+        tokio::select! {
+            (at, report) = next_report(outputs), if !is_full => {
+                if let Some(Ok(Report::Tokens(tokens))) = &report {
+                    shared.count_tokens(tokens.len());
+                }
+                shared.beat();
+                outputs[at].take(answer, report, at == 0).await?;
+            }
+            () = sleep_until(look) => {}
+            () = shared.stop.cancelled() => look = Instant::now(),
+        }
+    }
+    Ok(())
+}
+
+/// Waits for the next report of any output.
+async fn next_report(outputs: &mut [Output]) -> (usize, Option<Result<Report, CallError>>) {
+    poll_fn(|context| {
+        let polled = outputs.iter_mut().enumerate().map(|(at, output)| (at, output.poll(context)));
+        for (at, poll) in polled {
+            if let Poll::Ready(report) = poll {
+                return Poll::Ready((at, report));
+            }
+        }
+        Poll::Pending
+    })
+    .await
+}
+
+/// One output, and its call.
+struct Output {
+    index: u32,
+    /// The tokens of the output, with those before a resume.
+    tokens: Vec<u32>,
+    call: Option<Reports>,
+    /// Reported tokens that the answer does not have yet.
+    pending: VecDeque<Chosen>,
+    /// The end of the call, once its tokens are in the answer.
+    call_end: Option<CallEnd>,
+    /// The tokens that the call was asked for, and those that it has reported.
+    asked: usize,
+    reported: usize,
+    /// False before the first output has a token: then the prompt is in the engine's cache.
+    may_start: bool,
+    has_ended: bool,
+}
+
+impl Output {
+    /// Returns the outputs of a request before their first call.
+    fn all(request: &PreparedRequest) -> Vec<Self> {
+        let output = |at| Self {
+            index: request.first_output + at,
+            tokens: request.generated().to_vec(),
+            call: None,
+            pending: VecDeque::new(),
+            call_end: None,
+            asked: 0,
+            reported: 0,
+            may_start: at == 0,
+            has_ended: false,
+        };
+        (0..request.sampling.n).map(output).collect()
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Report, CallError>>> {
+        match &mut self.call {
+            Some(call) if self.call_end.is_none() => call.as_mut().poll_next(context),
+            _ => Poll::Pending,
+        }
+    }
+
+    /// Gives reported tokens to the answer, and starts the next call where one is due. Returns true if the caller has
+    /// no room.
+    fn advance(&mut self, answer: &mut CheckedAnswer, shared: &Shared) -> Result<bool, Problem> {
+        while !self.has_ended {
+            if answer.is_full() {
+                return Ok(true);
+            }
+            if let Some(chosen) = self.pending.pop_front() {
+                self.push(answer, chosen)?;
+            } else if let Some(end) = self.call_end.take() {
+                self.call = None;
+                self.end_call(answer, end)?;
+            } else if self.call.is_none() && self.may_start {
+                self.start(answer, shared);
+                return Ok(false);
+            } else {
+                return Ok(false);
+            }
+        }
+        Ok(false)
+    }
+
+    fn push(&mut self, answer: &mut CheckedAnswer, chosen: Chosen) -> Result<(), Problem> {
+        let before = answer.stage(self.index);
+        self.tokens.push(chosen.id);
+        if answer.push(self.index, chosen)? == Flow::Ended {
+            self.has_ended = true;
+            self.leave_call();
+            return Ok(());
+        }
+        if let Some(id) = answer.forced(self.index) {
+            // The engine has chosen another token here, and those after it.
+            self.leave_call();
+            self.pending.push_back(Chosen { id, logprobs: None });
+        } else if before != answer.stage(self.index) && answer.stage(self.index) == Stage::Bound {
+            self.leave_call();
+        }
+        Ok(())
+    }
+
+    /// Ends the call before the engine does.
+    fn leave_call(&mut self) {
+        self.call = None;
+        self.call_end = None;
+        self.pending.clear();
+    }
+
+    /// Ends the output, or leaves it to the next call.
+    fn end_call(&mut self, answer: &mut CheckedAnswer, end: CallEnd) -> Result<(), Problem> {
+        let (asked, reported) = (self.asked, self.reported);
+        match end {
+            CallEnd::Stop if answer.stage(self.index) == Stage::Bound => {
+                self.has_ended = true;
+                Ok(answer.end(self.index, FinishReason::Stop, self.tokens.len())?)
+            }
+            // The engine takes a token for an end that the request does not.
+            CallEnd::Stop if reported > 0 => Ok(()),
+            CallEnd::Length if reported == asked => Ok(()),
+            _ => {
+                let problem = format!("ended ({end:?}) after {reported} tokens, asked for {asked}");
+                Err(Contradiction::of_protocol(problem).into())
+            }
+        }
+    }
+
+    fn start(&mut self, answer: &CheckedAnswer, shared: &Shared) {
+        let call = self.next_call(answer);
+        (self.asked, self.reported) = (call.max_tokens, 0);
+        self.call = Some(shared.protocol.generate(call));
+    }
+
+    /// Returns the call for the tokens that the output still may have.
+    fn next_call(&self, answer: &CheckedAnswer) -> Call {
+        let request = answer.request();
+        let (limits, count) = (&request.limits, self.tokens.len());
+        let stage = answer.stage(self.index);
+        let grammar = request.grammar.as_ref().filter(|_| stage == Stage::Bound);
+        let banned = if stage == Stage::Waiting { request.reasoning.ends_of_turn.clone() } else { Vec::new() };
+        let is_first = self.index == request.first_output && count == request.generated().len();
+        Call {
+            ids: [request.prompt(), &self.tokens].concat(),
+            max_tokens: limits.max_new_tokens - count,
+            min_tokens: limits.min_new_tokens.saturating_sub(count),
+            stop_token_ids: limits.stop_token_ids.clone(),
+            banned,
+            sampling: request.sampling.clone(),
+            seed: request.sampling.seed.wrapping_add(u64::from(self.index)),
+            logprobs: request.returns.logprobs,
+            prompt_logprobs: request.returns.prompt_logprobs.filter(|_| is_first),
+            grammar: grammar.map(|grammar| Arc::clone(&grammar.source)),
+            priority: request.priority,
+            cache_salt: Arc::clone(&request.cache_salt),
+        }
+    }
+
+    /// Takes a report of the call. `is_first`: of the request's first output.
+    async fn take(
+        &mut self,
+        answer: &mut CheckedAnswer,
+        report: Option<Result<Report, CallError>>,
+        is_first: bool,
+    ) -> Result<(), Problem> {
+        let prompt_tokens = answer.request().prompt_tokens;
+        match report {
+            Some(Ok(Report::Prompt { computed, cached })) => {
+                accept(answer, cached.min(prompt_tokens))?;
+                answer.set_computed(computed);
+            }
+            Some(Ok(Report::PromptLogprobs(tokens))) => {
+                accept(answer, 0)?;
+                answer.send_prompt(tokens)?;
+            }
+            Some(Ok(Report::Tokens(tokens))) => {
+                accept(answer, 0)?;
+                answer.set_computed(prompt_tokens);
+                self.reported += tokens.len();
+                self.pending.extend(tokens);
+            }
+            Some(Ok(Report::Cached(cached))) => {
+                let is_of_prompt = is_first && self.tokens.len() <= answer.request().generated().len() + self.reported;
+                if is_of_prompt && answer.is_accepted() {
+                    answer.set_cached(cached.min(prompt_tokens))?;
+                }
+            }
+            Some(Ok(Report::Ended(end))) => self.call_end = Some(end),
+            Some(Err(CallError::Busy)) if self.reported == 0 => {
+                self.call = None;
+                sleep(BUSY_PAUSE).await;
+            }
+            Some(Err(error)) => return Err(error.into()),
+            None => return Err(CallError::Lost("the call ended without an end".to_owned()).into()),
+        }
+        Ok(())
+    }
+}
+
+/// Takes the request out of the queue, at the engine's first report.
+fn accept(answer: &mut CheckedAnswer, cached: usize) -> Result<(), Contradiction> {
+    match answer.is_accepted() {
+        true => Ok(()),
+        false => answer.accept(answer.request().prompt_tokens, cached),
+    }
+}

@@ -1,0 +1,301 @@
+//! An engine in another process, behind the port of gen-svc's own engine.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tandem_core::answer::{Answer, CheckedAnswer};
+use tandem_core::cache::Usage;
+use tandem_core::engine::{EngineEnded, EngineLimits, ExternalEngine, Gauges, TokenEngine};
+use tandem_core::error::{LoadError, RequestError};
+use tandem_core::lifecycle::Lifecycle;
+use tandem_core::request::{PreparedRequest, ServedModel, Stage};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::driver::{self, Problem};
+use crate::lack::Lack;
+use crate::protocol::{Facts, Load, Protocol};
+use crate::protocols::EngineKind;
+use crate::turns::{Entry, Turns};
+
+/// How long an engine may not answer before its running requests end, so that other replicas resume them.
+const LOST_AFTER: Duration = Duration::from_secs(5);
+/// How often waiting requests are asked whether they end.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// The handle on an engine in another process.
+#[derive(Debug)]
+pub struct RemoteEngine {
+    shared: Arc<Shared>,
+    runtime: Handle,
+    tasks: TaskTracker,
+}
+
+/// What the tasks of an engine share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) kind: &'static EngineKind,
+    pub(crate) protocol: Arc<dyn Protocol>,
+    pub(crate) model: ServedModel,
+    pub(crate) lifecycle: Lifecycle,
+    /// Cancelled when running requests end.
+    pub(crate) stop: CancellationToken,
+    /// How long a caller may leave its events unread.
+    pub(crate) patience: Duration,
+    limits: EngineLimits,
+    facts: Mutex<Facts>,
+    load: Mutex<Load>,
+    turns: Mutex<Turns<CheckedAnswer>>,
+    life: Life,
+    tokens: AtomicU64,
+}
+
+/// When the engine last gave a sign of life.
+#[derive(Debug)]
+struct Life {
+    origin: Instant,
+    /// Milliseconds from `origin`.
+    beat: AtomicU64,
+    /// True from the first look that finds no engine until it is proven again.
+    is_gone: AtomicBool,
+}
+
+/// What a remote engine needs.
+pub struct Parts {
+    /// The kind.
+    pub kind: &'static EngineKind,
+    /// The protocol, connected.
+    pub protocol: Arc<dyn Protocol>,
+    /// The model, from the bridge's files and the engine's facts.
+    pub model: ServedModel,
+    /// The facts.
+    pub facts: Facts,
+    /// The limits. The engine generates `max_running` outputs at once.
+    pub limits: EngineLimits,
+    /// How long a caller may leave its events unread.
+    pub patience: Duration,
+}
+
+impl fmt::Debug for Parts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parts").field("kind", &self.kind.flag).finish_non_exhaustive()
+    }
+}
+
+impl RemoteEngine {
+    /// Creates the handle, under a server's lifecycle. Its requests are tasks of the current runtime. The thread ends
+    /// after them, once the lifecycle is stopped.
+    ///
+    /// # Errors
+    /// A thread cannot be started.
+    pub fn start(parts: Parts, lifecycle: Lifecycle) -> Result<(Arc<Self>, JoinHandle<()>), LoadError> {
+        let Parts { kind, protocol, model, facts, limits, patience } = parts;
+        let stop = lifecycle.cancellation();
+        let shared = Arc::new(Shared {
+            kind,
+            protocol,
+            model,
+            stop: stop.clone(),
+            lifecycle,
+            patience,
+            limits,
+            facts: Mutex::new(facts),
+            load: Mutex::default(),
+            turns: Mutex::new(Turns::new(limits.max_running)),
+            life: Life { origin: Instant::now(), beat: AtomicU64::new(0), is_gone: AtomicBool::new(false) },
+            tokens: AtomicU64::new(0),
+        });
+        let (runtime, tasks) = (Handle::current(), TaskTracker::new());
+        tasks.close();
+        let engine = Arc::new(Self { shared, runtime: runtime.clone(), tasks: tasks.clone() });
+        tasks.spawn_on(watch_queue(Arc::clone(&engine.shared), tasks.clone()), &runtime);
+        let wait = move || {
+            runtime.block_on(async {
+                stop.cancelled().await;
+                tasks.wait().await
+            })
+        };
+        let thread = std::thread::Builder::new().name("engine".into()).spawn(wait).map_err(LoadError::Thread)?;
+        Ok((engine, thread))
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl TokenEngine for RemoteEngine {
+    fn model(&self) -> &ServedModel {
+        &self.shared.model
+    }
+
+    fn limits(&self) -> EngineLimits {
+        self.shared.limits
+    }
+
+    fn external(&self) -> Option<ExternalEngine> {
+        let kind = self.shared.kind;
+        Some(ExternalEngine {
+            name: kind.name,
+            version: self.shared.facts.lock().version.clone(),
+            unsupported_fields: kind.lacks.iter().map(|lack| lack.field).collect(),
+            missing_promises: kind.missing_promises,
+        })
+    }
+
+    fn check(&self, request: &PreparedRequest) -> Result<(), RequestError> {
+        let kind = self.shared.kind;
+        if self.shared.is_gone() {
+            return Err(RequestError::EngineUnavailable);
+        }
+        Lack::check(kind.lacks, kind.name, request)?;
+        let is_resumed = !request.generated().is_empty();
+        if is_resumed && request.grammar.is_some() && request.stage == Stage::Bound {
+            return Err(RequestError::ResumeUnsupported { engine: kind.name, feature: "a grammar" });
+        }
+        if is_resumed && request.sampling.presence_penalty != 0.0 {
+            return Err(RequestError::ResumeUnsupported { engine: kind.name, feature: "a presence penalty" });
+        }
+        Ok(())
+    }
+
+    fn start(&self, answer: Box<Answer>) -> Result<(), EngineEnded> {
+        if self.shared.stop.is_cancelled() {
+            return Err(EngineEnded);
+        }
+        let answer = CheckedAnswer::new(answer, &self.shared.model);
+        let request = answer.request();
+        let entry = Entry {
+            caller: Arc::clone(&request.caller),
+            priority: request.priority,
+            outputs: request.sampling.n as usize,
+            since: Instant::now(),
+            request: answer,
+        };
+        self.shared.turns.lock().add(entry);
+        admit(&self.shared, &self.tasks, &self.runtime);
+        Ok(())
+    }
+
+    fn activity(&self) -> Gauges {
+        let load = *self.shared.load.lock();
+        let held = load.kv_used.map_or(0, |used| (used * load.kv_blocks as f64).round() as usize);
+        let usage = Usage { total: load.kv_blocks, held, kept: 0, positions: load.kv_block_size };
+        Gauges {
+            running: self.shared.turns.lock().running(),
+            tokens: self.shared.tokens.load(Ordering::Relaxed),
+            preemptions: load.preemptions,
+            kv_blocks: usage,
+            ..Gauges::default()
+        }
+    }
+
+    fn age(&self) -> Option<Duration> {
+        Some(self.shared.age())
+    }
+
+    fn flush_prefix_cache(&self) -> Result<oneshot::Receiver<usize>, EngineEnded> {
+        Err(EngineEnded)
+    }
+}
+
+/// Starts the requests for which there is room.
+fn admit(shared: &Arc<Shared>, tasks: &TaskTracker, runtime: &Handle) {
+    loop {
+        let Some(entry) = shared.turns.lock().start() else { return };
+        let (shared, own_tasks, own_runtime) = (Arc::clone(shared), tasks.clone(), runtime.clone());
+        let task = async move {
+            let Entry { request, caller, outputs, .. } = entry;
+            driver::run(request, &shared).await;
+            shared.turns.lock().end(&caller, outputs);
+            admit(&shared, &own_tasks, &own_runtime);
+        };
+        tasks.spawn_on(task, runtime);
+    }
+}
+
+/// Ends waiting requests whose caller is gone or whose deadline is over, and tells the others their places.
+async fn watch_queue(shared: Arc<Shared>, tasks: TaskTracker) {
+    while !shared.stop.is_cancelled() {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+        look_at_queue(&shared, false);
+        admit(&shared, &tasks, &Handle::current());
+    }
+    look_at_queue(&shared, true);
+}
+
+fn look_at_queue(shared: &Shared, is_stopped: bool) {
+    let is_lost = shared.is_lost();
+    shared.turns.lock().remove(|answer, place| {
+        answer.set_queue_place(place);
+        if is_lost {
+            answer.refuse(RequestError::EngineUnavailable);
+        }
+        is_lost || answer.interrupt(is_stopped, shared.patience)
+    });
+}
+
+impl Shared {
+    /// Records a sign of life.
+    pub(crate) fn beat(&self) {
+        self.life.beat.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// Records whether the engine answers with the model of the bridge's files.
+    pub(crate) fn set_gone(&self, is_gone: bool) {
+        self.life.is_gone.store(is_gone, Ordering::Relaxed);
+        if !is_gone {
+            self.beat();
+        }
+    }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        self.life.is_gone.load(Ordering::Relaxed)
+    }
+
+    /// Returns true if the engine has not answered for so long that running requests end.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_gone() && self.age() > LOST_AFTER
+    }
+
+    fn age(&self) -> Duration {
+        Duration::from_millis(self.now().saturating_sub(self.life.beat.load(Ordering::Relaxed)))
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.life.origin.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn set_facts(&self, facts: Facts) {
+        *self.facts.lock() = facts;
+    }
+
+    pub(crate) fn facts(&self) -> Facts {
+        self.facts.lock().clone()
+    }
+
+    pub(crate) fn set_load(&self, load: Load) {
+        *self.load.lock() = load;
+    }
+
+    /// Counts generated tokens.
+    pub(crate) fn count_tokens(&self, tokens: usize) {
+        self.tokens.fetch_add(tokens as u64, Ordering::Relaxed);
+    }
+
+    /// Logs why a request failed. An engine's message may quote the request, so that only its kind is logged.
+    pub(crate) fn report_problem(&self, problem: &Problem) {
+        match problem {
+            Problem::Engine(crate::call::CallError::Rejected(_)) => {
+                tracing::warn!(engine = self.kind.name, "engine rejected a request that the bridge accepts");
+            }
+            problem => tracing::error!(engine = self.kind.name, %problem, "request failed"),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Calls of an engine over HTTP, with JSON bodies.
+
+use std::error::Error;
+use std::path::Path;
+use std::time::Duration;
+
+use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode};
+use serde_json::Value;
+use tandem_common::call::{BearerToken, Credentials};
+use tandem_core::error::LoadError;
+use tokio_rustls::rustls;
+use tonic::metadata::MetadataMap;
+
+use crate::call::CallError;
+use crate::sse::Events;
+
+/// How long a connection may take to open.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long an answer without a generation may take.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the answer about the engine's health may take. An engine whose process is stopped does not answer.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
+/// The most bytes of an answer without a stream.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
+/// The most bytes of an engine's message in an error.
+const MAX_MESSAGE_BYTES: usize = 300;
+
+/// The HTTP interface of an engine. Clones share its connections.
+#[derive(Debug, Clone)]
+pub(crate) struct Http {
+    client: Client,
+    /// Without a slash at its end.
+    url: String,
+    token: Option<BearerToken>,
+}
+
+impl Http {
+    /// Creates the client. It does not connect.
+    ///
+    /// # Errors
+    /// The file of authorities or of the token cannot be read.
+    pub(crate) fn new(url: &str, ca: Option<&Path>, token_file: Option<&Path>) -> Result<Self, LoadError> {
+        let unusable = |problem: String| LoadError::Engine { url: url.to_owned(), problem };
+        // Fails if there is one already.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut builder = Client::builder().connect_timeout(CONNECT_TIMEOUT).no_proxy().tcp_nodelay(true);
+        if let Some(ca) = ca {
+            let of_file = |error: String| unusable(format!("--engine-ca {}: {error}", ca.display()));
+            let pem = std::fs::read(ca).map_err(|error| of_file(error.to_string()))?;
+            let roots = Certificate::from_pem_bundle(&pem).map_err(|error| of_file(described(&error)))?;
+            if roots.is_empty() {
+                return Err(of_file("the file has no certificate".to_owned()));
+            }
+            builder = builder.tls_certs_only(roots);
+        }
+        let client = builder.build().map_err(|error| unusable(described(&error)))?;
+        let credentials = Credentials { token_file: token_file.map(Into::into), ..Credentials::default() };
+        let token = credentials.token().map_err(|error| unusable(tandem_common::status::chain(&error)))?;
+        Ok(Self { client, url: url.trim_end_matches('/').to_owned(), token })
+    }
+
+    fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.client.request(method, format!("{}{path}", self.url));
+        let mut metadata = MetadataMap::new();
+        self.token.iter().for_each(|token| token.add_to(&mut metadata));
+        request.headers(metadata.into_headers())
+    }
+
+    /// Returns the status of the engine's health, within a second.
+    ///
+    /// # Errors
+    /// [`CallError::Lost`].
+    pub(crate) async fn health(&self, path: &str) -> Result<StatusCode, CallError> {
+        let sent = self.request(Method::GET, path).timeout(HEALTH_TIMEOUT).send().await;
+        sent.map(|response| response.status()).map_err(|error| CallError::Lost(described(&error)))
+    }
+
+    /// Returns the JSON answer to a request with a body, or without one to a GET.
+    ///
+    /// # Errors
+    /// The engine does not answer in time, with an error, or with no JSON.
+    pub(crate) async fn json(&self, path: &str, body: Option<&Value>) -> Result<Value, CallError> {
+        self.answer(path, body, Some(ANSWER_TIMEOUT)).await
+    }
+
+    /// As [`json`](Self::json), for an answer that takes as long as a generation.
+    pub(crate) async fn generation(&self, path: &str, body: &Value) -> Result<Value, CallError> {
+        self.answer(path, Some(body), None).await
+    }
+
+    async fn answer(&self, path: &str, body: Option<&Value>, most: Option<Duration>) -> Result<Value, CallError> {
+        let response = self.send(path, body, most).await?;
+        let bytes = read(response).await?;
+        serde_json::from_slice(&bytes).map_err(|error| CallError::Contradiction(format!("{path}: no JSON: {error}")))
+    }
+
+    /// Returns the text of a GET.
+    ///
+    /// # Errors
+    /// As [`json`](Self::json).
+    pub(crate) async fn text(&self, path: &str) -> Result<String, CallError> {
+        let bytes = read(self.send(path, None, Some(ANSWER_TIMEOUT)).await?).await?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Returns the events of a streamed answer.
+    ///
+    /// # Errors
+    /// The engine does not answer, or with an error.
+    pub(crate) async fn events(&self, path: &str, body: &Value) -> Result<Events, CallError> {
+        Ok(Events::new(self.send(path, Some(body), None).await?))
+    }
+
+    async fn send(&self, path: &str, body: Option<&Value>, most: Option<Duration>) -> Result<Response, CallError> {
+        let mut request = self.request(if body.is_some() { Method::POST } else { Method::GET }, path);
+        if let Some(body) = body {
+            request = request.header("content-type", "application/json").body(body.to_string());
+        }
+        if let Some(most) = most {
+            request = request.timeout(most);
+        }
+        let response = request.send().await.map_err(|error| CallError::Lost(described(&error)))?;
+        let status = response.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        let body = read(response).await.unwrap_or_default();
+        Err(refusal(status, &message(&body)))
+    }
+}
+
+/// Returns the error of an answer with this status and this message.
+pub(crate) fn refusal(status: StatusCode, message: &str) -> CallError {
+    match status {
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => CallError::Busy,
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
+            CallError::Lost(format!("it answers {status}: {message}"))
+        }
+        status if status.is_client_error() => CallError::Rejected(message.to_owned()),
+        status => CallError::Lost(format!("it answers {status}: {message}")),
+    }
+}
+
+/// Returns the message in an engine's error, shortened.
+pub(crate) fn message(body: &[u8]) -> String {
+    let json: Value = serde_json::from_slice(body).unwrap_or_default();
+    message_of(&json).unwrap_or_else(|| short(&String::from_utf8_lossy(body)))
+}
+
+/// Returns the message of an error in JSON, shortened.
+pub(crate) fn message_of(json: &Value) -> Option<String> {
+    let error = json.get("error").unwrap_or(json);
+    let message = error.as_str().or_else(|| error.get("message").or_else(|| error.get("detail"))?.as_str())?;
+    Some(short(message))
+}
+
+fn short(text: &str) -> String {
+    let end = text.floor_char_boundary(MAX_MESSAGE_BYTES);
+    text[..end].split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+async fn read(mut response: Response) -> Result<Vec<u8>, CallError> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(|error| CallError::Lost(described(&error)))? {
+        if bytes.len() + chunk.len() > MAX_ANSWER_BYTES {
+            return Err(CallError::Contradiction(format!("an answer has more than {MAX_ANSWER_BYTES} bytes")));
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(bytes)
+}
+
+/// Returns an error and its causes, without the URL.
+pub(crate) fn described(error: &(dyn Error + 'static)) -> String {
+    let mut causes = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        causes.push(error.to_string());
+        next = error.source();
+    }
+    causes.last().cloned().unwrap_or_default()
+}

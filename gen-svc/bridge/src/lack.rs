@@ -1,0 +1,59 @@
+//! Features of the contract that an engine does not have.
+
+use tandem_common::field::Path;
+use tandem_core::error::RequestError;
+use tandem_core::grammar::{GrammarKind, Whitespace};
+use tandem_core::request::PreparedRequest;
+
+/// A field of a request that an engine cannot honor. A request that sets it is rejected before the engine is asked.
+#[derive(Debug, Clone, Copy)]
+pub struct Lack {
+    /// The path of the field.
+    pub field: &'static str,
+    /// The cause, and what a caller can do.
+    pub problem: &'static str,
+    /// Returns true if a request needs the feature.
+    pub is_asked: fn(&PreparedRequest) -> bool,
+}
+
+impl Lack {
+    /// Fails if a request needs one of the features.
+    ///
+    /// # Errors
+    /// [`RequestError::UnsupportedByEngine`] with the first field.
+    pub fn check(lacks: &[Self], engine: &'static str, request: &PreparedRequest) -> Result<(), RequestError> {
+        match lacks.iter().find(|lack| (lack.is_asked)(request)) {
+            None => Ok(()),
+            Some(Self { field, problem, .. }) => {
+                Err(RequestError::UnsupportedByEngine { field: Path::from(*field), engine, problem })
+            }
+        }
+    }
+}
+
+/// A presence penalty other than 0.
+pub const PRESENCE_PENALTY: fn(&PreparedRequest) -> bool = |request| request.sampling.presence_penalty != 0.0;
+/// A frequency penalty other than 0.
+pub const FREQUENCY_PENALTY: fn(&PreparedRequest) -> bool = |request| request.sampling.frequency_penalty != 0.0;
+/// Log-probabilities of the prompt.
+pub const PROMPT_LOGPROBS: fn(&PreparedRequest) -> bool = |request| request.returns.prompt_logprobs.is_some();
+/// A Lark grammar.
+pub const LARK: fn(&PreparedRequest) -> bool = |request| has_kind(request, |kind| matches!(kind, GrammarKind::Lark(_)));
+/// A regular expression.
+pub const REGEX: fn(&PreparedRequest) -> bool =
+    |request| has_kind(request, |kind| matches!(kind, GrammarKind::Regex(_)));
+/// JSON with no white space, or with any.
+pub const WHITESPACE: fn(&PreparedRequest) -> bool = |request| {
+    has_kind(request, |kind| matches!(kind, GrammarKind::JsonSchema(_)))
+        && request.grammar.as_ref().is_some_and(|grammar| grammar.source.whitespace != Whitespace::Bounded)
+};
+/// A start marker of reasoning that may come before the grammar.
+pub const AFTER_REASONING: fn(&PreparedRequest) -> bool =
+    |request| request.grammar.is_some() && request.stage == tandem_core::request::Stage::Opening;
+/// A limit of reasoning beside log-probabilities: the tokens of the end marker, which no engine chose, have none.
+pub const REASONING_LIMIT_WITH_LOGPROBS: fn(&PreparedRequest) -> bool =
+    |request| request.returns.logprobs.is_some() && request.limits.max_reasoning_tokens.is_some();
+
+fn has_kind(request: &PreparedRequest, is: impl Fn(&GrammarKind) -> bool) -> bool {
+    request.grammar.as_ref().is_some_and(|grammar| is(&grammar.source.kind))
+}

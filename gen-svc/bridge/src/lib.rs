@@ -1,0 +1,21 @@
+//! Serves the generation contract in front of an engine in another process.
+//!
+//! The engine gets token ids and returns token ids. Text, stop strings, reasoning, limits, deadlines, the queue and
+//! its fairness are those of `gen-svc/core`, from the tokenizer files beside the bridge. So the text of an answer does
+//! not depend on the engine.
+//!
+//! A protocol is one file in `protocols/` and one row in [`protocols::ENGINES`].
+
+pub mod args;
+pub mod call;
+mod driver;
+pub mod engine;
+mod http;
+mod identity;
+pub mod lack;
+pub mod protocol;
+pub mod protocols;
+mod spawned;
+mod sse;
+pub mod start;
+mod turns;

@@ -1,0 +1,88 @@
+//! The port to an engine's protocol.
+
+use std::fmt;
+
+use crate::call::{Call, CallError, Reports};
+
+/// Asks one engine at one address.
+#[tonic::async_trait]
+pub trait Protocol: fmt::Debug + Send + Sync {
+    /// Returns whether the engine generates.
+    async fn state(&self) -> EngineState;
+
+    /// Returns what the engine reports of itself.
+    ///
+    /// # Errors
+    /// It does not answer as its protocol says.
+    async fn facts(&self) -> Result<Facts, CallError>;
+
+    /// Returns the ids of a text in which control tokens are recognized. None is added.
+    ///
+    /// # Errors
+    /// As [`facts`](Self::facts).
+    async fn tokenize(&self, text: &str) -> Result<Vec<u32>, CallError>;
+
+    /// Returns the text of ids.
+    ///
+    /// # Errors
+    /// As [`facts`](Self::facts).
+    async fn detokenize(&self, ids: &[u32]) -> Result<String, CallError>;
+
+    /// Starts a call.
+    fn generate(&self, call: Call) -> Reports;
+
+    /// Returns the engine's current load.
+    ///
+    /// # Errors
+    /// As [`facts`](Self::facts).
+    async fn load(&self) -> Result<Load, CallError>;
+}
+
+/// Whether an engine generates.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EngineState {
+    /// It answers, and generates.
+    Ready,
+    /// It loads its model.
+    Loading,
+    /// It does not answer, or says that it has failed.
+    Lost(String),
+}
+
+/// What an engine reports of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The version. Empty: not reported.
+    pub version: String,
+    /// The model's name at the engine.
+    pub model: String,
+    /// The most tokens of prompt and output together.
+    pub context: usize,
+    /// The outputs that it generates at once. None: not reported.
+    pub slots: Option<usize>,
+    /// The size of the vocabulary. None: not reported.
+    pub vocabulary: Option<usize>,
+    /// The dtype. Empty: not reported.
+    pub dtype: String,
+    /// The quantization. Empty: not reported.
+    pub quantization: String,
+    /// Settings of the engine that the operator should change, each with its effect.
+    pub advice: Vec<String>,
+}
+
+/// The load of an engine.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Load {
+    /// Requests that wait inside the engine.
+    pub waiting: usize,
+    /// Outputs that it generates.
+    pub running: usize,
+    /// The used share of its KV cache, from 0 to 1. None: not reported.
+    pub kv_used: Option<f64>,
+    /// Blocks of its KV cache. 0: not reported.
+    pub kv_blocks: usize,
+    /// Positions of a block. 0: not reported.
+    pub kv_block_size: usize,
+    /// Preemptions since its start.
+    pub preemptions: u64,
+}

@@ -1,0 +1,269 @@
+//! llama.cpp's `llama-server`, by its `/completion` (tools/server/README.md of llama.cpp).
+//!
+//! The server streams text in whole characters. The ids of a character of several tokens are lost but for the last
+//! one; the count of tokens shows how many. They follow from the bytes of the character, where only one division of
+//! them into tokens exists. Else the stream is left, and the next tokens are asked for without one, which loses none.
+//! Log-probabilities are lost with the ids, so that calls for them never stream.
+
+mod body;
+mod lost_ids;
+
+use std::sync::{Arc, OnceLock};
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use tandem_core::engine::Promise;
+use tandem_model_files::tokenizer::Tokenizer;
+use tokio::sync::mpsc::Sender;
+
+use self::body::{ended, logprobs, prompt_progress, tokens};
+use self::lost_ids::LostIds;
+use super::EngineKind;
+use crate::call::{Call, CallEnd, CallError, Report, Reports};
+use crate::http::Http;
+use crate::lack::{self, Lack};
+use crate::protocol::{EngineState, Facts, Load, Protocol};
+use crate::spawned::Spawned;
+use tandem_core::sampling::Chosen;
+
+/// The tokens of a request without a stream.
+const PIECE: usize = 16;
+
+/// llama.cpp.
+pub(super) static KIND: EngineKind = EngineKind {
+    flag: "llama-cpp",
+    name: "llama.cpp",
+    help: "llama-server of llama.cpp",
+    lacks: &[
+        Lack {
+            field: "sampling.presence_penalty",
+            problem: "it counts the prompt's tokens too; leave it out",
+            is_asked: lack::PRESENCE_PENALTY,
+        },
+        Lack {
+            field: "sampling.frequency_penalty",
+            problem: "it counts the prompt's tokens too; leave it out",
+            is_asked: lack::FREQUENCY_PENALTY,
+        },
+        Lack { field: "return_options.prompt_logprobs", problem: "it computes none", is_asked: lack::PROMPT_LOGPROBS },
+        Lack {
+            field: "grammar.regex",
+            problem: "it has no regular expressions; use json_schema with a pattern, or choice",
+            is_asked: lack::REGEX,
+        },
+        Lack {
+            field: "grammar.lark",
+            problem: "it has no Lark grammars; use json_schema or choice",
+            is_asked: lack::LARK,
+        },
+        Lack {
+            field: "grammar.whitespace",
+            problem: "it bounds the white space of JSON itself; leave it out",
+            is_asked: lack::WHITESPACE,
+        },
+        Lack {
+            field: "grammar.after_reasoning",
+            problem: "it cannot choose between a marker and a grammar; leave it out",
+            is_asked: lack::AFTER_REASONING,
+        },
+        Lack {
+            field: "stop.max_reasoning_tokens",
+            problem: "the forced end of reasoning has no log-probabilities; leave out return_options.logprobs",
+            is_asked: lack::REASONING_LIMIT_WITH_LOGPROBS,
+        },
+    ],
+    missing_promises: &[Promise::SameTokensAfterResume, Promise::IndependentOfBatch, Promise::SeedsAcrossReplicas],
+    connect: |http, tokenizer| Arc::new(LlamaCpp { http, lost: Arc::new(OnceLock::new()), tokenizer }),
+};
+
+#[derive(Debug, Clone)]
+struct LlamaCpp {
+    http: Http,
+    tokenizer: Tokenizer,
+    /// Created at the first character of several tokens.
+    lost: Arc<OnceLock<LostIds>>,
+}
+
+#[tonic::async_trait]
+impl Protocol for LlamaCpp {
+    async fn state(&self) -> EngineState {
+        match self.http.health("/health").await {
+            Ok(StatusCode::SERVICE_UNAVAILABLE) => EngineState::Loading,
+            Ok(status) if status.is_success() => EngineState::Ready,
+            Ok(status) => EngineState::Lost(format!("/health answers {status}")),
+            Err(error) => EngineState::Lost(error.to_string()),
+        }
+    }
+
+    async fn facts(&self) -> Result<Facts, CallError> {
+        let props = self.http.json("/props", None).await?;
+        let models = self.http.json("/v1/models", None).await?;
+        let model = &models["data"][0];
+        let number = |value: &Value| value.as_u64().and_then(|number| usize::try_from(number).ok());
+        let context = number(&props["default_generation_settings"]["n_ctx"]);
+        let metrics = props["endpoint_metrics"].as_bool() == Some(false);
+        let advice = metrics.then(|| "start llama-server with --metrics: its queue is not seen".to_owned());
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        Ok(Facts {
+            version: text(&props["build_info"]),
+            model: text(&model["id"]),
+            context: context.ok_or_else(|| CallError::Contradiction("/props has no n_ctx".to_owned()))?,
+            slots: number(&props["total_slots"]),
+            vocabulary: number(&model["meta"]["n_vocab"]),
+            dtype: String::new(),
+            quantization: text(&props["model_ftype"]),
+            advice: advice.into_iter().collect(),
+        })
+    }
+
+    async fn tokenize(&self, text: &str) -> Result<Vec<u32>, CallError> {
+        let body = json!({"content": text, "add_special": false, "parse_special": true});
+        let answer = self.http.json("/tokenize", Some(&body)).await?;
+        body::ids(&answer["tokens"])
+    }
+
+    async fn detokenize(&self, ids: &[u32]) -> Result<String, CallError> {
+        let answer = self.http.json("/detokenize", Some(&json!({"tokens": ids}))).await?;
+        let content = answer["content"].as_str().map(str::to_owned);
+        content.ok_or_else(|| CallError::Contradiction("/detokenize has no content".to_owned()))
+    }
+
+    fn generate(&self, call: Call) -> Reports {
+        let engine = self.clone();
+        Spawned::reports(move |reports| async move { engine.run(call, &reports).await })
+    }
+
+    async fn load(&self) -> Result<Load, CallError> {
+        let metrics = self.http.text("/metrics").await?;
+        let value = |name: &str| {
+            let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.and_then(|value| value.trim().parse::<f64>().ok()).unwrap_or(0.0) as usize
+        };
+        let (waiting, running) = (value("llamacpp:requests_deferred"), value("llamacpp:requests_processing"));
+        Ok(Load { waiting, running, ..Load::default() })
+    }
+}
+
+impl LlamaCpp {
+    /// Generates, and sends the reports.
+    async fn run(&self, mut call: Call, reports: &Sender<Report>) -> Result<CallEnd, CallError> {
+        let asked = call.ids.len();
+        let streams = call.logprobs.is_none();
+        let last = asked + call.max_tokens;
+        let mut is_streamed = streams;
+        while call.ids.len() < last {
+            let made = call.ids.len() - asked;
+            let part = Part { of_call: last - call.ids.len(), banned: call.min_tokens.saturating_sub(made) };
+            let next = match is_streamed {
+                true => self.stream(&mut call, part, reports).await?,
+                false => self.piece(&mut call, part, reports).await?,
+            };
+            match next {
+                Next::Ended(end) => return Ok(end),
+                Next::Streams => is_streamed = streams,
+                Next::Piece => is_streamed = false,
+            }
+        }
+        Ok(CallEnd::Length)
+    }
+
+    /// Streams the next tokens.
+    async fn stream(&self, call: &mut Call, part: Part, reports: &Sender<Report>) -> Result<Next, CallError> {
+        let most = part.tokens(usize::MAX);
+        let body = body::completion(call, most, part.banned > 0, true);
+        let mut events = self.http.events("/completion", &body).await?;
+        let mut count = 0;
+        while let Some(data) = events.next().await? {
+            let event = body::parse(&data)?;
+            if let Some(report) = prompt_progress(&event) {
+                send(reports, report).await?;
+                continue;
+            }
+            let total = body::count(&event["tokens_predicted"])?;
+            if event["stop"].as_bool() == Some(true) {
+                if let Some(cached) = event["timings"]["cache_n"].as_u64() {
+                    send(reports, Report::Cached(usize::try_from(cached).unwrap_or(usize::MAX))).await?;
+                }
+                return Ok(if total == count { part.next(ended(&event)?, count) } else { Next::Piece });
+            }
+            let mut ids = body::ids(&event["tokens"])?;
+            let missing =
+                total.checked_sub(count + ids.len()).ok_or_else(|| body::contradiction("tokens_predicted"))?;
+            if missing > 0 {
+                let lost = self.lost.get_or_init(|| LostIds::new(&self.tokenizer));
+                let text = event["content"].as_str().unwrap_or_default();
+                match lost.find(text.as_bytes(), missing, &ids, &self.tokenizer) {
+                    Some(found) => drop(ids.splice(0..0, found)),
+                    None if call.grammar.is_some() => return Err(body::contradiction("a character in a grammar")),
+                    None => return Ok(Next::Piece),
+                }
+            }
+            count = total;
+            call.ids.extend(&ids);
+            let chosen = ids.into_iter().map(|id| Chosen { id, logprobs: None });
+            send(reports, Report::Tokens(chosen.collect())).await?;
+        }
+        Err(CallError::Lost("the stream ended before its last event".to_owned()))
+    }
+
+    /// Asks for the next tokens without a stream.
+    async fn piece(&self, call: &mut Call, part: Part, reports: &Sender<Report>) -> Result<Next, CallError> {
+        // A grammar starts anew with each request.
+        let most = part.tokens(if call.grammar.is_some() { usize::MAX } else { PIECE });
+        let body = body::completion(call, most, part.banned > 0, false);
+        let answer = self.http.generation("/completion", &body).await?;
+        let ids = body::ids(&answer["tokens"])?;
+        if let Some(cached) = answer["timings"]["cache_n"].as_u64() {
+            send(reports, Report::Cached(usize::try_from(cached).unwrap_or(usize::MAX))).await?;
+        }
+        let chosen = match call.logprobs {
+            None => tokens(&ids),
+            Some(most) => logprobs(&answer["completion_probabilities"], &ids, most)?,
+        };
+        if chosen.is_empty() {
+            return Err(body::contradiction("tokens"));
+        }
+        call.ids.extend(&ids);
+        let count = ids.len();
+        send(reports, Report::Tokens(chosen)).await?;
+        Ok(part.next(ended(&answer)?, count))
+    }
+}
+
+/// A part of a call that is one request.
+#[derive(Debug, Clone, Copy)]
+struct Part {
+    /// The tokens that the call still has.
+    of_call: usize,
+    /// The first of them, which may not end the output.
+    banned: usize,
+}
+
+impl Part {
+    /// Returns the number of tokens to ask for, at most `most`.
+    fn tokens(self, most: usize) -> usize {
+        let tokens = if self.banned > 0 { self.banned } else { self.of_call };
+        tokens.min(self.of_call).min(most)
+    }
+
+    /// Returns what follows this part, which ended after `count` tokens.
+    fn next(self, end: CallEnd, count: usize) -> Next {
+        let has_ended = end == CallEnd::Stop || count >= self.of_call;
+        if has_ended { Next::Ended(end) } else { Next::Streams }
+    }
+}
+
+/// What follows a part of a call.
+#[derive(Debug, Clone, Copy)]
+enum Next {
+    Ended(CallEnd),
+    /// A request with a stream, if the call has none.
+    Streams,
+    /// A request without a stream, because a stream loses ids here.
+    Piece,
+}
+
+/// Sends a report. Fails if nobody reads them, which ends the call.
+async fn send(reports: &Sender<Report>, report: Report) -> Result<(), CallError> {
+    reports.send(report).await.map_err(|_| CallError::Lost("the call is cancelled".to_owned()))
+}

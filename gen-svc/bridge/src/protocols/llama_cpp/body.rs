@@ -1,0 +1,152 @@
+//! The bodies of requests and answers.
+
+use serde_json::{Value, json};
+use tandem_core::grammar::GrammarKind;
+use tandem_core::sampling::{Chosen, Logprobs};
+
+use crate::call::{Call, CallEnd, CallError, Report};
+use crate::http;
+
+/// Seeds have 32 bits, of which the largest means a random one.
+const SEED_BITS: u32 = 31;
+
+/// Returns the body of a request for the next `most` tokens. `is_early`: none of them may end the output.
+pub(super) fn completion(call: &Call, most: usize, is_early: bool, stream: bool) -> Value {
+    let sampling = &call.sampling;
+    let ends: &[u32] = if is_early { &call.stop_token_ids } else { &[] };
+    let banned = call.banned.iter().chain(ends).map(|id| json!([id, false]));
+    let biased = sampling.logit_bias.iter().map(|(id, bias)| json!([id, bias]));
+    let mut body = json!({
+        "prompt": call.ids,
+        "n_predict": most,
+        "stream": stream,
+        "return_tokens": true,
+        "return_progress": stream,
+        "cache_prompt": call.cache_salt.is_empty(),
+        "samplers": ["penalties", "temperature", "top_k", "top_p", "min_p", "typ_p"],
+        "temperature": sampling.temperature,
+        "top_k": sampling.top_k,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "typical_p": sampling.typical_p,
+        "repeat_penalty": sampling.repetition_penalty,
+        "repeat_last_n": call.ids.len() + most,
+        "presence_penalty": 0,
+        "frequency_penalty": 0,
+        "dynatemp_range": 0,
+        "dry_multiplier": 0,
+        "xtc_probability": 0,
+        "mirostat": 0,
+        "top_n_sigma": -1,
+        "ignore_eos": false,
+        "stop": [],
+        "seed": call.seed(SEED_BITS),
+        "logit_bias": biased.chain(banned).collect::<Vec<_>>(),
+        "n_probs": call.logprobs.map_or(0, |count| count.max(1)),
+        "post_sampling_probs": false,
+    });
+    match call.grammar.as_deref().map(|grammar| &grammar.kind) {
+        Some(GrammarKind::JsonSchema(schema)) => {
+            body["json_schema"] = serde_json::from_str(schema).unwrap_or_default();
+        }
+        Some(GrammarKind::Choice(choices)) => body["grammar"] = choice(choices).into(),
+        Some(GrammarKind::Regex(_) | GrammarKind::Lark(_)) | None => {}
+    }
+    body
+}
+
+/// Returns a grammar of GBNF, llama.cpp's notation (grammars/README.md), for one of these texts.
+fn choice(choices: &[String]) -> String {
+    let quoted = choices.iter().map(|text| {
+        let escaped = text.chars().map(|char| match char {
+            '"' | '\\' => format!("\\{char}"),
+            char if char.is_control() => format!("\\U{:08X}", char as u32),
+            char => char.to_string(),
+        });
+        format!("\"{}\"", escaped.collect::<String>())
+    });
+    format!("root ::= {}", quoted.collect::<Vec<_>>().join(" | "))
+}
+
+/// Parses an event.
+///
+/// # Errors
+/// It is no JSON, or an error of the engine.
+pub(super) fn parse(data: &str) -> Result<Value, CallError> {
+    let event: Value = serde_json::from_str(data).map_err(|_| contradiction("an event"))?;
+    let is_error = event.get("error").is_some() || event.get("code").is_some_and(Value::is_number);
+    if is_error {
+        return Err(CallError::Lost(http::message_of(&event).unwrap_or_else(|| "an error".to_owned())));
+    }
+    Ok(event)
+}
+
+/// Returns the error of an answer whose part is not as documented.
+pub(super) fn contradiction(part: &str) -> CallError {
+    CallError::Contradiction(format!("{part} is not as documented"))
+}
+
+/// Returns the progress of the prompt, if the event reports it. Such an event has a token that is none.
+pub(super) fn prompt_progress(event: &Value) -> Option<Report> {
+    let progress = event.get("prompt_progress")?;
+    let count = |key: &str| progress[key].as_u64().and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+    Some(Report::Prompt { computed: count("processed"), cached: count("cache") })
+}
+
+pub(super) fn count(value: &Value) -> Result<usize, CallError> {
+    let count = value.as_u64().and_then(|count| usize::try_from(count).ok());
+    count.ok_or_else(|| contradiction("a count"))
+}
+
+/// Returns a list of ids.
+///
+/// # Errors
+/// It is none.
+pub(super) fn ids(value: &Value) -> Result<Vec<u32>, CallError> {
+    let items = value.as_array().ok_or_else(|| contradiction("tokens"))?;
+    items.iter().map(id).collect()
+}
+
+fn id(value: &Value) -> Result<u32, CallError> {
+    value.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| contradiction("a token"))
+}
+
+/// Returns tokens without log-probabilities.
+pub(super) fn tokens(ids: &[u32]) -> Vec<Chosen> {
+    ids.iter().map(|&id| Chosen { id, logprobs: None }).collect()
+}
+
+/// Returns tokens with the log-probabilities of at most `most` others.
+///
+/// # Errors
+/// They are not those of `ids`.
+pub(super) fn logprobs(value: &Value, ids: &[u32], most: u32) -> Result<Vec<Chosen>, CallError> {
+    let positions = value.as_array().filter(|positions| positions.len() == ids.len());
+    let positions = positions.ok_or_else(|| contradiction("completion_probabilities"))?;
+    let one = |value: &Value| {
+        let logprob = value["logprob"].as_f64().map(|logprob| logprob as f32);
+        Ok((id(&value["id"])?, logprob.ok_or_else(|| contradiction("logprob"))?))
+    };
+    let chosen = |(value, &chosen): (&Value, &u32)| {
+        let (id, logprob) = one(value)?;
+        if id != chosen {
+            return Err(contradiction("completion_probabilities"));
+        }
+        let top = value["top_logprobs"].as_array().map_or(&[][..], Vec::as_slice);
+        let top = top.iter().take(most as usize).map(one).collect::<Result<_, _>>()?;
+        Ok(Chosen { id, logprobs: Some(Logprobs { logprob, top }) })
+    };
+    positions.iter().zip(ids).map(chosen).collect()
+}
+
+/// Returns why a request ended.
+///
+/// # Errors
+/// It does not say so.
+pub(super) fn ended(event: &Value) -> Result<CallEnd, CallError> {
+    match event["stop_type"].as_str() {
+        Some("eos") => Ok(CallEnd::Stop),
+        Some("limit") => Ok(CallEnd::Length),
+        _ => Err(contradiction("stop_type")),
+    }
+}

@@ -1,0 +1,54 @@
+//! The reports of a call that a task of its own makes.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use futures_util::Stream;
+use tokio::sync::mpsc::{self, Receiver, Sender};
+use tokio::task::{JoinError, JoinHandle};
+
+use crate::call::{CallEnd, CallError, Report, Reports};
+
+/// The reports that may wait. Then the task waits, and the engine's connection with it.
+const WAITING: usize = 16;
+
+/// A task and its reports. Dropping it ends the task.
+pub(crate) struct Spawned {
+    reports: Receiver<Report>,
+    /// None after its end.
+    task: Option<JoinHandle<Result<CallEnd, CallError>>>,
+}
+
+impl Spawned {
+    /// Returns the reports of a task. It sends them to its argument, but for the last one, which is made of its result.
+    pub(crate) fn reports<F>(run: impl FnOnce(Sender<Report>) -> F) -> Reports
+    where
+        F: Future<Output = Result<CallEnd, CallError>> + Send + 'static,
+    {
+        let (sender, reports) = mpsc::channel(WAITING);
+        Box::pin(Self { reports, task: Some(tokio::spawn(run(sender))) })
+    }
+}
+
+impl Stream for Spawned {
+    type Item = Result<Report, CallError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if let Some(report) = ready!(self.reports.poll_recv(context)) {
+            return Poll::Ready(Some(Ok(report)));
+        }
+        let Some(task) = &mut self.task else { return Poll::Ready(None) };
+        let ended = ready!(Pin::new(task).poll(context));
+        self.task = None;
+        let lost = |error: JoinError| CallError::Lost(error.to_string());
+        Poll::Ready(Some(ended.map_err(lost).and_then(|ended| ended.map(Report::Ended))))
+    }
+}
+
+impl Drop for Spawned {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
