@@ -9,7 +9,7 @@ use tandem_core::sampling::{Sampling, distribution};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::gguf_file::File;
 use tandem_tests::safetensors_file::{file, folder};
-use tandem_tests::{error_texts, scramble};
+use tandem_tests::{error_texts, repository, scramble};
 
 use super::gguf_keys::last_logprobs;
 
@@ -128,6 +128,54 @@ fn heads_beside_the_language_model_have_no_effect_or_are_refused() {
     }
     let names = ["score.weight", "classifier.weight", "lm_head.bias", "model.layers.1.mtp.weight"];
     error_texts::check_rows("load/heads", names.map(|name| refused(&with(split(), name, &[32]))));
+}
+
+/// Returns the load of the tiny model with images, whose files have another tensor, and whose config is changed.
+fn described_with_images(name: &str, change: impl Fn(&mut Value)) -> Result<bool, LoadError> {
+    let read = |name: &str| std::fs::read(repository().join("tests/contract/vision").join(name)).expect("a file");
+    let mut config: Value = serde_json::from_slice(&read("config.json")).expect("JSON");
+    change(&mut config);
+    let weights = read("model.safetensors");
+    let (length, rest) = weights.split_first_chunk::<8>().expect("a length");
+    let (header, data) = rest.split_at(u64::from_le_bytes(*length) as usize);
+    let mut header: Value = serde_json::from_slice(header).expect("JSON");
+    header[name] = json!({"dtype": "F32", "shape": [0], "data_offsets": [0, 0]});
+    let weights = file(&header.to_string(), data);
+    let folder = folder(&[("config.json", config.to_string().into_bytes()), ("model.safetensors", weights)]);
+    let file = models::open(&Artifacts::load(folder.path())?)?;
+    Ok(models::describe(&file)?.head.is_none())
+}
+
+#[test]
+fn heads_of_models_with_images_are_refused_too() {
+    let describe = |name: &str| described_with_images(name, |_| {});
+    for name in ["v_head.weight", "mtp.norm.weight", "audio_tower.norm.weight", "vision_tower.other.weight"] {
+        assert!(describe(name).expect(name), "{name}");
+    }
+    for name in ["score.weight", "classifier.weight", "lm_head.bias", "model.layers.9.norm.weight"] {
+        let error = describe(name).expect_err(name);
+        assert!(matches!(&error, LoadError::TensorUnused { name: found } if found == name), "{}", error.chain());
+    }
+}
+
+/// As in transformers, which reads the setting from the whole config; true by default in this family. A file without
+/// an output matrix whose config denies the tie is refused.
+#[test]
+fn the_tie_of_a_model_with_images_is_that_of_the_whole_config() {
+    for (whole, of_text) in [
+        (json!(null), json!(null)),
+        (json!(null), json!(false)),
+        (json!(null), json!(true)),
+        (json!(true), json!(false)),
+    ] {
+        let change = |config: &mut Value| {
+            config["tie_word_embeddings"] = whole.clone();
+            config["text_config"]["tie_word_embeddings"] = of_text.clone();
+        };
+        assert!(described_with_images("v_head.weight", change).expect("loads"), "{whole}, {of_text}");
+    }
+    let denied = described_with_images("v_head.weight", |config| config["tie_word_embeddings"] = json!(false));
+    assert!(matches!(denied, Err(LoadError::TensorMissing { name }) if name.contains("lm_head")));
 }
 
 /// The first step fails instead of repeating a token.
