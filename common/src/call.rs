@@ -88,8 +88,7 @@ impl Credentials {
         let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca.content)).domain_name(host);
         if let Some([certificate, key]) = &self.identity {
             let (certificate, key) = (SourceFile::read(certificate)?, SourceFile::read(key)?);
-            pem::certificates(&certificate)?;
-            pem::key(&key)?;
+            pem::identity(&certificate, &key)?;
             tls = tls.identity(Identity::from_pem(certificate.content, key.content));
         }
         Ok(endpoint.tls_config(tls)?)

@@ -1,8 +1,10 @@
 //! Certificates and keys from PEM files, with errors that name the file.
 
+use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::ParsedCertificate;
+use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::{CertificateError, Error, RootCertStore};
 
 use crate::reload::{Cause, SourceFile};
@@ -29,8 +31,26 @@ pub(crate) fn roots(file: &SourceFile) -> Result<RootCertStore, Cause> {
     Ok(roots)
 }
 
+/// Returns a certificate with its chain, and its private key.
+///
+/// # Errors
+/// A file is invalid, or the key is of another certificate.
+pub(crate) fn identity(
+    certificate: &SourceFile,
+    key: &SourceFile,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), Cause> {
+    let (chain, private_key) = (certificates(certificate)?, private_key(key)?);
+    match CertifiedKey::from_der(chain.clone(), private_key.clone_key(), &ring::default_provider()) {
+        Ok(_) => Ok((chain, private_key)),
+        Err(Error::InconsistentKeys(_)) => {
+            Err(key.error(format!("the key is not that of the certificate in {}", certificate.path.display())))
+        }
+        Err(error) => Err(key.error(error)),
+    }
+}
+
 /// Returns the private key of a file.
-pub(crate) fn key(file: &SourceFile) -> Result<PrivateKeyDer<'static>, Cause> {
+fn private_key(file: &SourceFile) -> Result<PrivateKeyDer<'static>, Cause> {
     PrivateKeyDer::from_pem_slice(&file.content)
         .map_err(|_| file.error(format!("the file contains no private key that can be used{}", found(&file.content))))
 }

@@ -10,3 +10,4 @@ mod packed_weights;
 mod port;
 mod sentencepiece;
 mod steps;
+mod tensors;

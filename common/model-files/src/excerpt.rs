@@ -1,18 +1,38 @@
-//! The start of a value of a file, for errors. A damaged file may have values of many megabytes.
+//! The start of a value of a file, for errors. A damaged file may have values of many megabytes, and control
+//! characters, which a terminal would obey.
 
-use std::fmt::{self, Display, Write};
+use std::fmt::{self, Debug, Display, Write};
 
 /// The most bytes of a value in an error.
 const MAX_BYTES: usize = 200;
 
-/// Returns a value as text. A long one ends with an ellipsis after 200 bytes.
+/// The start of a value. As text, its control characters are escaped; as debug text, it is quoted.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Excerpt(String);
+
+impl Display for Excerpt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.chars().try_for_each(|char| match char.is_control() {
+            true => write!(f, "{}", char.escape_debug()),
+            false => f.write_char(char),
+        })
+    }
+}
+
+impl Debug for Excerpt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        Debug::fmt(&self.0, f)
+    }
+}
+
+/// Returns the start of a value. A long one ends with an ellipsis after 200 bytes.
 #[must_use]
-pub fn excerpt(value: impl Display) -> String {
+pub fn excerpt(value: impl Display) -> Excerpt {
     let mut start = Start(String::new());
     if write!(start, "{value}").is_err() {
         start.0.push('…');
     }
-    start.0
+    Excerpt(start.0)
 }
 
 /// The start of a text. Writing fails once it is full, so that the rest is not formatted.
@@ -28,7 +48,16 @@ impl Write for Start {
 
 #[cfg(test)]
 mod tests {
-    use super::excerpt;
+    fn excerpt(value: impl std::fmt::Display) -> String {
+        super::excerpt(value).to_string()
+    }
+
+    #[test]
+    fn control_characters_are_escaped_once() {
+        let excerpt = super::excerpt("a\u{1b}[31m\n\0\u{9b}\"\\é");
+        assert_eq!(excerpt.to_string(), "a\\u{1b}[31m\\n\\0\\u{9b}\"\\é");
+        assert_eq!(format!("{excerpt:?}"), "\"a\\u{1b}[31m\\n\\0\\u{9b}\\\"\\\\é\"");
+    }
 
     #[test]
     fn a_long_value_ends_with_an_ellipsis_after_its_last_whole_character() {

@@ -16,6 +16,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::path::Path;
 
+use crate::cancel::CancelScope;
 use crate::source_file::{FileBytes, SourceFile};
 use cursor::Cursor;
 pub use error::GgufError;
@@ -100,6 +101,9 @@ impl Gguf {
         };
         let mut whole = open(&first, 1)?;
         for number in 2..=name.count {
+            if CancelScope::is_cancelled() {
+                return Err(GgufError::Cancelled);
+            }
             let file = name.part(path, number);
             whole.append(&file, open(&file, number)?)?;
             declared.check_most(&first, whole.tensors.len())?;

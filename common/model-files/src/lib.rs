@@ -2,6 +2,7 @@
 //! tokenizers ([`tokenizer`]).
 
 pub mod artifacts;
+mod cancel;
 pub mod digest;
 mod excerpt;
 pub mod gguf;
@@ -9,5 +10,5 @@ mod python_json;
 mod source_file;
 pub mod tokenizer;
 
-pub use excerpt::excerpt;
+pub use excerpt::{Excerpt, excerpt};
 pub use source_file::FileBytes;

@@ -27,13 +27,13 @@ use std::collections::HashSet;
 use std::ops::Range;
 use std::sync::Arc;
 
+pub use crate::cancel::CancelScope;
 use crate::digest::hex_sha256;
 use crate::gguf::Gguf;
 use crate::python_json::standard;
 pub use added::AddedToken;
 use affixes::Affixes;
 use bytes::{ByteTable, MinTokens};
-pub use cancel::CancelScope;
 use classic::Classic;
 use decode::Decoder;
 pub use error::TokenizerError;

@@ -85,7 +85,6 @@ fn config(certificate: &SourceFile, key: &SourceFile, client_ca: Option<&SourceF
                 .map_err(|error| ca.error(error))?,
         ),
     };
-    let (chain, private_key) = (pem::certificates(certificate)?, pem::key(key)?);
-    // The remaining error: the key is not the certificate's.
+    let (chain, private_key) = pem::identity(certificate, key)?;
     builder.with_single_cert(chain, private_key).map_err(|error| key.error(error))
 }

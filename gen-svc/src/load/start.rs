@@ -16,6 +16,7 @@ use tandem_core::request::{SamplingOptions, ServedModel};
 use tandem_core::weights::ModelFile;
 use tandem_kernels::IsaLevel;
 use tandem_model_files::artifacts::Artifacts;
+use tandem_model_files::tokenizer::CancelScope;
 use tokio_util::sync::CancellationToken;
 
 use super::choice::{self, Loaded};
@@ -53,6 +54,17 @@ pub fn start_loading(
 /// The model cannot be loaded as configured; [`LoadError::Cancelled`] once `cancelled` is
 /// cancelled.
 pub(super) fn load(
+    config: &Config,
+    library: &dyn Library,
+    cancelled: CancellationToken,
+) -> Result<(ServedModel, LoadedModel), LoadError> {
+    let _scope = CancelScope::start(cancelled.clone());
+    let loaded = load_files(config, library, cancelled.clone());
+    // Each reader of files has its own error of a cancelled load.
+    loaded.map_err(|error| if cancelled.is_cancelled() { LoadError::Cancelled } else { error })
+}
+
+fn load_files(
     config: &Config,
     library: &dyn Library,
     cancelled: CancellationToken,

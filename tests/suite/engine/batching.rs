@@ -411,7 +411,7 @@ fn out_of_range_request_field_is_named_in_the_error() {
         ask(salt),
     ];
     let field = |error: &RequestError| match error {
-        RequestError::Invalid { field, .. } => field.clone(),
+        RequestError::Invalid { field, .. } => field.to_string(),
         other => panic!("{other:?}"),
     };
     let fields = [

@@ -111,6 +111,8 @@ fn unsupported_model_settings_are_rejected_by_name_at_load() {
         tiny().integer("llama.feed_forward_length", 81),
         tiny().with("blk.1.attn_output.weight", &[64, 48], F32),
         tiny().with("blk.1.ffn_up.weight", &[80, 48], I8),
+        tiny().with("blk.0.attn_qkv.weight", &[128, 48], F32),
+        tiny().without("blk.1.attn_q.weight").with("blk.1.attn_qkv.weight", &[128, 48], F32),
     ];
     let errors = models.iter().map(|tiny| refused_tiny(tiny).map_or_else(|| "loads".to_owned(), |e| e.chain()));
     error_texts::check_rows("load/unsupported", errors);

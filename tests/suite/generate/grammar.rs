@@ -188,7 +188,7 @@ fn invalid_grammars_are_rejected_and_costly_grammars_are_bounded() {
     for (grammar, expected) in cases.into_iter().chain(impossible) {
         match request(grammar, 0).prepare(engine.model()) {
             Err(RequestError::Invalid { field, problem }) => {
-                assert_eq!(field, expected);
+                assert_eq!(field.to_string(), expected);
                 assert!(problem.len() < 700, "{problem}");
                 problems.push(problem);
             }
@@ -211,8 +211,7 @@ fn invalid_grammars_are_rejected_and_costly_grammars_are_bounded() {
         request.prepare(engine.model()).expect_err("the stop option excludes a grammar")
     };
     let errors = [together(|stop| stop.ignore_eos = true), together(|stop| stop.min_new_tokens = 1)];
-    let is_of =
-        |error: &RequestError, name: &str| matches!(error, RequestError::Invalid { field, .. } if field == name);
+    let is_of = |error: &RequestError, name: &str| matches!(error, RequestError::Invalid { field, .. } if field.to_string() == name);
     assert!(is_of(&errors[0], "stop.ignore_eos") && is_of(&errors[1], "stop.min_new_tokens"), "{errors:?}");
     error_texts::check_rows("grammar/stop-option", errors);
     assert_eq!(answer(&engine, GrammarKind::Choice(vec!["still here".to_owned()]), 0), "still here");
@@ -228,7 +227,10 @@ fn pairs_of_patterns() -> GrammarKind {
 fn grammar_that_takes_too_long_to_compile_is_refused_after_its_trial() {
     let engine = engine(|config| config.grammar_trials = Some(binary("gen-svc")));
     let error = request(pairs_of_patterns(), 0).prepare(engine.model()).expect_err("it takes too long");
-    assert!(matches!(&error, RequestError::Invalid { field, .. } if field == "grammar.json_schema"), "{error:?}");
+    assert!(
+        matches!(&error, RequestError::Invalid { field, .. } if field.to_string() == "grammar.json_schema"),
+        "{error:?}"
+    );
     error_texts::check("grammar/too-long-to-compile", error);
     let lark = GrammarKind::Lark("start: A\nA: /[ab]{1,4}/ & /[bc]{1,4}/".to_owned());
     assert!(answer(&engine, lark, 0).chars().all(|char| char == 'b'));

@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 
 use tandem_common::status::chain;
 use tandem_model_files::artifacts::{Artifacts, is_later_part};
-use tandem_model_files::gguf::Gguf;
+use tandem_model_files::gguf::{Gguf, GgufError};
+use tandem_model_files::tokenizer::CancelScope;
 use tandem_tests::error_texts;
 use tandem_tests::gguf_file::File;
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
 /// Returns part `number` of `count`, from 0, with one tensor, of `tensors` in all parts.
 fn part(number: u32, count: u32, tensors: u32) -> File {
@@ -108,4 +110,14 @@ fn parts_that_are_missing_or_of_other_models_are_named() {
         changed(&|folder| part(u32::MAX, 2, 2).write_to(&path(folder, 1, 2))),
     ];
     error_texts::check_rows("gguf/parts", texts.into_iter().flatten());
+}
+
+#[test]
+fn parts_of_a_cancelled_load_are_not_opened() {
+    let folder = two();
+    let cancelled = CancellationToken::new();
+    let _scope = CancelScope::start(cancelled.clone());
+    Gguf::open_all(&path(&folder, 1, 2)).expect("not cancelled yet");
+    cancelled.cancel();
+    assert!(matches!(Gguf::open_all(&path(&folder, 1, 2)), Err(GgufError::Cancelled)));
 }

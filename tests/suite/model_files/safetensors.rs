@@ -6,9 +6,11 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tandem_common::status::chain;
 use tandem_model_files::artifacts::safetensors::{Checkpoint, Header, SafetensorsError};
+use tandem_model_files::tokenizer::CancelScope;
 use tandem_tests::error_texts;
 use tandem_tests::safetensors_file::{file, folder};
 use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
 
 #[test]
 fn tensor_has_the_written_dtype_shape_and_data() {
@@ -112,6 +114,7 @@ fn invalid_safetensors_index_is_rejected() {
         (index(json!({"a": "/etc/passwd"})), "safetensors/absolute"),
         (index(json!({"a": "b/"})), "safetensors/folder"),
         (index(json!({"a": ""})), "safetensors/no-name"),
+        (index(json!({"a": "b\u{1b}[31m"})), "safetensors/control-character"),
         (index(json!({"a": "."})), "safetensors/this-folder"),
         (index(Value::Object(many)), "safetensors/files"),
         (index(json!({"a": 1})), "safetensors/index-type"),
@@ -130,6 +133,19 @@ fn invalid_safetensors_index_is_rejected() {
     let error = Checkpoint::open(nothing.path()).expect_err("the folder is empty");
     assert!(matches!(error, SafetensorsError::None { .. }), "{error:?}");
     error_texts::check("safetensors/none", chain(&error).replace(&nothing.path().display().to_string(), "FOLDER"));
+}
+
+#[test]
+fn files_of_a_cancelled_load_are_not_opened() {
+    let folder = two_files(&json!({"a": "1.safetensors", "b": "2.safetensors"}));
+    let cancelled = CancellationToken::new();
+    let scope = CancelScope::start(cancelled.clone());
+    Checkpoint::open(folder.path()).expect("not cancelled yet");
+    cancelled.cancel();
+    let error = Checkpoint::open(folder.path()).expect_err("cancelled");
+    assert!(matches!(error, SafetensorsError::Cancelled), "{error:?}");
+    drop(scope);
+    Checkpoint::open(folder.path()).expect("outside of the scope");
 }
 
 proptest! {

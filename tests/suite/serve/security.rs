@@ -375,6 +375,21 @@ async fn tls_errors_name_the_file() {
     }
 }
 
+#[tokio::test]
+async fn a_key_of_another_certificate_is_refused_with_both_files() {
+    let (authority, files) = (Authority::new(), Files::new());
+    let [certificate, _] = authority.sign(2999);
+    files.write([certificate, authority.sign(2999)[1].clone()]);
+    fs::write(files.path("ca"), authority.0.pem()).expect("a file");
+    let of_server = chain(&Security::open(&files.args()).expect_err("should fail"));
+    let identity = Some(["certificate", "key"].map(|name| files.path(name)));
+    let credentials = Credentials { ca: Some(files.path("ca")), identity, ..Credentials::default() };
+    let service = "https://localhost:1".parse().expect("a URI");
+    let of_client = chain(&credentials.check(&[service]).expect_err("should fail"));
+    let errors = [of_server, of_client].map(|text| text.replace(&files.path("").display().to_string(), "FOLDER/"));
+    error_texts::check_rows("serve/other-key", errors);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn unusable_security_files_fail_at_start() {
     let files = Files::new();

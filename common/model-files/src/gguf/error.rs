@@ -71,6 +71,9 @@ pub enum GgufError {
     /// A file with the name of a part is of another model.
     #[error("{} is a part of another model: {key} is {found}, expected {expected}", file.display())]
     OtherSplit { file: PathBuf, key: &'static str, found: String, expected: u32 },
+    /// The load was cancelled between two parts.
+    #[error("cancelled")]
+    Cancelled,
     /// A part has a tensor that an earlier part has too.
     #[error("{}: tensor {:?} is in an earlier part too", file.display(), excerpt(name))]
     RepeatedTensor { file: PathBuf, name: String },

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::excerpt::excerpt;
 use crate::gguf::GgufError;
 
 /// Why a tokenizer could not be built, or could not encode or decode.
@@ -21,7 +22,7 @@ pub enum TokenizerError {
     )]
     Absent { path: PathBuf },
     /// `tokenizer.json` is invalid.
-    #[error("invalid tokenizer.json: {reason}")]
+    #[error("invalid tokenizer.json: {}", excerpt(reason))]
     Json { reason: String },
     /// The encoder could not be built from a GGUF's vocabulary.
     #[error("invalid vocabulary in GGUF: {reason}")]

@@ -69,8 +69,8 @@ mod tests {
 
     use tokio_util::sync::CancellationToken;
 
-    use super::super::cancel::CancelScope;
     use super::*;
+    use crate::cancel::CancelScope;
 
     fn turns() -> &'static Turns {
         Box::leak(Box::new(Turns { bytes: Mutex::new(0), freed: Condvar::new() }))

@@ -123,7 +123,10 @@ pub enum LoadError {
     #[error("the model's config is not readable")]
     Config(#[source] ConfigError),
     /// A setting of the model's config is not supported.
-    #[error("the model's config has {setting} = {value}, which is not supported")]
+    #[error(
+        "the model's config has {setting} = {value}, which is not supported: correct it, take a version of the model \
+         without it, or serve the weights with another engine"
+    )]
     UnsupportedSetting {
         /// The name in `config.json`.
         setting: &'static str,

@@ -8,7 +8,7 @@ use super::device::DeviceFault;
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
     /// The model computed logits that are not finite.
-    #[error("logits are not finite")]
+    #[error("logits are not finite: the weights have NaN or infinity, or exceed the range of --dtype f16")]
     NotFinite,
     /// The kernels rejected a call.
     #[error("the kernels failed")]

@@ -290,10 +290,10 @@ fn number(value: &Value) -> String {
 }
 
 fn wrong(name: &'static str, expected: impl Display, found: impl Display) -> ConfigError {
-    ConfigError::Wrong { name, expected: expected.to_string(), found: excerpt(found) }
+    ConfigError::Wrong { name, expected: expected.to_string(), found: excerpt(found).to_string() }
 }
 
 /// Returns the error for a value that is not supported.
 pub(super) fn unsupported(name: &'static str, value: impl Display) -> ConfigError {
-    ConfigError::Unsupported { name, value: excerpt(value) }
+    ConfigError::Unsupported { name, value: excerpt(value).to_string() }
 }

@@ -58,7 +58,7 @@ pub(super) fn explained(error: LoadError, config: &Value) -> LoadError {
     };
     match settings(config).filter(|_| is_of_format) {
         Some((default, settings)) => LoadError::Quantized {
-            format: excerpt(format(settings, default)),
+            format: excerpt(format(settings, default)).to_string(),
             remedy: remedy(settings),
             problem: Box::new(error),
         },

@@ -56,6 +56,9 @@ struct Section<'a> {
     context: usize,
 }
 
+/// The types of scaling that every architecture may have.
+const SERVED: &str = "default, dynamic, linear, llama3 and longrope";
+
 /// The settings of a model with one rotary embedding.
 pub(super) const ONLY: RopeSetting = RopeSetting {
     layer_type: "full_attention",
@@ -147,7 +150,10 @@ impl RopeSetting {
                 let divisors = parameters.floats("divisors", rope.frequencies.len())?;
                 Ok(Rope { scale: parameters.float_or("attention_factor", 1.0)?, ..rope.divided(&divisors) })
             }
-            other => Err(unsupported("rope_type", serde_json::Value::from(other))),
+            other => {
+                let found = serde_json::Value::from(other);
+                Err(unsupported("rope_type", format_args!("{found} (served are {SERVED})")))
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Parts of the files that the model does not use.
 
 use serde_json::{Value, json};
+use tandem_model_files::excerpt;
 
 use super::config::{ConfigError, Reads, unsupported};
 use super::decoder::{Decoder, Pairs};
@@ -17,6 +18,14 @@ const LANGUAGE_MODEL: &[&str] = &[
     "language_model.",
     "lm_head.",
 ];
+
+/// The start of the names of modules beside the language model that answers do not depend on: the value head of
+/// training by reinforcement, and the layers that draft several tokens. transformers ignores them too. The heads of
+/// classifiers are not among them: such a model is not for answers.
+const OTHER_HEADS: &[&str] = &["v_head.", "mtp.", "model.mtp.", "model.language_model.mtp.", "language_model.mtp."];
+
+/// The start of the names of heads of classifiers.
+const CLASSIFIERS: &[&str] = &["score.", "classifier."];
 
 /// Settings without an effect that published configs have: they are of training or of the library, are read
 /// elsewhere, or only with other settings.
@@ -57,23 +66,45 @@ const HARMLESS: &[&str] = &[
 const OF_EVERY_MODEL: &[&str] = &["fusion_config", "per_layer_config", "transformers_weights"];
 
 /// Checks the language model in `file`, of which `decoder` uses the tensors and `reads` are the settings that
-/// were read. Logs the other settings: as in transformers, they have no effect.
+/// were read. Logs the other settings, and heads beside the language model: as in transformers, they have no effect.
 ///
 /// # Errors
 /// The file has a tensor that the decoder does not use.
 pub(super) fn check(file: &ModelFile, decoder: &Decoder, reads: &Reads) -> Result<(), LoadError> {
     let config = file.config();
     let has_towers = ["vision_config", "audio_config"].iter().any(|section| config[*section].is_object());
-    let is_checked = |name: &String| !has_towers || LANGUAGE_MODEL.iter().any(|start| name.starts_with(start));
+    let is_checked = |name: &String| !has_towers || is_of_language_model(name);
     let unused = file.unread().into_iter().filter(|name| is_checked(name) && !is_harmless(name, decoder));
-    if let Some(name) = unused.min() {
+    let (heads, unused): (Vec<_>, Vec<_>) = unused.partition(|name| starts_with(name, OTHER_HEADS));
+    if let Some(name) = unused.into_iter().min() {
         return Err(LoadError::TensorUnused { name });
+    }
+    if let Some(first) = heads.iter().min() {
+        tracing::warn!(first = %excerpt(first), tensors = heads.len(), "other heads of the model have no effect");
     }
     let ignored = ignored(text_settings(config), reads);
     if !ignored.is_empty() {
         tracing::info!(settings = ignored.join(", "), "settings of the model have no effect");
     }
     Ok(())
+}
+
+/// Logs the tensors of a folder's towers that are not used, such as the layers after the one from which the features
+/// are. transformers ignores them too.
+pub(super) fn log_towers(file: &ModelFile) {
+    let unused: Vec<_> = file.unread().into_iter().filter(|name| !is_of_language_model(name)).collect();
+    if let Some(first) = unused.iter().min() {
+        tracing::info!(first = %excerpt(first), tensors = unused.len(), "tensors beside the language model have no effect");
+    }
+}
+
+/// Returns true if a tensor of a model with towers is one of the language model, or of a head.
+fn is_of_language_model(name: &str) -> bool {
+    [LANGUAGE_MODEL, OTHER_HEADS, CLASSIFIERS].iter().any(|starts| starts_with(name, starts))
+}
+
+fn starts_with(name: &str, starts: &[&str]) -> bool {
+    starts.iter().any(|start| name.starts_with(start))
 }
 
 /// Checks the settings that transformers applies to the models of every architecture.

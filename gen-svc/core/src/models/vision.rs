@@ -17,6 +17,7 @@ use tandem_images::{ImagePlan, Processor};
 use tower::Tower;
 
 use super::config::Config;
+use super::unused;
 use crate::error::LoadError;
 use crate::weights::ModelFile;
 use crate::weights::gguf::projector::GgufProjector;
@@ -51,7 +52,9 @@ impl TowerFit {
     /// # Errors
     /// The tower is not supported.
     pub fn of(file: &ModelFile) -> Result<Self, LoadError> {
-        describe(file).map(Self)
+        let tower = describe(file)?;
+        unused::log_towers(file);
+        Ok(Self(tower))
     }
 
     /// Checks that a model's processor prepares images as the tower takes them.

@@ -12,6 +12,7 @@ use super::names::{FILE, INDEX};
 use super::view::TensorView;
 use crate::artifacts::json::read_file;
 use crate::artifacts::names::is_pickled;
+use crate::cancel::CancelScope;
 use crate::python_json::parse;
 
 /// The maximum number of files; the largest known models have some hundreds.
@@ -55,6 +56,9 @@ impl Checkpoint {
         let mut whole = Self { files: Vec::new(), by_name: HashMap::new() };
         let mut found = 0;
         for path in names.iter().map(|name| folder.join(name)) {
+            if CancelScope::is_cancelled() {
+                return Err(SafetensorsError::Cancelled);
+            }
             let file = Safetensors::open(&path)?;
             found += file.header_bytes();
             if found > limit {
@@ -131,8 +135,11 @@ fn files_of(index: &Path) -> Result<BTreeSet<String>, SafetensorsError> {
     }
 }
 
-/// Returns true if the name has no folder in it.
+/// Returns true if the name has neither a folder nor control characters in it.
 fn is_plain(name: &str) -> bool {
+    if name.contains(char::is_control) {
+        return false;
+    }
     let mut components = Path::new(name).components();
     matches!(components.next(), Some(Component::Normal(only)) if only == name) && components.next().is_none()
 }

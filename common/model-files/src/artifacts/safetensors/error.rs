@@ -13,13 +13,13 @@ pub enum SafetensorsError {
     #[error("{} contains neither {} nor {}", path.display(), FILE, INDEX)]
     None { path: PathBuf },
     /// The folder has other safetensors files only.
-    #[error("{} contains {file}, and neither {} nor {}: {remedy}", path.display(), FILE, INDEX)]
+    #[error("{} contains {}, and neither {} nor {}: {remedy}", path.display(), excerpt(file), FILE, INDEX)]
     Other { path: PathBuf, file: String, remedy: &'static str },
     /// The folder has its weights in a file of pickled tensors only, which may run code.
     #[error(
-        "{} contains {file}, and neither {} nor {}; \
+        "{} contains {}, and neither {} nor {}; \
          AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers converts it",
-        path.display(), FILE, INDEX
+        path.display(), excerpt(file), FILE, INDEX
     )]
     Pickled { path: PathBuf, file: String },
     /// A file could not be opened, or it changed while its header was read.
@@ -48,6 +48,9 @@ pub enum SafetensorsError {
     /// The index names a file outside of the model's folder.
     #[error("{} names {:?}, which is not a plain file name", path.display(), excerpt(file))]
     FileName { path: PathBuf, file: String },
+    /// The load was cancelled between two files.
+    #[error("cancelled")]
+    Cancelled,
     /// Two files have a tensor of the same name.
     #[error("{}: tensor {:?} is in an earlier file too", path.display(), excerpt(name))]
     Repeated { path: PathBuf, name: String },

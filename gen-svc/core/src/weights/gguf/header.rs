@@ -118,7 +118,7 @@ impl GgufHeader {
 
     /// Returns the error of a key whose value is not supported.
     pub fn refused(&self, key: &str, value: impl std::fmt::Display) -> LoadError {
-        LoadError::HeaderSetting { key: format!("{}.{key}", self.architecture), value: excerpt(value) }
+        LoadError::HeaderSetting { key: format!("{}.{key}", self.architecture), value: excerpt(value).to_string() }
     }
 
     /// Returns the sliding window, if the file has one.

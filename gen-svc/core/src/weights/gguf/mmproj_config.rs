@@ -66,7 +66,7 @@ pub(crate) fn row_size(header: &GgufHeader) -> Result<Option<u32>, LoadError> {
 
 /// Returns the error of a key whose value is not supported.
 pub(crate) fn refused(header: &GgufHeader, key: &str, value: impl std::fmt::Display) -> LoadError {
-    LoadError::MmprojSetting { key: format!("{}.{key}", header.architecture()), value: excerpt(value) }
+    LoadError::MmprojSetting { key: format!("{}.{key}", header.architecture()), value: excerpt(value).to_string() }
 }
 
 /// Returns all settings.
