@@ -1,5 +1,6 @@
 //! The tests that need libtorch or several services, a module per area.
 
+mod bridge;
 mod operations;
 mod serve;
 mod task;

@@ -134,6 +134,7 @@ pub(crate) fn command(layout: &Layout, arguments: &[OsString]) -> Result<Command
     setup::ensure(layout)?;
     tokenizers::ensure(layout)?;
     envoy::ensure(layout)?;
+    venv::engines(layout)?;
     let mut command = cargo::command(layout);
     command.args(["test", "--workspace"]).args(arguments).env("TANDEM_PYTHON", venv::clients(layout)?);
     Ok(command)

@@ -87,6 +87,12 @@ pub(crate) fn clients(layout: &Layout) -> Result<PathBuf> {
     Ok(Venv::ensure(layout, "venv", &read(&list)?)?.python())
 }
 
+/// Makes the environment with the engines that tests put behind the bridge, in `.tandem/engines`.
+pub(crate) fn engines(layout: &Layout) -> Result<()> {
+    let list = layout.root().join("tests/suite/bridge/requirements.txt");
+    Venv::ensure(layout, "engines", &read(&list)?).map(drop)
+}
+
 /// Returns buf, the linter and generator of protos.
 pub(crate) fn buf(layout: &Layout) -> Result<PathBuf> {
     Venv::ensure(layout, "buf", BUF)?.program("buf")

@@ -1,0 +1,68 @@
+//! What the bridge says that the engine lacks, and that it refuses.
+
+use tandem_common::pb::generate::v1::grammar::Kind;
+use tandem_common::pb::generate::v1::{
+    GenerateRequest, GetLoadedModelRequest, Grammar, Promise, ReturnOptions, Sampling, Whitespace,
+};
+use tandem_tests::default_artifacts;
+use tandem_tests::failure::is_failed;
+use tonic::Code;
+
+use super::engines::{Llama, asking, bridge, client, generate};
+
+fn lacking() -> Vec<(&'static str, GenerateRequest)> {
+    let asking = || asking("Hi", 4);
+    let sampling = |sampling| GenerateRequest { sampling: Some(sampling), ..asking() };
+    let grammar = |kind, whitespace: Whitespace| GenerateRequest {
+        grammar: Some(Grammar { kind: Some(kind), whitespace: whitespace.into(), ..Grammar::default() }),
+        ..asking()
+    };
+    let bounded = Whitespace::Unspecified;
+    vec![
+        ("sampling.presence_penalty", sampling(Sampling { presence_penalty: Some(0.5), ..Sampling::default() })),
+        ("sampling.frequency_penalty", sampling(Sampling { frequency_penalty: Some(0.5), ..Sampling::default() })),
+        (
+            "return_options.prompt_logprobs",
+            GenerateRequest {
+                return_options: Some(ReturnOptions { prompt_logprobs: Some(1), ..ReturnOptions::default() }),
+                ..asking()
+            },
+        ),
+        ("grammar.regex", grammar(Kind::Regex("[0-9]+".to_owned()), bounded)),
+        ("grammar.lark", grammar(Kind::Lark("start: \"a\"".to_owned()), bounded)),
+        ("grammar.whitespace", grammar(Kind::JsonSchema("{\"type\": \"integer\"}".to_owned()), Whitespace::None)),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_field_that_the_engine_lacks_is_named_and_refused() {
+    let llama = Llama::start(1);
+    let process = bridge(&llama, &[]);
+    let mut client = client(&process).await;
+    let loaded = client.get_loaded_model(GetLoadedModelRequest::default()).await.expect("a model").into_inner();
+    let model = loaded.model.expect("a model");
+    let engine = model.engine.clone().expect("an engine");
+    assert_eq!((engine.name.as_str(), model.context_length, model.vocabulary_size), ("llama.cpp", 2048, 49_152));
+    assert!(engine.missing_promises().any(|promise| promise == Promise::IndependentOfBatch));
+    let tokenizer = default_artifacts().tokenizer().expect("a tokenizer");
+    assert_eq!(model.tokenizer_sha256, tokenizer.sha256());
+    for (field, request) in lacking() {
+        assert!(engine.unsupported_fields.iter().any(|named| named == field), "{field}");
+        let result = generate(&mut client, request).await;
+        is_failed(&format!("bridge/{field}"), result, Code::InvalidArgument, "UNSUPPORTED_BY_ENGINE", Some(field));
+    }
+}
+
+#[test]
+fn an_engine_with_another_model_is_refused_at_start() {
+    let llama = Llama::start(1);
+    let other = tandem_tests::ModelFolder::new("other").with_template("{{ messages }}").with_tokenizer();
+    let model = other.path().display().to_string();
+    let url = format!("http://{}", llama.address());
+    let mut bridge = tandem_tests::program("gen-bridge");
+    bridge.args(["serve", "--engine", "llama-cpp", "--engine-url", &url, "--model", &model, "--listen", "127.0.0.1:0"]);
+    let ended = bridge.output().expect("it runs");
+    let stderr = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && stderr.contains("ENGINE_UNUSABLE"), "{stderr}");
+    assert!(stderr.contains("its tokenizer differs from that of --model"), "{stderr}");
+}
