@@ -11,7 +11,7 @@ use super::engines::{Llama, Output, asking, bridge, client, generate, greedy};
 
 /// The largest difference of log-probabilities of two tokens of which either may be the likeliest: the two engines
 /// round differently.
-const NEAR_TIE: f32 = 0.15;
+const NEAR_TIE: f32 = 0.3;
 
 /// Returns the difference of log-probabilities between the likeliest token after these ids and another one.
 async fn gap(client: &mut GenerateServiceClient<Channel>, ids: &[u32], other: u32) -> f32 {

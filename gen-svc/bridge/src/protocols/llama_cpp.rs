@@ -24,10 +24,14 @@ use crate::http::Http;
 use crate::lack::{self, Lack};
 use crate::protocol::{EngineState, Facts, Load, Protocol};
 use crate::spawned::Spawned;
-use tandem_core::sampling::Chosen;
+use tandem_core::sampling::{Chosen, Logprobs};
 
 /// The tokens of a request without a stream.
 const PIECE: usize = 16;
+/// The likeliest tokens among which a token is looked for that the server does not report; then among all.
+const HIDDEN_TOP: usize = 256;
+/// A bias that no logit exceeds.
+const FORCE: f32 = 1000.0;
 
 /// llama.cpp.
 pub(super) static KIND: EngineKind = EngineKind {
@@ -218,7 +222,10 @@ impl LlamaCpp {
         }
         let chosen = match call.logprobs {
             None => tokens(&ids),
-            Some(most) => logprobs(&answer["completion_probabilities"], &ids, most)?,
+            Some(most) => {
+                let reported = logprobs(&answer["completion_probabilities"], most)?;
+                self.with_hidden(call, &ids, reported, most).await?
+            }
         };
         if chosen.is_empty() {
             return Err(body::contradiction("tokens"));
@@ -227,6 +234,57 @@ impl LlamaCpp {
         let count = ids.len();
         send(reports, Report::Tokens(chosen)).await?;
         Ok(part.next(ended(&answer)?, count))
+    }
+}
+
+/// Completes log-probabilities.
+impl LlamaCpp {
+    /// Returns `ids` with their log-probabilities. The server reports none of a token that ends inside a character.
+    async fn with_hidden(
+        &self,
+        call: &Call,
+        ids: &[u32],
+        reported: Vec<Chosen>,
+        most: u32,
+    ) -> Result<Vec<Chosen>, CallError> {
+        let inside = self.inside(ids);
+        let (mut reported, mut chosen) = (reported.into_iter().peekable(), Vec::with_capacity(ids.len()));
+        for (at, &id) in ids.iter().enumerate() {
+            match reported.next_if(|next| next.id == id && !inside[at]) {
+                Some(next) => chosen.push(next),
+                None => chosen.push(self.hidden(call, &ids[..at], id, most).await?),
+            }
+        }
+        if reported.next().is_some() { Err(body::contradiction("completion_probabilities")) } else { Ok(chosen) }
+    }
+
+    /// Returns for each token whether the text ends inside a character after it.
+    fn inside(&self, ids: &[u32]) -> Vec<bool> {
+        let mut text: Vec<u8> = Vec::new();
+        let is_inside = |id: &u32| {
+            text.extend(self.tokenizer.token_bytes(*id).unwrap_or_default());
+            std::str::from_utf8(&text).is_err_and(|error| error.error_len().is_none())
+        };
+        ids.iter().map(is_inside).collect()
+    }
+
+    /// Asks for the log-probability of a token after others of the output. The answer is another token, which is a
+    /// whole character: then the server reports its position.
+    async fn hidden(&self, call: &Call, before: &[u32], id: u32, most: u32) -> Result<Chosen, CallError> {
+        let call = Call { ids: [&call.ids, before].concat(), ..call.clone() };
+        let whole = self.tokenizer.encode("a", false).ok().and_then(|ids| ids.first().copied()).unwrap_or(0);
+        for count in [HIDDEN_TOP, self.tokenizer.vocab_size()] {
+            let mut body = body::completion(&call, 1, false, false);
+            body["logit_bias"] = json!([[whole, FORCE]]);
+            body["n_probs"] = count.into();
+            let answer = self.http.generation("/completion", &body).await?;
+            let top = body::top_logprobs(&answer["completion_probabilities"][0])?;
+            if let Some(&(_, logprob)) = top.iter().find(|(other, _)| *other == id) {
+                let top = top.into_iter().take(most as usize).collect();
+                return Ok(Chosen { id, logprobs: Some(Logprobs { logprob, top }) });
+            }
+        }
+        Err(body::contradiction("top_logprobs"))
     }
 }
 

@@ -116,27 +116,32 @@ pub(super) fn tokens(ids: &[u32]) -> Vec<Chosen> {
     ids.iter().map(|&id| Chosen { id, logprobs: None }).collect()
 }
 
-/// Returns tokens with the log-probabilities of at most `most` others.
+/// Returns the tokens of an answer's `completion_probabilities`, each with the log-probabilities of at most `most`
+/// others.
 ///
 /// # Errors
-/// They are not those of `ids`.
-pub(super) fn logprobs(value: &Value, ids: &[u32], most: u32) -> Result<Vec<Chosen>, CallError> {
-    let positions = value.as_array().filter(|positions| positions.len() == ids.len());
-    let positions = positions.ok_or_else(|| contradiction("completion_probabilities"))?;
-    let one = |value: &Value| {
-        let logprob = value["logprob"].as_f64().map(|logprob| logprob as f32);
-        Ok((id(&value["id"])?, logprob.ok_or_else(|| contradiction("logprob"))?))
-    };
-    let chosen = |(value, &chosen): (&Value, &u32)| {
-        let (id, logprob) = one(value)?;
-        if id != chosen {
-            return Err(contradiction("completion_probabilities"));
-        }
-        let top = value["top_logprobs"].as_array().map_or(&[][..], Vec::as_slice);
-        let top = top.iter().take(most as usize).map(one).collect::<Result<_, _>>()?;
+/// It is not as documented.
+pub(super) fn logprobs(value: &Value, most: u32) -> Result<Vec<Chosen>, CallError> {
+    let positions = value.as_array().ok_or_else(|| contradiction("completion_probabilities"))?;
+    let chosen = |value: &Value| {
+        let (id, logprob) = token_logprob(value)?;
+        let top = top_logprobs(value)?.into_iter().take(most as usize).collect();
         Ok(Chosen { id, logprobs: Some(Logprobs { logprob, top }) })
     };
-    positions.iter().zip(ids).map(chosen).collect()
+    positions.iter().map(chosen).collect()
+}
+
+/// Returns the likeliest tokens at a position.
+///
+/// # Errors
+/// They are not as documented.
+pub(super) fn top_logprobs(position: &Value) -> Result<Vec<(u32, f32)>, CallError> {
+    position["top_logprobs"].as_array().map_or(&[][..], Vec::as_slice).iter().map(token_logprob).collect()
+}
+
+fn token_logprob(value: &Value) -> Result<(u32, f32), CallError> {
+    let logprob = value["logprob"].as_f64().map(|logprob| logprob as f32);
+    Ok((id(&value["id"])?, logprob.ok_or_else(|| contradiction("logprob"))?))
 }
 
 /// Returns why a request ended.
