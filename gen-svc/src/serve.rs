@@ -127,10 +127,13 @@ impl Server {
 /// An engine, and its thread, which is joined after the drain.
 type Started = (Engine, JoinHandle<()>);
 
+/// Starts an engine in a server, for messages of at most this many bytes.
+type Start = dyn FnOnce(&Server, usize) -> Result<Started, LoadError> + Send;
+
 /// A program that serves one model.
 pub struct Replica {
     name: &'static str,
-    start: Box<dyn FnOnce(&Server, usize) -> Result<Started, LoadError> + Send>,
+    start: Box<Start>,
     stall_limits: StallLimits,
 }
 

@@ -42,7 +42,7 @@ pub enum Command {
     /// Ask a running bridge for its health; exit with 0 if it is SERVING.
     ///
     /// Otherwise the reason is on standard error, and the exit code is 1. Example: gen-bridge check 127.0.0.1:50052
-    Check(CheckArgs),
+    Check(Box<CheckArgs>),
     /// Print the completion script of a shell.
     ///
     /// Example: gen-bridge completions bash > /etc/bash_completion.d/gen-bridge

@@ -23,7 +23,7 @@ fn main() -> ExitCode {
         Command::Serve(args) if args.replica.dry_run.print_config => print_config(&invocation),
         Command::Serve(args) if args.replica.dry_run.check => check_serve(*args, &build, &invocation),
         Command::Serve(args) => run_server(*args, &build, &invocation),
-        Command::Check(args) => check(args.into()),
+        Command::Check(args) => check((*args).into()),
         Command::Completions(args) => succeed(invocation.print_completions(args)),
         Command::Man(args) => succeed(invocation.write_man(&args)),
         Command::TryGrammar => succeed(trial::run(io::stdin())),

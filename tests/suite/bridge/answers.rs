@@ -34,7 +34,7 @@ async fn greedy_ids_and_texts_are_gen_svcs_up_to_near_ties() {
         let prompt = format!("<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n");
         generation.tokenizer.encode(&prompt, false).expect("ids")
     }));
-    let (mut equal, mut largest, count) = (0, 0.0, prompts.len());
+    let (mut equal, count) = (0, prompts.len());
     for prompt in prompts {
         let (theirs, _) = generate(&mut bridged, greedy(&prompt, 40)).await.expect("the bridge answers");
         let (ours, _) = generate(&mut own, greedy(&prompt, 40)).await.expect("gen-svc answers");
@@ -47,9 +47,7 @@ async fn greedy_ids_and_texts_are_gen_svcs_up_to_near_ties() {
         let other = *theirs.ids.get(at).expect("both outputs have another token here");
         let gap = gap(&mut own, &[prompt.as_slice(), &ours.ids[..at]].concat(), other).await;
         assert!(gap < NEAR_TIE, "a gap of {gap} after {at} tokens: {theirs:?} {ours:?}");
-        largest = f32::max(largest, gap);
     }
-    println!("{equal} of {count} outputs are equal; the largest gap of the others is {largest}");
     assert!(equal * 2 > count, "{equal} of {count}");
 }
 

@@ -71,6 +71,8 @@ fn retryable_reasons_have_the_expected_retry_class() {
         Reason::Loading,
         Reason::Draining,
         Reason::GenerationUnavailable,
+        Reason::ResumeUnsupported,
+        Reason::EngineUnavailable,
     ];
     assert_eq!(of(RetryClass::Later), later);
     assert_eq!(of(RetryClass::OtherReplica), [Reason::EngineFailed]);
