@@ -1,4 +1,4 @@
-//! gen-bridge in front of llama.cpp's own HTTP server, in a process of its own.
+//! gen-bridge in front of llama.cpp's own HTTP server, in another process.
 
 mod answers;
 mod engines;

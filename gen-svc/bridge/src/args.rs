@@ -10,7 +10,8 @@ use tandem_common::check::CheckArgs;
 use tandem_common::program::{CompletionsArgs, ManArgs};
 use tandem_core::engine::Config as EngineConfig;
 
-use crate::protocols::{ENGINES, EngineKind};
+use crate::kind::EngineKind;
+use crate::protocols::{self, ENGINES};
 use crate::start::Config;
 
 /// The flags of `gen-bridge serve` that most operators set. `-h` lists them.
@@ -134,7 +135,7 @@ impl From<EngineArgs> for Config {
 /// Reads the value of `--engine`.
 fn engine_kind() -> impl TypedValueParser<Value = &'static EngineKind> {
     let values = ENGINES.iter().map(|kind| PossibleValue::new(kind.flag).help(kind.help));
-    clap::builder::PossibleValuesParser::new(values).try_map(|flag| EngineKind::of_flag(&flag).ok_or("no such engine"))
+    clap::builder::PossibleValuesParser::new(values).try_map(|flag| protocols::of_flag(&flag).ok_or("no such engine"))
 }
 
 /// Reads the value of `--engine-url`.

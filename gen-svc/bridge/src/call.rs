@@ -1,5 +1,6 @@
 //! One call of an engine for one output: token ids in, token ids out.
 
+use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -88,6 +89,22 @@ pub enum CallError {
     /// The engine contradicts its protocol.
     #[error("engine contradicts its protocol: {0}")]
     Contradiction(String),
+}
+
+impl CallError {
+    /// Returns the error of a broken connection: the last cause, which has no address.
+    pub(crate) fn lost(error: &(dyn Error + 'static)) -> Self {
+        Self::Lost(last_cause(error))
+    }
+}
+
+/// Returns the last cause of an error. The ones before it have the address.
+pub(crate) fn last_cause(error: &(dyn Error + 'static)) -> String {
+    let mut last = error;
+    while let Some(cause) = last.source() {
+        last = cause;
+    }
+    last.to_string()
 }
 
 /// The reports of a call. After an error or [`Report::Ended`], there is none. Dropping them cancels the call.

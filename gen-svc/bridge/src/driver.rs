@@ -1,4 +1,4 @@
-//! The life of one request: the calls of its outputs, and what becomes of their reports.
+//! The life of one request: the calls of its outputs, and their reports.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -13,7 +13,7 @@ use tandem_core::sampling::Chosen;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::call::{Call, CallEnd, CallError, Report, Reports};
-use crate::engine::Shared;
+use crate::shared::{Problem, Shared};
 
 /// How often a request is asked whether it ends.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -33,15 +33,6 @@ pub(crate) async fn run(mut answer: CheckedAnswer, shared: &Shared) {
             _ => answer.abort(),
         }
     }
-}
-
-/// Why a request cannot be completed.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Problem {
-    #[error(transparent)]
-    Engine(#[from] CallError),
-    #[error("engine contradicts the request: {0}")]
-    Contradiction(#[from] Contradiction),
 }
 
 async fn generate(answer: &mut CheckedAnswer, outputs: &mut [Output], shared: &Shared) -> Result<(), Problem> {
@@ -107,7 +98,7 @@ struct Output {
     pending: VecDeque<Chosen>,
     /// The end of the call, once its tokens are in the answer.
     call_end: Option<CallEnd>,
-    /// The tokens that the call was asked for, and those that it has reported.
+    /// The tokens that the call was asked for, and the reported ones.
     asked: usize,
     reported: usize,
     /// False before the first output has a token: then the prompt is in the engine's cache.

@@ -1,12 +1,10 @@
 //! An engine in another process, behind the port of gen-svc's own engine.
 
-use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use tandem_core::answer::{Answer, CheckedAnswer};
 use tandem_core::cache::Usage;
 use tandem_core::engine::{EngineEnded, EngineLimits, ExternalEngine, Gauges, TokenEngine};
@@ -15,17 +13,13 @@ use tandem_core::lifecycle::Lifecycle;
 use tandem_core::request::{PreparedRequest, ServedModel, Stage};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::driver::{self, Problem};
+use crate::driver;
 use crate::lack::Lack;
-use crate::protocol::{Facts, Load, Protocol};
-use crate::protocols::EngineKind;
-use crate::turns::{Entry, Turns};
+use crate::shared::{Parts, Shared};
+use crate::turns::Entry;
 
-/// How long an engine may not answer before its running requests end, so that other replicas resume them.
-const LOST_AFTER: Duration = Duration::from_secs(5);
 /// How often waiting requests are asked whether they end.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -37,57 +31,6 @@ pub struct RemoteEngine {
     tasks: TaskTracker,
 }
 
-/// What the tasks of an engine share.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    pub(crate) kind: &'static EngineKind,
-    pub(crate) protocol: Arc<dyn Protocol>,
-    pub(crate) model: ServedModel,
-    pub(crate) lifecycle: Lifecycle,
-    /// Cancelled when running requests end.
-    pub(crate) stop: CancellationToken,
-    /// How long a caller may leave its events unread.
-    pub(crate) patience: Duration,
-    limits: EngineLimits,
-    facts: Mutex<Facts>,
-    load: Mutex<Load>,
-    turns: Mutex<Turns<CheckedAnswer>>,
-    life: Life,
-    tokens: AtomicU64,
-}
-
-/// When the engine last gave a sign of life.
-#[derive(Debug)]
-struct Life {
-    origin: Instant,
-    /// Milliseconds from `origin`.
-    beat: AtomicU64,
-    /// True from the first look that finds no engine until it is proven again.
-    is_gone: AtomicBool,
-}
-
-/// What a remote engine needs.
-pub struct Parts {
-    /// The kind.
-    pub kind: &'static EngineKind,
-    /// The protocol, connected.
-    pub protocol: Arc<dyn Protocol>,
-    /// The model, from the bridge's files and the engine's facts.
-    pub model: ServedModel,
-    /// The facts.
-    pub facts: Facts,
-    /// The limits. The engine generates `max_running` outputs at once.
-    pub limits: EngineLimits,
-    /// How long a caller may leave its events unread.
-    pub patience: Duration,
-}
-
-impl fmt::Debug for Parts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Parts").field("kind", &self.kind.flag).finish_non_exhaustive()
-    }
-}
-
 impl RemoteEngine {
     /// Creates the handle, under a server's lifecycle. Its requests are tasks of the current runtime. The thread ends
     /// after them, once the lifecycle is stopped.
@@ -95,22 +38,8 @@ impl RemoteEngine {
     /// # Errors
     /// A thread cannot be started.
     pub fn start(parts: Parts, lifecycle: Lifecycle) -> Result<(Arc<Self>, JoinHandle<()>), LoadError> {
-        let Parts { kind, protocol, model, facts, limits, patience } = parts;
         let stop = lifecycle.cancellation();
-        let shared = Arc::new(Shared {
-            kind,
-            protocol,
-            model,
-            stop: stop.clone(),
-            lifecycle,
-            patience,
-            limits,
-            facts: Mutex::new(facts),
-            load: Mutex::default(),
-            turns: Mutex::new(Turns::new(limits.max_running)),
-            life: Life { origin: Instant::now(), beat: AtomicU64::new(0), is_gone: AtomicBool::new(false) },
-            tokens: AtomicU64::new(0),
-        });
+        let shared = Arc::new(Shared::new(parts, lifecycle));
         let (runtime, tasks) = (Handle::current(), TaskTracker::new());
         tasks.close();
         let engine = Arc::new(Self { shared, runtime: runtime.clone(), tasks: tasks.clone() });
@@ -220,7 +149,7 @@ fn admit(shared: &Arc<Shared>, tasks: &TaskTracker, runtime: &Handle) {
     }
 }
 
-/// Ends waiting requests whose caller is gone or whose deadline is over, and tells the others their places.
+/// Ends waiting requests whose caller is gone or whose deadline is over, and sets the places of the others.
 async fn watch_queue(shared: Arc<Shared>, tasks: TaskTracker) {
     while !shared.stop.is_cancelled() {
         tokio::time::sleep(LOOK_INTERVAL).await;
@@ -239,63 +168,4 @@ fn look_at_queue(shared: &Shared, is_stopped: bool) {
         }
         is_lost || answer.interrupt(is_stopped, shared.patience)
     });
-}
-
-impl Shared {
-    /// Records a sign of life.
-    pub(crate) fn beat(&self) {
-        self.life.beat.store(self.now(), Ordering::Relaxed);
-    }
-
-    /// Records whether the engine answers with the model of the bridge's files.
-    pub(crate) fn set_gone(&self, is_gone: bool) {
-        self.life.is_gone.store(is_gone, Ordering::Relaxed);
-        if !is_gone {
-            self.beat();
-        }
-    }
-
-    pub(crate) fn is_gone(&self) -> bool {
-        self.life.is_gone.load(Ordering::Relaxed)
-    }
-
-    /// Returns true if the engine has not answered for so long that running requests end.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.is_gone() && self.age() > LOST_AFTER
-    }
-
-    fn age(&self) -> Duration {
-        Duration::from_millis(self.now().saturating_sub(self.life.beat.load(Ordering::Relaxed)))
-    }
-
-    fn now(&self) -> u64 {
-        u64::try_from(self.life.origin.elapsed().as_millis()).unwrap_or(u64::MAX)
-    }
-
-    pub(crate) fn set_facts(&self, facts: Facts) {
-        *self.facts.lock() = facts;
-    }
-
-    pub(crate) fn facts(&self) -> Facts {
-        self.facts.lock().clone()
-    }
-
-    pub(crate) fn set_load(&self, load: Load) {
-        *self.load.lock() = load;
-    }
-
-    /// Counts generated tokens.
-    pub(crate) fn count_tokens(&self, tokens: usize) {
-        self.tokens.fetch_add(tokens as u64, Ordering::Relaxed);
-    }
-
-    /// Logs why a request failed. An engine's message may quote the request, so that only its kind is logged.
-    pub(crate) fn report_problem(&self, problem: &Problem) {
-        match problem {
-            Problem::Engine(crate::call::CallError::Rejected(_)) => {
-                tracing::warn!(engine = self.kind.name, "engine rejected a request that the bridge accepts");
-            }
-            problem => tracing::error!(engine = self.kind.name, %problem, "request failed"),
-        }
-    }
 }

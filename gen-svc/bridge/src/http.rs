@@ -1,6 +1,5 @@
 //! Calls of an engine over HTTP, with JSON bodies.
 
-use std::error::Error;
 use std::path::Path;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use tandem_core::error::LoadError;
 use tokio_rustls::rustls;
 use tonic::metadata::MetadataMap;
 
-use crate::call::CallError;
+use crate::call::{CallError, last_cause};
 use crate::sse::Events;
 
 /// How long a connection may take to open.
@@ -47,13 +46,13 @@ impl Http {
         if let Some(ca) = ca {
             let of_file = |error: String| unusable(format!("--engine-ca {}: {error}", ca.display()));
             let pem = std::fs::read(ca).map_err(|error| of_file(error.to_string()))?;
-            let roots = Certificate::from_pem_bundle(&pem).map_err(|error| of_file(described(&error)))?;
+            let roots = Certificate::from_pem_bundle(&pem).map_err(|error| of_file(last_cause(&error)))?;
             if roots.is_empty() {
                 return Err(of_file("the file has no certificate".to_owned()));
             }
             builder = builder.tls_certs_only(roots);
         }
-        let client = builder.build().map_err(|error| unusable(described(&error)))?;
+        let client = builder.build().map_err(|error| unusable(last_cause(&error)))?;
         let credentials = Credentials { token_file: token_file.map(Into::into), ..Credentials::default() };
         let token = credentials.token().map_err(|error| unusable(tandem_common::status::chain(&error)))?;
         Ok(Self { client, url: url.trim_end_matches('/').to_owned(), token })
@@ -72,7 +71,7 @@ impl Http {
     /// [`CallError::Lost`].
     pub(crate) async fn health(&self, path: &str) -> Result<StatusCode, CallError> {
         let sent = self.request(Method::GET, path).timeout(HEALTH_TIMEOUT).send().await;
-        sent.map(|response| response.status()).map_err(|error| CallError::Lost(described(&error)))
+        sent.map(|response| response.status()).map_err(|error| CallError::lost(&error))
     }
 
     /// Returns the JSON answer to a request with a body, or without one to a GET.
@@ -119,7 +118,7 @@ impl Http {
         if let Some(most) = most {
             request = request.timeout(most);
         }
-        let response = request.send().await.map_err(|error| CallError::Lost(described(&error)))?;
+        let response = request.send().await.map_err(|error| CallError::lost(&error))?;
         let status = response.status();
         if status.is_success() {
             return Ok(response);
@@ -161,22 +160,11 @@ fn short(text: &str) -> String {
 
 async fn read(mut response: Response) -> Result<Vec<u8>, CallError> {
     let mut bytes = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|error| CallError::Lost(described(&error)))? {
+    while let Some(chunk) = response.chunk().await.map_err(|error| CallError::lost(&error))? {
         if bytes.len() + chunk.len() > MAX_ANSWER_BYTES {
             return Err(CallError::Contradiction(format!("an answer has more than {MAX_ANSWER_BYTES} bytes")));
         }
         bytes.extend_from_slice(&chunk);
     }
     Ok(bytes)
-}
-
-/// Returns an error and its causes, without the URL.
-pub(crate) fn described(error: &(dyn Error + 'static)) -> String {
-    let mut causes = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        causes.push(error.to_string());
-        next = error.source();
-    }
-    causes.last().cloned().unwrap_or_default()
 }

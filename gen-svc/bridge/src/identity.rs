@@ -74,7 +74,7 @@ async fn compare_ids(protocol: &dyn Protocol, tokenizer: &Tokenizer, text: &str)
 }
 
 async fn compare_text(protocol: &dyn Protocol, tokenizer: &Tokenizer, ids: &[u32]) -> Result<(), Skew> {
-    // Ids without a text of their own, or with a part of a character, are left to the engine.
+    // Ids without a text, or with a part of a character, are left to the engine.
     let has_text = |id: &u32| {
         let bytes = tokenizer.token_bytes(*id);
         !tokenizer.is_special(*id) && bytes.is_some_and(|bytes| std::str::from_utf8(bytes).is_ok())

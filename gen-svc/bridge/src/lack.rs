@@ -10,7 +10,7 @@ use tandem_core::request::PreparedRequest;
 pub struct Lack {
     /// The path of the field.
     pub field: &'static str,
-    /// The cause, and what a caller can do.
+    /// The cause, and the remedy of a caller.
     pub problem: &'static str,
     /// Returns true if a request needs the feature.
     pub is_asked: fn(&PreparedRequest) -> bool,

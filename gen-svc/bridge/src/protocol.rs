@@ -10,7 +10,7 @@ pub trait Protocol: fmt::Debug + Send + Sync {
     /// Returns whether the engine generates.
     async fn state(&self) -> EngineState;
 
-    /// Returns what the engine reports of itself.
+    /// Returns the engine's report of itself.
     ///
     /// # Errors
     /// It does not answer as its protocol says.
@@ -49,7 +49,7 @@ pub enum EngineState {
     Lost(String),
 }
 
-/// What an engine reports of itself.
+/// An engine's report of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
     /// The version. Empty: not reported.

@@ -1,4 +1,4 @@
-//! The reports of a call that a task of its own makes.
+//! The reports of a call that is a task.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

@@ -39,7 +39,7 @@ impl Events {
             match self.response.chunk().await {
                 Ok(Some(bytes)) => self.add(&bytes)?,
                 Ok(None) => return Ok(None),
-                Err(error) => return Err(CallError::Lost(crate::http::described(&error))),
+                Err(error) => return Err(CallError::lost(&error)),
             }
         }
     }

@@ -17,11 +17,12 @@ use tokio::runtime::Handle;
 use tokio::time::sleep;
 
 use crate::call::CallError;
-use crate::engine::{Parts, RemoteEngine, Shared};
+use crate::engine::RemoteEngine;
 use crate::http::Http;
 use crate::identity::{self, Skew};
+use crate::kind::EngineKind;
 use crate::protocol::{EngineState, Facts, Protocol};
-use crate::protocols::EngineKind;
+use crate::shared::{Parts, Shared};
 
 /// How often the engine is asked for its health and load.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);

@@ -61,12 +61,31 @@ impl Llama {
         self.service.signal(signal).expect("it is signalled");
     }
 
+    /// Returns the greedy ids of a prompt that the server itself answers.
+    pub(super) fn greedy(&self, prompt: &[u32], count: u32) -> Vec<u32> {
+        let body = serde_json::json!({"prompt": prompt, "n_predict": count, "temperature": 0, "return_tokens": true,
+            "cache_prompt": false});
+        let answer: serde_json::Value =
+            serde_json::from_str(&self.http("POST", "/completion", &body.to_string())).expect("an answer in JSON");
+        serde_json::from_value(answer["tokens"].clone()).expect("ids")
+    }
+
+    fn http(&self, method: &str, path: &str, body: &str) -> String {
+        let mut stream = TcpStream::connect(self.address()).expect("it listens");
+        let (address, length) = (self.address(), body.len());
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\n\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).expect("it reads");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("an answer");
+        answer.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).expect("a body")
+    }
+
     /// Returns the requests that it computes and that wait in it.
     pub(super) fn requests(&self) -> (u64, u64) {
-        let mut stream = TcpStream::connect(self.address()).expect("it listens");
-        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").expect("it reads");
-        let mut page = String::new();
-        stream.read_to_string(&mut page).expect("a page");
+        let page = self.http("GET", "/metrics", "");
         let value = |name: &str| {
             let line = page.lines().find_map(|line| line.strip_prefix(name)).expect("a metric");
             line.trim().parse::<f64>().expect("a number") as u64

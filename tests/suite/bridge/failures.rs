@@ -14,7 +14,7 @@ use super::engines::{Llama, asking, bridge, client, wait_for_health};
 
 fn long() -> GenerateRequest {
     let stop = Stop { max_new_tokens: Some(1900), ignore_eos: true, ..Stop::default() };
-    GenerateRequest { stop: Some(stop), ..asking("Tell a very long story.", 1900) }
+    GenerateRequest { stop: Some(stop), ..asking("Write a very long story.", 1900) }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -85,7 +85,7 @@ async fn a_stopped_engine_is_left_and_continues() {
 async fn run(render: &Process, tokens: u32, mut after_delta: impl FnMut()) -> String {
     let endpoint = Endpoint::from_shared(format!("http://{}", render.address)).expect("an address");
     let mut client = TaskServiceClient::new(endpoint.connect().await.expect("it answers"));
-    let content = Some(chat::chat_message::Content::Text("Tell a story.".to_owned()));
+    let content = Some(chat::chat_message::Content::Text("Write a story.".to_owned()));
     let messages = vec![chat::ChatMessage { role: "user".to_owned(), content, ..chat::ChatMessage::default() }];
     let task = RunTaskRequest {
         conversation: Some(chat::Conversation { messages, ..chat::Conversation::default() }),

@@ -1,4 +1,4 @@
-//! What the bridge says that the engine lacks, and that it refuses.
+//! The fields that the engine lacks: the bridge lists and refuses them.
 
 use tandem_common::pb::generate::v1::grammar::Kind;
 use tandem_common::pb::generate::v1::{

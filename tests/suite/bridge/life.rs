@@ -10,7 +10,7 @@ use super::engines::{Llama, asking, bridge, client, generate};
 
 fn endless() -> GenerateRequest {
     let stop = Stop { max_new_tokens: Some(1900), ignore_eos: true, ..Stop::default() };
-    GenerateRequest { stop: Some(stop), ..asking("Tell a very long story.", 1900) }
+    GenerateRequest { stop: Some(stop), ..asking("Write a very long story.", 1900) }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,9 +18,9 @@ use tokio::sync::mpsc::Sender;
 
 use self::body::{ended, logprobs, prompt_progress, tokens};
 use self::lost_ids::LostIds;
-use super::EngineKind;
 use crate::call::{Call, CallEnd, CallError, Report, Reports};
 use crate::http::Http;
+use crate::kind::EngineKind;
 use crate::lack::{self, Lack};
 use crate::protocol::{EngineState, Facts, Load, Protocol};
 use crate::spawned::Spawned;
@@ -212,7 +212,7 @@ impl LlamaCpp {
 
     /// Asks for the next tokens without a stream.
     async fn piece(&self, call: &mut Call, part: Part, reports: &Sender<Report>) -> Result<Next, CallError> {
-        // A grammar starts anew with each request.
+        // A grammar starts again with each request.
         let most = part.tokens(if call.grammar.is_some() { usize::MAX } else { PIECE });
         let body = body::completion(call, most, part.banned > 0, false);
         let answer = self.http.generation("/completion", &body).await?;
@@ -321,7 +321,7 @@ enum Next {
     Piece,
 }
 
-/// Sends a report. Fails if nobody reads them, which ends the call.
+/// Sends a report. Fails if no task reads them, which ends the call.
 async fn send(reports: &Sender<Report>, report: Report) -> Result<(), CallError> {
     reports.send(report).await.map_err(|_| CallError::Lost("the call is cancelled".to_owned()))
 }

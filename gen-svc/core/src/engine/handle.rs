@@ -84,7 +84,7 @@ impl Engine {
         gauges(&self.queue, self.source.as_ref())
     }
 
-    /// Returns the engine in another process, with what it lacks. None: the engine of this process.
+    /// Returns the engine in another process, with the features that it lacks. None: the engine of this process.
     #[must_use]
     pub fn external(&self) -> Option<ExternalEngine> {
         self.source.external()
@@ -137,7 +137,7 @@ impl Engine {
     /// Queues a request in a reserved slot. The engine reports to `progress`.
     ///
     /// # Errors
-    /// The engine has ended, or cannot do what the request asks for.
+    /// The engine has ended, or lacks a feature that the request needs.
     pub fn submit_to(
         &self,
         slot: QueueSlot,

@@ -20,12 +20,12 @@ pub trait TokenEngine: fmt::Debug + Send + Sync {
     /// Returns the limits.
     fn limits(&self) -> EngineLimits;
 
-    /// Returns the engine in another process, with what it lacks. None: the engine of this process.
+    /// Returns the engine in another process, with the features that it lacks. None: the engine of this process.
     fn external(&self) -> Option<ExternalEngine> {
         None
     }
 
-    /// Fails if the engine cannot do what a request asks for.
+    /// Fails if the engine lacks a feature that a request needs.
     ///
     /// # Errors
     /// [`RequestError::UnsupportedByEngine`] with the field, or [`RequestError::ResumeUnsupported`].

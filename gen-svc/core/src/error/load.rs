@@ -266,7 +266,7 @@ pub enum LoadError {
     Engine {
         /// Its address.
         url: String,
-        /// The problem, and what the operator can do.
+        /// The problem, and the remedy of an operator.
         problem: String,
     },
     /// The engine's thread could not be started.

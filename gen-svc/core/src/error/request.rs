@@ -185,7 +185,7 @@ pub enum RequestError {
         field: Path,
         /// The name of the engine.
         engine: &'static str,
-        /// The missing feature, and what a caller can do.
+        /// The missing feature, and the remedy of a caller.
         problem: &'static str,
     },
     /// The engine behind this replica cannot resume the output.
@@ -193,7 +193,7 @@ pub enum RequestError {
     ResumeUnsupported {
         /// The name of the engine.
         engine: &'static str,
-        /// What it cannot continue.
+        /// The feature that it cannot continue.
         feature: &'static str,
     },
     /// The engine behind this replica rejected the request.

@@ -1,0 +1,27 @@
+//! A kind of engine: a row of [`crate::protocols::ENGINES`].
+
+use std::sync::Arc;
+
+use tandem_core::engine::Promise;
+use tandem_model_files::tokenizer::Tokenizer;
+
+use crate::http::Http;
+use crate::lack::Lack;
+use crate::protocol::Protocol;
+
+/// A kind of engine.
+#[derive(Debug)]
+pub struct EngineKind {
+    /// The value of `--engine`.
+    pub flag: &'static str,
+    /// The name in messages and in GetLoadedModel.
+    pub name: &'static str,
+    /// The help of the value.
+    pub help: &'static str,
+    /// The fields that the engine cannot honor.
+    pub lacks: &'static [Lack],
+    /// The promises of the contract that do not hold.
+    pub missing_promises: &'static [Promise],
+    /// Returns the protocol. The tokenizer is that of the bridge's files.
+    pub(crate) connect: fn(Http, Tokenizer) -> Arc<dyn Protocol>,
+}
