@@ -83,6 +83,9 @@ pub enum CallError {
     /// The engine rejects the request.
     #[error("engine rejects the request: {0}")]
     Rejected(String),
+    /// The engine denies access, or does not have the path.
+    #[error("it answers {0}; check --engine, --engine-url and --engine-token-file")]
+    Denied(u16),
     /// The engine does not answer, or has failed.
     #[error("engine is lost: {0}")]
     Lost(String),

@@ -123,37 +123,29 @@ impl Http {
         if status.is_success() {
             return Ok(response);
         }
-        let body = read(response).await.unwrap_or_default();
-        Err(refusal(status, &message(&body)))
+        Err(refusal(status, &read(response).await.unwrap_or_default()))
     }
 }
 
-/// Returns the error of an answer with this status and this message.
-pub(crate) fn refusal(status: StatusCode, message: &str) -> CallError {
+/// Returns the error of an answer with this status. Only a caller sees the engine's message: it may quote a request,
+/// and no log may.
+fn refusal(status: StatusCode, body: &[u8]) -> CallError {
     match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => CallError::Busy,
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
-            CallError::Lost(format!("it answers {status}: {message}"))
+        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY | StatusCode::PAYLOAD_TOO_LARGE => {
+            CallError::Rejected(message(body))
         }
-        status if status.is_client_error() => CallError::Rejected(message.to_owned()),
-        status => CallError::Lost(format!("it answers {status}: {message}")),
+        status if status.is_client_error() => CallError::Denied(status.as_u16()),
+        status => CallError::Lost(format!("it answers {status}")),
     }
 }
 
 /// Returns the message in an engine's error, shortened.
-pub(crate) fn message(body: &[u8]) -> String {
+fn message(body: &[u8]) -> String {
     let json: Value = serde_json::from_slice(body).unwrap_or_default();
-    message_of(&json).unwrap_or_else(|| short(&String::from_utf8_lossy(body)))
-}
-
-/// Returns the message of an error in JSON, shortened.
-pub(crate) fn message_of(json: &Value) -> Option<String> {
-    let error = json.get("error").unwrap_or(json);
-    let message = error.as_str().or_else(|| error.get("message").or_else(|| error.get("detail"))?.as_str())?;
-    Some(short(message))
-}
-
-fn short(text: &str) -> String {
+    let error = json.get("error").unwrap_or(&json);
+    let message = error.as_str().or_else(|| error.get("message").or_else(|| error.get("detail"))?.as_str());
+    let text = message.map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned);
     let end = text.floor_char_boundary(MAX_MESSAGE_BYTES);
     text[..end].split_whitespace().collect::<Vec<_>>().join(" ")
 }

@@ -26,6 +26,8 @@ use crate::shared::{Parts, Shared};
 
 /// How often the engine is asked for its health and load.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Looks in a row without an answer after which the engine counts as gone. A busy machine may miss one.
+const MAX_MISSES: u32 = 2;
 /// How often a wait for the engine is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Events that a request's channel has room for.
@@ -167,11 +169,12 @@ async fn prove(protocol: &dyn Protocol, tokenizer: &Tokenizer) -> Result<Facts, 
 
 /// Watches the engine's health and load. After it was gone, it is proven again: it may serve another model.
 async fn watch(shared: Arc<Shared>, lifecycle: Lifecycle) {
-    let mut log = Instant::now();
+    let (mut log, mut misses) = (Instant::now(), 0);
     while !lifecycle.is_stopped() {
         sleep(LOOK_INTERVAL).await;
         let problem = match shared.protocol.state().await {
             EngineState::Ready if !shared.is_gone() => {
+                misses = 0;
                 shared.beat();
                 if let Ok(load) = shared.protocol.load().await {
                     shared.set_load(load);
@@ -189,6 +192,10 @@ async fn watch(shared: Arc<Shared>, lifecycle: Lifecycle) {
             EngineState::Loading => "it loads its model".to_owned(),
             EngineState::Lost(problem) => problem,
         };
+        misses += 1;
+        if misses < MAX_MISSES && !shared.is_gone() {
+            continue;
+        }
         shared.set_gone(true);
         if log <= Instant::now() {
             tracing::error!(engine = shared.kind.name, problem, "engine cannot be used; health is NOT_SERVING");

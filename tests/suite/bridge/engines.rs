@@ -28,14 +28,19 @@ pub(super) struct Llama {
 impl Llama {
     /// Starts the server with the default model.
     pub(super) fn start(slots: usize) -> Self {
-        Self::start_at(&default_model(), 0, slots)
+        Self::start_at(&default_model(), 0, slots, "")
     }
 
-    fn start_at(model: &Path, port: u16, slots: usize) -> Self {
+    /// Starts a server that asks for this bearer token.
+    pub(super) fn start_with_key(key: &str) -> Self {
+        Self::start_at(&default_model(), 0, 1, key)
+    }
+
+    fn start_at(model: &Path, port: u16, slots: usize, key: &str) -> Self {
         let python = repository().join(".tandem/engines/bin/python");
         let mut command = Command::new(&python);
         let script = repository().join("tests/suite/bridge/llama_server.py");
-        command.arg(script).arg(model).args([port.to_string(), slots.to_string()]).stderr(Stdio::null());
+        command.arg(script).arg(model).args([&port.to_string(), &slots.to_string(), key]).stderr(Stdio::null());
         let started = Service::start("llama-server", &mut command);
         let service =
             started.unwrap_or_else(|error| panic!("{error}; `cargo xtask test` installs {}", python.display()));
@@ -46,7 +51,7 @@ impl Llama {
     pub(super) fn restart(mut self, model: Option<&Path>) -> Self {
         self.kill();
         let port = self.address().rsplit_once(':').and_then(|(_, port)| port.parse().ok()).expect("a port");
-        Self::start_at(model.unwrap_or(&self.model), port, self.slots)
+        Self::start_at(model.unwrap_or(&self.model), port, self.slots, "")
     }
 
     pub(super) fn address(&self) -> &str {

@@ -4,8 +4,8 @@ use tandem_common::pb::generate::v1::grammar::Kind;
 use tandem_common::pb::generate::v1::{
     GenerateRequest, GetLoadedModelRequest, Grammar, Promise, ReturnOptions, Sampling, Whitespace,
 };
-use tandem_tests::default_artifacts;
 use tandem_tests::failure::is_failed;
+use tandem_tests::{default_artifacts, default_model};
 use tonic::Code;
 
 use super::engines::{Llama, asking, bridge, client, generate};
@@ -65,4 +65,23 @@ fn an_engine_with_another_model_is_refused_at_start() {
     let stderr = String::from_utf8_lossy(&ended.stderr);
     assert!(!ended.status.success() && stderr.contains("ENGINE_UNUSABLE"), "{stderr}");
     assert!(stderr.contains("its tokenizer differs from that of --model"), "{stderr}");
+}
+
+#[test]
+fn an_engine_that_denies_access_is_refused_at_start() {
+    let llama = Llama::start_with_key("secret");
+    let start = |arguments: &[&str]| {
+        let (url, model) = (format!("http://{}", llama.address()), default_model().display().to_string());
+        let mut bridge = tandem_tests::program("gen-bridge");
+        let engine = ["--engine", "llama-cpp", "--engine-url", &url, "--model", &model];
+        bridge.arg("serve").args(engine).args(["--listen", "127.0.0.1:0", "--check"]).args(arguments);
+        let ended = bridge.output().expect("it runs");
+        (ended.status.success(), String::from_utf8_lossy(&ended.stderr).into_owned())
+    };
+    let (is_usable, stderr) = start(&[]);
+    assert!(!is_usable && stderr.contains("ENGINE_UNUSABLE") && stderr.contains("it answers 401"), "{stderr}");
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), "secret\n").expect("it is written");
+    let (is_usable, stderr) = start(&["--engine-token-file", &file.path().display().to_string()]);
+    assert!(is_usable && !stderr.contains("secret"), "{stderr}");
 }

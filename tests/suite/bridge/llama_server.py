@@ -1,4 +1,4 @@
-"""Serves a model with llama.cpp's own HTTP server until it is killed. Arguments: MODEL PORT SLOTS; port 0 is a free one."""
+"""Serves a model with llama.cpp's own HTTP server until it is killed. Arguments: MODEL PORT SLOTS KEY; port 0 is a free one."""
 
 import sys
 import time
@@ -16,6 +16,7 @@ params.cpuparams.n_threads = 2
 params.endpoint_metrics = True
 params.endpoint_slots = True
 params.warmup = False
+params.api_keys = [sys.argv[4]] if sys.argv[4] else []
 server = xllamacpp.Server(params)
 print("llama-server listening on", server.listening_address.removeprefix("http://"), flush=True)
 while True:

@@ -5,7 +5,6 @@ use tandem_core::grammar::GrammarKind;
 use tandem_core::sampling::{Chosen, Logprobs};
 
 use crate::call::{Call, CallEnd, CallError, Report};
-use crate::http;
 
 /// Seeds have 32 bits, of which the largest means a random one.
 const SEED_BITS: u32 = 31;
@@ -76,7 +75,7 @@ pub(super) fn parse(data: &str) -> Result<Value, CallError> {
     let event: Value = serde_json::from_str(data).map_err(|_| contradiction("an event"))?;
     let is_error = event.get("error").is_some() || event.get("code").is_some_and(Value::is_number);
     if is_error {
-        return Err(CallError::Lost(http::message_of(&event).unwrap_or_else(|| "an error".to_owned())));
+        return Err(CallError::Lost("the stream has an error".to_owned()));
     }
     Ok(event)
 }
