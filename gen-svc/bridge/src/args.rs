@@ -140,5 +140,9 @@ fn engine_kind() -> impl TypedValueParser<Value = &'static EngineKind> {
 
 /// Reads the value of `--engine-url`.
 fn engine_url(text: &str) -> Result<String, String> {
-    service_uri(text).map(|uri| uri.to_string())
+    let uri = service_uri(text)?;
+    match uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        true => Err("the address has a password, which logs would show: use --engine-token-file".to_owned()),
+        false => Ok(uri.to_string()),
+    }
 }

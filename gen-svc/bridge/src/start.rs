@@ -167,14 +167,14 @@ async fn prove(protocol: &dyn Protocol, tokenizer: &Tokenizer) -> Result<Facts, 
     Ok(facts)
 }
 
-/// Watches the engine's health and load. After it was gone, it is proven again: it may serve another model.
+/// Watches the engine's health and load. After a look without an answer, or with other facts, it is proven again: it
+/// may serve another model.
 async fn watch(shared: Arc<Shared>, lifecycle: Lifecycle) {
     let (mut log, mut misses) = (Instant::now(), 0);
     while !lifecycle.is_stopped() {
         sleep(LOOK_INTERVAL).await;
         let problem = match shared.protocol.state().await {
-            EngineState::Ready if !shared.is_gone() => {
-                misses = 0;
+            EngineState::Ready if misses == 0 && has_same_facts(&shared).await => {
                 shared.beat();
                 if let Ok(load) = shared.protocol.load().await {
                     shared.set_load(load);
@@ -184,16 +184,20 @@ async fn watch(shared: Arc<Shared>, lifecycle: Lifecycle) {
             EngineState::Ready => match prove_again(&shared).await {
                 Ok(()) => {
                     tracing::info!(engine = shared.kind.name, "engine is back, with the same model");
+                    misses = 0;
                     shared.set_gone(false);
                     continue;
                 }
-                Err(problem) => problem,
+                Err(problem) => {
+                    misses = MAX_MISSES;
+                    problem
+                }
             },
             EngineState::Loading => "it loads its model".to_owned(),
             EngineState::Lost(problem) => problem,
         };
         misses += 1;
-        if misses < MAX_MISSES && !shared.is_gone() {
+        if misses < MAX_MISSES {
             continue;
         }
         shared.set_gone(true);
@@ -202,6 +206,11 @@ async fn watch(shared: Arc<Shared>, lifecycle: Lifecycle) {
             log = Instant::now() + LOG_INTERVAL;
         }
     }
+}
+
+/// Returns true if the engine reports the facts of its last proof. An answer that is late is no other fact.
+async fn has_same_facts(shared: &Shared) -> bool {
+    shared.protocol.facts().await.map_or(true, |facts| facts == shared.facts())
 }
 
 /// Proves that an engine which was gone still serves the same model, as large as before.

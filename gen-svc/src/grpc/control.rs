@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::pb::generate::v1::control_service_server::{ControlService, ControlServiceServer};
+use tandem_common::status::{Failure, Reason};
 use tandem_core::cache::Usage;
 use tandem_core::engine::{Engine, Gauges};
 use tandem_core::error::RequestError;
@@ -82,7 +83,12 @@ impl ControlService for Control {
         &self,
         _request: Request<pb::FlushPrefixCacheRequest>,
     ) -> Result<Response<pb::FlushPrefixCacheResponse>, Status> {
-        let flushed_blocks = count(self.engine()?.flush_prefix_cache().await?);
+        let engine = self.engine()?;
+        if let Some(external) = engine.external() {
+            let problem = format!("{} has no such method for its cache", external.name);
+            return Err(Failure::new(Reason::UnknownMethod, problem).into());
+        }
+        let flushed_blocks = count(engine.flush_prefix_cache().await?);
         tracing::info!(flushed_blocks, "prefix cache flushed");
         Ok(Response::new(pb::FlushPrefixCacheResponse { flushed_blocks }))
     }

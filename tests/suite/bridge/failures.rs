@@ -1,7 +1,7 @@
 //! Engines that are killed, stopped, or replaced.
 
 use tandem_common::pb::chat::v1 as chat;
-use tandem_common::pb::generate::v1::{self as generate, GenerateRequest, Sampling, Stop};
+use tandem_common::pb::generate::v1::{self as generate, GenerateRequest, GenerateResponse, Sampling, Stop};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event as TaskEvent;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
@@ -9,12 +9,23 @@ use tandem_process::Signal;
 use tandem_tests::failure::failed;
 use tandem_tests::{Process, default_model};
 use tonic::transport::Endpoint;
+use tonic::{Status, Streaming};
 
 use super::engines::{Llama, asking, bridge, client, wait_for_health};
 
 fn long() -> GenerateRequest {
     let stop = Stop { max_new_tokens: Some(1900), ignore_eos: true, ..Stop::default() };
     GenerateRequest { stop: Some(stop), ..asking("Write a very long story.", 1900) }
+}
+
+/// Reads a stream until it fails.
+async fn failure(stream: &mut Streaming<GenerateResponse>) -> Status {
+    loop {
+        match stream.message().await {
+            Ok(response) => assert!(response.is_some(), "a success"),
+            Err(status) => return status,
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -27,14 +38,7 @@ async fn a_killed_engine_fails_its_streams_and_serves_again_after_its_restart() 
         stream.message().await.expect("an event").expect("an event");
     }
     llama.kill();
-    let status = loop {
-        match stream.message().await {
-            Ok(Some(_)) => {}
-            Ok(None) => panic!("a success"),
-            Err(status) => break status,
-        }
-    };
-    assert_eq!(failed(&status).reason, "ENGINE_FAILED");
+    assert_eq!(failed(&failure(&mut stream).await).reason, "ENGINE_FAILED");
     wait_for_health(&process, false).await;
     let status = client.generate(long()).await.expect_err("no engine");
     assert_eq!(failed(&status).reason, "ENGINE_UNAVAILABLE");
@@ -66,14 +70,7 @@ async fn a_stopped_engine_is_left_and_continues() {
     let mut stream = client.generate(long()).await.expect("it starts").into_inner();
     stream.message().await.expect("an event").expect("an event");
     llama.signal(Signal::STOP);
-    let status = loop {
-        match stream.message().await {
-            Ok(Some(_)) => {}
-            Ok(None) => panic!("a success"),
-            Err(status) => break status,
-        }
-    };
-    assert_eq!(failed(&status).reason, "ENGINE_FAILED");
+    assert_eq!(failed(&failure(&mut stream).await).reason, "ENGINE_FAILED");
     wait_for_health(&process, false).await;
     llama.signal(Signal::CONT);
     wait_for_health(&process, true).await;
