@@ -6,4 +6,5 @@ pub mod command;
 mod executor;
 pub mod grpc;
 pub mod load;
+pub mod program;
 pub mod serve;
