@@ -13,6 +13,7 @@ use tandem_core::engine::Config as EngineConfig;
 use crate::kind::EngineKind;
 use crate::protocols::{self, ENGINES};
 use crate::start::Config;
+use crate::target::Target;
 
 /// The flags of `gen-bridge serve` that most operators set. `-h` lists them.
 pub const USUAL_FLAGS: [&str; 9] =
@@ -118,9 +119,7 @@ impl From<EngineArgs> for Config {
     fn from(args: EngineArgs) -> Self {
         Self {
             kind: args.engine,
-            url: args.engine_url,
-            ca: args.engine_ca,
-            token_file: args.engine_token_file,
+            target: Target { url: args.engine_url, ca: args.engine_ca, token_file: args.engine_token_file },
             model: args.model,
             model_id: args.model_id,
             max_queue: args.max_queue,

@@ -65,6 +65,11 @@ pub enum Report {
     Ended(CallEnd),
 }
 
+/// Returns tokens without log-probabilities.
+pub(crate) fn plain(ids: &[u32]) -> Vec<Chosen> {
+    ids.iter().map(|&id| Chosen { id, logprobs: None }).collect()
+}
+
 /// Why a call ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallEnd {

@@ -1,6 +1,6 @@
 //! The life of one request: the calls of its outputs, and their reports.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tandem_core::answer::{CheckedAnswer, Contradiction, FinishReason, Flow};
 use tandem_core::error::RequestError;
 use tandem_core::request::{PreparedRequest, Stage};
-use tandem_core::sampling::Chosen;
+use tandem_core::sampling::{Chosen, Sampling};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::call::{Call, CallEnd, CallError, Report, Reports};
@@ -215,7 +215,7 @@ impl Output {
             min_tokens: limits.min_new_tokens.saturating_sub(count),
             stop_token_ids: limits.stop_token_ids.clone(),
             banned,
-            sampling: request.sampling.clone(),
+            sampling: self.sampling(request),
             seed: request.sampling.seed.wrapping_add(u64::from(self.index)),
             logprobs: request.returns.logprobs,
             prompt_logprobs: request.returns.prompt_logprobs.filter(|_| is_first),
@@ -223,6 +223,20 @@ impl Output {
             priority: request.priority,
             cache_salt: Arc::clone(&request.cache_salt),
         }
+    }
+
+    /// Returns the sampling parameters of a call that continues the output. It does not count the tokens before it, so
+    /// that their frequency penalty is a bias.
+    fn sampling(&self, request: &PreparedRequest) -> Sampling {
+        let mut sampling = request.sampling.clone();
+        if sampling.frequency_penalty != 0.0 {
+            let mut biases: BTreeMap<u32, f32> = sampling.logit_bias.iter().copied().collect();
+            for id in &self.tokens {
+                *biases.entry(*id).or_default() -= sampling.frequency_penalty;
+            }
+            sampling.logit_bias = biases.into_iter().collect();
+        }
+        sampling
     }
 
     /// Takes a report of the call. `is_first`: of the request's first output.
@@ -238,8 +252,9 @@ impl Output {
                 accept(answer, cached.min(prompt_tokens))?;
                 answer.set_computed(computed);
             }
-            Some(Ok(Report::PromptLogprobs(tokens))) => {
+            Some(Ok(Report::PromptLogprobs(mut tokens))) => {
                 accept(answer, 0)?;
+                tokens.truncate(prompt_tokens.saturating_sub(1));
                 answer.send_prompt(tokens)?;
             }
             Some(Ok(Report::Tokens(tokens))) => {
@@ -250,7 +265,8 @@ impl Output {
             }
             Some(Ok(Report::Cached(cached))) => {
                 let is_of_prompt = is_first && self.tokens.len() <= answer.request().generated().len() + self.reported;
-                if is_of_prompt && answer.is_accepted() {
+                if is_of_prompt {
+                    accept(answer, 0)?;
                     answer.set_cached(cached.min(prompt_tokens))?;
                 }
             }

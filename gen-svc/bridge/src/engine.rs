@@ -72,8 +72,8 @@ impl TokenEngine for RemoteEngine {
         let kind = self.shared.kind;
         Some(ExternalEngine {
             name: kind.name,
-            version: self.shared.facts.lock().version.clone(),
-            unsupported_fields: kind.lacks.iter().map(|lack| lack.field).collect(),
+            version: self.shared.facts().version,
+            unsupported_fields: self.shared.lacks().into_iter().map(|lack| lack.field).collect(),
             missing_promises: kind.missing_promises,
         })
     }
@@ -83,7 +83,7 @@ impl TokenEngine for RemoteEngine {
         if self.shared.is_gone() {
             return Err(RequestError::EngineUnavailable);
         }
-        Lack::check(kind.lacks, kind.name, request)?;
+        Lack::check(self.shared.lacks(), kind.name, request)?;
         let is_resumed = !request.generated().is_empty();
         if is_resumed && request.grammar.is_some() && request.stage == Stage::Bound {
             return Err(RequestError::ResumeUnsupported { engine: kind.name, feature: "a grammar" });

@@ -1,17 +1,17 @@
 //! Calls of an engine over HTTP, with JSON bodies.
 
-use std::path::Path;
 use std::time::Duration;
 
 use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
-use tandem_common::call::{BearerToken, Credentials};
+use tandem_common::call::BearerToken;
 use tandem_core::error::LoadError;
 use tokio_rustls::rustls;
 use tonic::metadata::MetadataMap;
 
 use crate::call::{CallError, last_cause};
 use crate::sse::Events;
+use crate::target::Target;
 
 /// How long a connection may take to open.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -38,13 +38,12 @@ impl Http {
     ///
     /// # Errors
     /// The file of authorities or of the token cannot be read.
-    pub(crate) fn new(url: &str, ca: Option<&Path>, token_file: Option<&Path>) -> Result<Self, LoadError> {
-        let unusable = |problem: String| LoadError::Engine { url: url.to_owned(), problem };
+    pub(crate) fn new(target: &Target) -> Result<Self, LoadError> {
         // Fails if there is one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut builder = Client::builder().connect_timeout(CONNECT_TIMEOUT).no_proxy().tcp_nodelay(true);
-        if let Some(ca) = ca {
-            let of_file = |error: String| unusable(format!("--engine-ca {}: {error}", ca.display()));
+        if let Some(ca) = &target.ca {
+            let of_file = |error: String| target.unusable(format!("--engine-ca {}: {error}", ca.display()));
             let pem = std::fs::read(ca).map_err(|error| of_file(error.to_string()))?;
             let roots = Certificate::from_pem_bundle(&pem).map_err(|error| of_file(last_cause(&error)))?;
             if roots.is_empty() {
@@ -52,10 +51,8 @@ impl Http {
             }
             builder = builder.tls_certs_only(roots);
         }
-        let client = builder.build().map_err(|error| unusable(last_cause(&error)))?;
-        let credentials = Credentials { token_file: token_file.map(Into::into), ..Credentials::default() };
-        let token = credentials.token().map_err(|error| unusable(tandem_common::status::chain(&error)))?;
-        Ok(Self { client, url: url.trim_end_matches('/').to_owned(), token })
+        let client = builder.build().map_err(|error| target.unusable(last_cause(&error)))?;
+        Ok(Self { client, url: target.url.trim_end_matches('/').to_owned(), token: target.token()? })
     }
 
     fn request(&self, method: Method, path: &str) -> RequestBuilder {

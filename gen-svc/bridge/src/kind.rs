@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use tandem_core::engine::Promise;
+use tandem_core::error::LoadError;
 use tandem_model_files::tokenizer::Tokenizer;
 
-use crate::http::Http;
 use crate::lack::Lack;
 use crate::protocol::Protocol;
+use crate::target::Target;
 
 /// A kind of engine.
 #[derive(Debug)]
@@ -22,6 +23,6 @@ pub struct EngineKind {
     pub lacks: &'static [Lack],
     /// The promises of the contract that do not hold.
     pub missing_promises: &'static [Promise],
-    /// Returns the protocol. The tokenizer is that of the bridge's files.
-    pub(crate) connect: fn(Http, Tokenizer) -> Arc<dyn Protocol>,
+    /// Returns the protocol, which has not connected yet. The tokenizer is that of the bridge's files.
+    pub(crate) connect: fn(&Target, Tokenizer) -> Result<Arc<dyn Protocol>, LoadError>,
 }

@@ -3,7 +3,7 @@
 use tandem_common::field::Path;
 use tandem_core::error::RequestError;
 use tandem_core::grammar::{GrammarKind, Whitespace};
-use tandem_core::request::PreparedRequest;
+use tandem_core::request::{PreparedRequest, Stage};
 
 /// A field of a request that an engine cannot honor. A request that sets it is rejected before the engine is asked.
 #[derive(Debug, Clone, Copy)]
@@ -21,8 +21,12 @@ impl Lack {
     ///
     /// # Errors
     /// [`RequestError::UnsupportedByEngine`] with the first field.
-    pub fn check(lacks: &[Self], engine: &'static str, request: &PreparedRequest) -> Result<(), RequestError> {
-        match lacks.iter().find(|lack| (lack.is_asked)(request)) {
+    pub fn check<'a>(
+        lacks: impl IntoIterator<Item = &'a Self>,
+        engine: &'static str,
+        request: &PreparedRequest,
+    ) -> Result<(), RequestError> {
+        match lacks.into_iter().find(|lack| (lack.is_asked)(request)) {
             None => Ok(()),
             Some(Self { field, problem, .. }) => {
                 Err(RequestError::UnsupportedByEngine { field: Path::from(*field), engine, problem })
@@ -31,8 +35,15 @@ impl Lack {
     }
 }
 
+/// Typical sampling.
+pub const TYPICAL_P: fn(&PreparedRequest) -> bool = |request| request.sampling.typical_p < 1.0;
 /// A presence penalty other than 0.
 pub const PRESENCE_PENALTY: fn(&PreparedRequest) -> bool = |request| request.sampling.presence_penalty != 0.0;
+/// A presence penalty of an output that may take several calls.
+pub const PRESENCE_PENALTY_OVER_CALLS: fn(&PreparedRequest) -> bool = |request| {
+    let changes = request.grammar.is_some() && request.stage != Stage::Bound;
+    PRESENCE_PENALTY(request) && (changes || request.limits.max_reasoning_tokens.is_some())
+};
 /// A frequency penalty other than 0.
 pub const FREQUENCY_PENALTY: fn(&PreparedRequest) -> bool = |request| request.sampling.frequency_penalty != 0.0;
 /// Log-probabilities of the prompt.
@@ -49,7 +60,7 @@ pub const WHITESPACE: fn(&PreparedRequest) -> bool = |request| {
 };
 /// A start marker of reasoning that may come before the grammar.
 pub const AFTER_REASONING: fn(&PreparedRequest) -> bool =
-    |request| request.grammar.is_some() && request.stage == tandem_core::request::Stage::Opening;
+    |request| request.grammar.is_some() && request.stage == Stage::Opening;
 /// A limit of reasoning beside log-probabilities: the tokens of the end marker, which no engine chose, have none.
 pub const REASONING_LIMIT_WITH_LOGPROBS: fn(&PreparedRequest) -> bool =
     |request| request.returns.logprobs.is_some() && request.limits.max_reasoning_tokens.is_some();

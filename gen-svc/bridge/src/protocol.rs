@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::call::{Call, CallError, Reports};
+use crate::lack::Lack;
 
 /// Asks one engine at one address.
 #[tonic::async_trait]
@@ -10,11 +11,19 @@ pub trait Protocol: fmt::Debug + Send + Sync {
     /// Returns whether the engine generates.
     async fn state(&self) -> EngineState;
 
-    /// Returns the engine's report of itself.
+    /// Returns the engine's report of itself. It is asked every second.
     ///
     /// # Errors
     /// It does not answer as its protocol says.
     async fn facts(&self) -> Result<Facts, CallError>;
+
+    /// Completes the report by requests that cost more. They are made when the engine is proven.
+    ///
+    /// # Errors
+    /// As [`facts`](Self::facts).
+    async fn details(&self, facts: Facts) -> Result<Facts, CallError> {
+        Ok(facts)
+    }
 
     /// Returns the ids of a text in which control tokens are recognized. None is added.
     ///
@@ -22,11 +31,11 @@ pub trait Protocol: fmt::Debug + Send + Sync {
     /// As [`facts`](Self::facts).
     async fn tokenize(&self, text: &str) -> Result<Vec<u32>, CallError>;
 
-    /// Returns the text of ids.
+    /// Returns the text of ids. None: the protocol has no way to ask for it.
     ///
     /// # Errors
     /// As [`facts`](Self::facts).
-    async fn detokenize(&self, ids: &[u32]) -> Result<String, CallError>;
+    async fn detokenize(&self, ids: &[u32]) -> Result<Option<String>, CallError>;
 
     /// Starts a call.
     fn generate(&self, call: Call) -> Reports;
@@ -50,7 +59,7 @@ pub enum EngineState {
 }
 
 /// An engine's report of itself.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Facts {
     /// The version. Empty: not reported.
     pub version: String,
@@ -68,6 +77,16 @@ pub struct Facts {
     pub quantization: String,
     /// Settings of the engine that the operator should change, each with its effect.
     pub advice: Vec<String>,
+    /// The fields that the engine lacks with its settings.
+    pub lacks: Vec<&'static Lack>,
+}
+
+impl Facts {
+    /// Returns true if another report is of the same engine, with the same model.
+    #[must_use]
+    pub fn is_of(&self, other: &Self) -> bool {
+        (&self.version, &self.model, self.context) == (&other.version, &other.model, other.context)
+    }
 }
 
 /// The load of an engine.

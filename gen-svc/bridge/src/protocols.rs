@@ -1,11 +1,12 @@
 //! The protocols of engines, one file each, and the list of them.
 
 mod llama_cpp;
+mod vllm;
 
 use crate::kind::EngineKind;
 
 /// Every kind, in the order of the help.
-pub static ENGINES: &[&EngineKind] = &[&llama_cpp::KIND];
+pub static ENGINES: &[&EngineKind] = &[&llama_cpp::KIND, &vllm::KIND];
 
 /// Returns the kind with this value of `--engine`.
 #[must_use]

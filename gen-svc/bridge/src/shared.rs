@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::call::CallError;
 use crate::kind::EngineKind;
+use crate::lack::Lack;
 use crate::protocol::{Facts, Load, Protocol};
 use crate::turns::Turns;
 
@@ -127,6 +128,11 @@ impl Shared {
 
     fn now(&self) -> u64 {
         u64::try_from(self.life.origin.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the fields that the engine lacks, always or with its settings.
+    pub(crate) fn lacks(&self) -> Vec<&'static Lack> {
+        self.kind.lacks.iter().chain(self.facts.lock().lacks.iter().copied()).collect()
     }
 
     pub(crate) fn set_facts(&self, facts: Facts) {

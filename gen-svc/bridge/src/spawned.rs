@@ -52,3 +52,11 @@ impl Drop for Spawned {
         }
     }
 }
+
+/// Sends a report. Fails if no task reads them, which ends the call.
+///
+/// # Errors
+/// [`CallError::Lost`].
+pub(crate) async fn send(reports: &Sender<Report>, report: Report) -> Result<(), CallError> {
+    reports.send(report).await.map_err(|_| CallError::Lost("the call is cancelled".to_owned()))
+}

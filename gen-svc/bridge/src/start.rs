@@ -18,11 +18,11 @@ use tokio::time::sleep;
 
 use crate::call::CallError;
 use crate::engine::RemoteEngine;
-use crate::http::Http;
 use crate::identity::{self, Skew};
 use crate::kind::EngineKind;
 use crate::protocol::{EngineState, Facts, Protocol};
 use crate::shared::{Parts, Shared};
+use crate::target::Target;
 
 /// How often the engine is asked for its health and load.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -42,12 +42,8 @@ const DEFAULT_RUNNING: usize = 64;
 pub struct Config {
     /// The kind of engine.
     pub kind: &'static EngineKind,
-    /// Its address.
-    pub url: String,
-    /// PEM file of the authorities that sign its certificate.
-    pub ca: Option<PathBuf>,
-    /// File with the bearer token for it.
-    pub token_file: Option<PathBuf>,
+    /// Its address, and the credentials for it.
+    pub target: Target,
     /// The files of the model's tokenizer.
     pub model: PathBuf,
     /// The model's id in requests.
@@ -71,13 +67,12 @@ pub struct Config {
 pub fn start(config: Config, server: &Server, max_message_bytes: usize) -> Result<(Engine, JoinHandle<()>), LoadError> {
     let artifacts = Artifacts::load(&config.model)?;
     let tokenizer = artifacts.tokenizer()?;
-    let http = Http::new(&config.url, config.ca.as_deref(), config.token_file.as_deref())?;
-    let protocol = (config.kind.connect)(http, tokenizer.clone());
+    let protocol = (config.kind.connect)(&config.target, tokenizer.clone())?;
     let runtime = Handle::current();
     let lifecycle = server.lifecycle().clone();
     let facts = runtime.block_on(async {
         tokio::select! {
-            facts = first_facts(protocol.as_ref(), &tokenizer, &config.url) => facts,
+            facts = first_facts(protocol.as_ref(), &tokenizer, &config.target.url) => facts,
             () = lifecycle.draining() => Err(LoadError::Cancelled),
         }
     })?;
@@ -127,7 +122,7 @@ fn log_engine(config: &Config, facts: &Facts) {
     tracing::info!(
         engine = config.kind.name,
         version = facts.version,
-        url = config.url,
+        url = config.target.url,
         model = facts.model,
         context = facts.context,
         slots = facts.slots,
@@ -163,6 +158,7 @@ fn log_wait(log: &mut Instant, url: &str, problem: &str) {
 
 async fn prove(protocol: &dyn Protocol, tokenizer: &Tokenizer) -> Result<Facts, Skew> {
     let facts = protocol.facts().await?;
+    let facts = protocol.details(facts).await?;
     identity::prove(protocol, &facts, tokenizer).await?;
     Ok(facts)
 }
@@ -210,7 +206,7 @@ async fn watch(shared: Arc<Shared>, lifecycle: Lifecycle) {
 
 /// Returns true if the engine reports the facts of its last proof. An answer that is late is no other fact.
 async fn has_same_facts(shared: &Shared) -> bool {
-    shared.protocol.facts().await.map_or(true, |facts| facts == shared.facts())
+    shared.protocol.facts().await.map_or(true, |facts| facts.is_of(&shared.facts()))
 }
 
 /// Proves that an engine which was gone still serves the same model, as large as before.

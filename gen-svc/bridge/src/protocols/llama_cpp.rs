@@ -11,19 +11,22 @@ mod lost_ids;
 use std::sync::{Arc, OnceLock};
 
 use reqwest::StatusCode;
-use serde_json::{Value, json};
+use serde_json::json;
 use tandem_core::engine::Promise;
+use tandem_core::error::LoadError;
 use tandem_model_files::tokenizer::Tokenizer;
 use tokio::sync::mpsc::Sender;
 
-use self::body::{ended, logprobs, prompt_progress, tokens};
+use self::body::{ended, logprobs, prompt_progress};
 use self::lost_ids::LostIds;
-use crate::call::{Call, CallEnd, CallError, Report, Reports};
+use crate::call::{Call, CallEnd, CallError, Report, Reports, plain};
 use crate::http::Http;
+use crate::json;
 use crate::kind::EngineKind;
 use crate::lack::{self, Lack};
 use crate::protocol::{EngineState, Facts, Load, Protocol};
-use crate::spawned::Spawned;
+use crate::spawned::{Spawned, send};
+use crate::target::Target;
 use tandem_core::sampling::{Chosen, Logprobs};
 
 /// The tokens of a request without a stream.
@@ -77,7 +80,7 @@ pub(super) static KIND: EngineKind = EngineKind {
         },
     ],
     missing_promises: &[Promise::SameTokensAfterResume, Promise::IndependentOfBatch, Promise::SeedsAcrossReplicas],
-    connect: |http, tokenizer| Arc::new(LlamaCpp { http, lost: Arc::new(OnceLock::new()), tokenizer }),
+    connect: LlamaCpp::connect,
 };
 
 #[derive(Debug, Clone)]
@@ -86,6 +89,12 @@ struct LlamaCpp {
     tokenizer: Tokenizer,
     /// Created at the first character of several tokens.
     lost: Arc<OnceLock<LostIds>>,
+}
+
+impl LlamaCpp {
+    fn connect(target: &Target, tokenizer: Tokenizer) -> Result<Arc<dyn Protocol>, LoadError> {
+        Ok(Arc::new(Self { http: Http::new(target)?, lost: Arc::new(OnceLock::new()), tokenizer }))
+    }
 }
 
 #[tonic::async_trait]
@@ -103,33 +112,31 @@ impl Protocol for LlamaCpp {
         let props = self.http.json("/props", None).await?;
         let models = self.http.json("/v1/models", None).await?;
         let model = &models["data"][0];
-        let number = |value: &Value| value.as_u64().and_then(|number| usize::try_from(number).ok());
-        let context = number(&props["default_generation_settings"]["n_ctx"]);
+        let context = json::number(&props["default_generation_settings"]["n_ctx"]);
         let metrics = props["endpoint_metrics"].as_bool() == Some(false);
         let advice = metrics.then(|| "start llama-server with --metrics: its queue is not seen".to_owned());
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         Ok(Facts {
-            version: text(&props["build_info"]),
-            model: text(&model["id"]),
+            version: json::text(&props["build_info"]),
+            model: json::text(&model["id"]),
             context: context.ok_or_else(|| CallError::Contradiction("/props has no n_ctx".to_owned()))?,
-            slots: number(&props["total_slots"]),
-            vocabulary: number(&model["meta"]["n_vocab"]),
+            slots: json::number(&props["total_slots"]),
+            vocabulary: json::number(&model["meta"]["n_vocab"]),
             dtype: String::new(),
-            quantization: text(&props["model_ftype"]),
+            quantization: json::text(&props["model_ftype"]),
             advice: advice.into_iter().collect(),
+            lacks: Vec::new(),
         })
     }
 
     async fn tokenize(&self, text: &str) -> Result<Vec<u32>, CallError> {
         let body = json!({"content": text, "add_special": false, "parse_special": true});
         let answer = self.http.json("/tokenize", Some(&body)).await?;
-        body::ids(&answer["tokens"])
+        json::ids(&answer["tokens"])
     }
 
-    async fn detokenize(&self, ids: &[u32]) -> Result<String, CallError> {
+    async fn detokenize(&self, ids: &[u32]) -> Result<Option<String>, CallError> {
         let answer = self.http.json("/detokenize", Some(&json!({"tokens": ids}))).await?;
-        let content = answer["content"].as_str().map(str::to_owned);
-        content.ok_or_else(|| CallError::Contradiction("/detokenize has no content".to_owned()))
+        answer["content"].as_str().map(|text| Some(text.to_owned())).ok_or_else(|| json::contradiction("content"))
     }
 
     fn generate(&self, call: Call) -> Reports {
@@ -178,34 +185,33 @@ impl LlamaCpp {
         let mut events = self.http.events("/completion", &body).await?;
         let mut count = 0;
         while let Some(data) = events.next().await? {
-            let event = body::parse(&data)?;
+            let event = json::event(&data)?;
             if let Some(report) = prompt_progress(&event) {
                 send(reports, report).await?;
                 continue;
             }
-            let total = body::count(&event["tokens_predicted"])?;
+            let total = json::count(&event["tokens_predicted"])?;
             if event["stop"].as_bool() == Some(true) {
-                if let Some(cached) = event["timings"]["cache_n"].as_u64() {
-                    send(reports, Report::Cached(usize::try_from(cached).unwrap_or(usize::MAX))).await?;
+                if let Some(cached) = json::number(&event["timings"]["cache_n"]) {
+                    send(reports, Report::Cached(cached)).await?;
                 }
                 return Ok(if total == count { part.next(ended(&event)?, count) } else { Next::Piece });
             }
-            let mut ids = body::ids(&event["tokens"])?;
+            let mut ids = json::ids(&event["tokens"])?;
             let missing =
-                total.checked_sub(count + ids.len()).ok_or_else(|| body::contradiction("tokens_predicted"))?;
+                total.checked_sub(count + ids.len()).ok_or_else(|| json::contradiction("tokens_predicted"))?;
             if missing > 0 {
                 let lost = self.lost.get_or_init(|| LostIds::new(&self.tokenizer));
                 let text = event["content"].as_str().unwrap_or_default();
                 match lost.find(text.as_bytes(), missing, &ids, &self.tokenizer) {
                     Some(found) => drop(ids.splice(0..0, found)),
-                    None if call.grammar.is_some() => return Err(body::contradiction("a character in a grammar")),
+                    None if call.grammar.is_some() => return Err(json::contradiction("a character in a grammar")),
                     None => return Ok(Next::Piece),
                 }
             }
             count = total;
             call.ids.extend(&ids);
-            let chosen = ids.into_iter().map(|id| Chosen { id, logprobs: None });
-            send(reports, Report::Tokens(chosen.collect())).await?;
+            send(reports, Report::Tokens(plain(&ids))).await?;
         }
         Err(CallError::Lost("the stream ended before its last event".to_owned()))
     }
@@ -216,19 +222,19 @@ impl LlamaCpp {
         let most = part.tokens(if call.grammar.is_some() { usize::MAX } else { PIECE });
         let body = body::completion(call, most, part.banned > 0, false);
         let answer = self.http.generation("/completion", &body).await?;
-        let ids = body::ids(&answer["tokens"])?;
-        if let Some(cached) = answer["timings"]["cache_n"].as_u64() {
-            send(reports, Report::Cached(usize::try_from(cached).unwrap_or(usize::MAX))).await?;
+        let ids = json::ids(&answer["tokens"])?;
+        if let Some(cached) = json::number(&answer["timings"]["cache_n"]) {
+            send(reports, Report::Cached(cached)).await?;
         }
         let chosen = match call.logprobs {
-            None => tokens(&ids),
+            None => plain(&ids),
             Some(most) => {
                 let reported = logprobs(&answer["completion_probabilities"], most)?;
                 self.with_hidden(call, &ids, reported, most).await?
             }
         };
         if chosen.is_empty() {
-            return Err(body::contradiction("tokens"));
+            return Err(json::contradiction("tokens"));
         }
         call.ids.extend(&ids);
         let count = ids.len();
@@ -255,7 +261,7 @@ impl LlamaCpp {
                 None => chosen.push(self.hidden(call, &ids[..at], id, most).await?),
             }
         }
-        if reported.next().is_some() { Err(body::contradiction("completion_probabilities")) } else { Ok(chosen) }
+        if reported.next().is_some() { Err(json::contradiction("completion_probabilities")) } else { Ok(chosen) }
     }
 
     /// Returns for each token whether the text ends inside a character after it.
@@ -284,7 +290,7 @@ impl LlamaCpp {
                 return Ok(Chosen { id, logprobs: Some(Logprobs { logprob, top }) });
             }
         }
-        Err(body::contradiction("top_logprobs"))
+        Err(json::contradiction("top_logprobs"))
     }
 }
 
@@ -319,9 +325,4 @@ enum Next {
     Streams,
     /// A request without a stream, because a stream loses ids here.
     Piece,
-}
-
-/// Sends a report. Fails if no task reads them, which ends the call.
-async fn send(reports: &Sender<Report>, report: Report) -> Result<(), CallError> {
-    reports.send(report).await.map_err(|_| CallError::Lost("the call is cancelled".to_owned()))
 }

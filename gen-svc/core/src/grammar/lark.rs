@@ -6,7 +6,7 @@ use super::schema;
 use super::source::Whitespace;
 
 /// The keyword before a JSON schema.
-const JSON: &str = "%json";
+pub(super) const JSON: &str = "%json";
 
 /// Returns the grammar with its JSON schemas [adapted](schema::adapt).
 ///
@@ -29,6 +29,19 @@ pub(super) fn adapt(text: &str, whitespace: Whitespace) -> Result<String, String
         rest = after;
     }
     Ok(adapted)
+}
+
+/// Returns a regular expression as one of a Lark grammar: between slashes.
+pub(super) fn regex(text: &str) -> String {
+    let (mut quoted, mut is_escaped) = (String::from("/"), false);
+    for char in text.chars() {
+        if char == '/' && !is_escaped {
+            quoted.push('\\');
+        }
+        quoted.push(char);
+        is_escaped = char == '\\' && !is_escaped;
+    }
+    quoted + "/"
 }
 
 /// Returns the bytes of the first unit: a comment, a string, a regular expression, or a character.

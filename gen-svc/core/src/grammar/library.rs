@@ -47,11 +47,33 @@ pub(super) fn read(Grammar { kind, whitespace }: &Grammar) -> Result<TopLevelGra
         }
         GrammarKind::Regex(text) => TopLevelGrammar::from_regex(text),
         GrammarKind::Lark(text) => TopLevelGrammar::from_lark(lark::adapt(text, *whitespace).map_err(refused)?),
-        GrammarKind::Choice(choices) => {
-            let choices: Vec<String> = choices.iter().map(|choice| quoted(choice)).collect();
-            TopLevelGrammar::from_lark(format!("start: {}", choices.join(" | ")))
-        }
+        GrammarKind::Choice(choices) => TopLevelGrammar::from_lark(choice(choices)),
     })
+}
+
+impl Grammar {
+    /// Returns it as a Lark grammar of the library llguidance, for an engine that has this library: the same texts are
+    /// allowed there.
+    ///
+    /// # Errors
+    /// As for a grammar that is compiled here.
+    pub fn to_lark(&self) -> Result<String, RequestError> {
+        let refused = |problem| RequestError::invalid(self.kind.field(), problem);
+        Ok(match &self.kind {
+            GrammarKind::JsonSchema(text) => {
+                lark::adapt(&format!("start: {} {text}", lark::JSON), self.whitespace).map_err(refused)?
+            }
+            GrammarKind::Regex(text) => format!("start: {}", lark::regex(text)),
+            GrammarKind::Lark(text) => lark::adapt(text, self.whitespace).map_err(refused)?,
+            GrammarKind::Choice(choices) => choice(choices),
+        })
+    }
+}
+
+/// Returns the Lark grammar of these texts.
+fn choice(choices: &[String]) -> String {
+    let choices: Vec<String> = choices.iter().map(|choice| quoted(choice)).collect();
+    format!("start: {}", choices.join(" | "))
 }
 
 /// Quotes a text as a string of a Lark grammar. Such strings are those of JSON, except for DEL.

@@ -5,6 +5,7 @@ use tandem_core::grammar::GrammarKind;
 use tandem_core::sampling::{Chosen, Logprobs};
 
 use crate::call::{Call, CallEnd, CallError, Report};
+use crate::json;
 
 /// Seeds have 32 bits, of which the largest means a random one.
 const SEED_BITS: u32 = 31;
@@ -67,52 +68,11 @@ fn choice(choices: &[String]) -> String {
     format!("root ::= {}", quoted.collect::<Vec<_>>().join(" | "))
 }
 
-/// Parses an event.
-///
-/// # Errors
-/// It is no JSON, or an error of the engine.
-pub(super) fn parse(data: &str) -> Result<Value, CallError> {
-    let event: Value = serde_json::from_str(data).map_err(|_| contradiction("an event"))?;
-    let is_error = event.get("error").is_some() || event.get("code").is_some_and(Value::is_number);
-    if is_error {
-        return Err(CallError::Lost("the stream has an error".to_owned()));
-    }
-    Ok(event)
-}
-
-/// Returns the error of an answer whose part is not as documented.
-pub(super) fn contradiction(part: &str) -> CallError {
-    CallError::Contradiction(format!("{part} is not as documented"))
-}
-
 /// Returns the progress of the prompt, if the event reports it. Such an event has a token that is none.
 pub(super) fn prompt_progress(event: &Value) -> Option<Report> {
     let progress = event.get("prompt_progress")?;
-    let count = |key: &str| progress[key].as_u64().and_then(|count| usize::try_from(count).ok()).unwrap_or(0);
+    let count = |key: &str| json::number(&progress[key]).unwrap_or(0);
     Some(Report::Prompt { computed: count("processed"), cached: count("cache") })
-}
-
-pub(super) fn count(value: &Value) -> Result<usize, CallError> {
-    let count = value.as_u64().and_then(|count| usize::try_from(count).ok());
-    count.ok_or_else(|| contradiction("a count"))
-}
-
-/// Returns a list of ids.
-///
-/// # Errors
-/// It is none.
-pub(super) fn ids(value: &Value) -> Result<Vec<u32>, CallError> {
-    let items = value.as_array().ok_or_else(|| contradiction("tokens"))?;
-    items.iter().map(id).collect()
-}
-
-fn id(value: &Value) -> Result<u32, CallError> {
-    value.as_u64().and_then(|id| u32::try_from(id).ok()).ok_or_else(|| contradiction("a token"))
-}
-
-/// Returns tokens without log-probabilities.
-pub(super) fn tokens(ids: &[u32]) -> Vec<Chosen> {
-    ids.iter().map(|&id| Chosen { id, logprobs: None }).collect()
 }
 
 /// Returns the tokens of an answer's `completion_probabilities`, each with the log-probabilities of at most `most`
@@ -121,7 +81,7 @@ pub(super) fn tokens(ids: &[u32]) -> Vec<Chosen> {
 /// # Errors
 /// It is not as documented.
 pub(super) fn logprobs(value: &Value, most: u32) -> Result<Vec<Chosen>, CallError> {
-    let positions = value.as_array().ok_or_else(|| contradiction("completion_probabilities"))?;
+    let positions = json::items(value, "completion_probabilities")?;
     let chosen = |value: &Value| {
         let (id, logprob) = token_logprob(value)?;
         let top = top_logprobs(value)?.into_iter().take(most as usize).collect();
@@ -139,8 +99,7 @@ pub(super) fn top_logprobs(position: &Value) -> Result<Vec<(u32, f32)>, CallErro
 }
 
 fn token_logprob(value: &Value) -> Result<(u32, f32), CallError> {
-    let logprob = value["logprob"].as_f64().map(|logprob| logprob as f32);
-    Ok((id(&value["id"])?, logprob.ok_or_else(|| contradiction("logprob"))?))
+    Ok((json::id(&value["id"])?, json::logprob(&value["logprob"])?))
 }
 
 /// Returns why a request ended.
@@ -151,6 +110,6 @@ pub(super) fn ended(event: &Value) -> Result<CallEnd, CallError> {
     match event["stop_type"].as_str() {
         Some("eos") => Ok(CallEnd::Stop),
         Some("limit") => Ok(CallEnd::Length),
-        _ => Err(contradiction("stop_type")),
+        _ => Err(json::contradiction("stop_type")),
     }
 }

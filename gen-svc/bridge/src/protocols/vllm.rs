@@ -1,0 +1,210 @@
+//! vLLM by its HTTP server: token ids in and out by `/inference/v1/generate` if the server has it, else by
+//! `/v1/completions` (docs.vllm.ai, "OpenAI-Compatible Server").
+
+mod body;
+pub(super) mod lacks;
+mod metrics;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde_json::{Value, json};
+use tandem_core::engine::Promise;
+use tandem_core::error::LoadError;
+use tandem_model_files::tokenizer::Tokenizer;
+use tokio::sync::mpsc::Sender;
+
+use self::body::Chunk;
+use crate::call::{Call, CallEnd, CallError, Report, Reports};
+use crate::http::Http;
+use crate::json;
+use crate::kind::EngineKind;
+use crate::protocol::{EngineState, Facts, Load, Protocol};
+use crate::spawned::{Spawned, send};
+use crate::target::Target;
+
+/// The path with token ids in and out, which `--enable-scale-out` opens.
+const GENERATE: &str = "/inference/v1/generate";
+/// The path that every server has.
+const COMPLETIONS: &str = "/v1/completions";
+/// More outputs than a server generates at once: it rejects the request, and names its limit.
+const TOO_MANY_OUTPUTS: u32 = 16_384;
+
+/// vLLM over HTTP.
+pub(super) static KIND: EngineKind = EngineKind {
+    flag: "vllm",
+    name: "vLLM",
+    help: "HTTP server of vLLM (vllm serve)",
+    lacks: lacks::LACKS,
+    missing_promises: &[Promise::SameTokensAfterResume, Promise::IndependentOfBatch, Promise::SeedsAcrossReplicas],
+    connect: Vllm::connect,
+};
+
+#[derive(Debug, Clone)]
+struct Vllm {
+    http: Http,
+    /// True once the server has refused [`GENERATE`].
+    has_completions_only: Arc<AtomicBool>,
+}
+
+impl Vllm {
+    fn connect(target: &Target, _tokenizer: Tokenizer) -> Result<Arc<dyn Protocol>, LoadError> {
+        Ok(Arc::new(Self { http: Http::new(target)?, has_completions_only: Arc::default() }))
+    }
+
+    fn path(&self) -> &'static str {
+        if self.has_completions_only.load(Ordering::Relaxed) { COMPLETIONS } else { GENERATE }
+    }
+
+    /// Returns the name of the first model that is no adapter.
+    async fn model(&self) -> Result<Value, CallError> {
+        let models = self.http.json("/v1/models", None).await?;
+        let models = json::items(&models["data"], "/v1/models")?;
+        let base = models.iter().find(|model| model["parent"].is_null());
+        base.cloned().ok_or_else(|| json::contradiction("/v1/models"))
+    }
+}
+
+#[tonic::async_trait]
+impl Protocol for Vllm {
+    async fn state(&self) -> EngineState {
+        match self.http.health("/health").await {
+            Ok(status) if status.is_success() => EngineState::Ready,
+            Ok(status) => EngineState::Lost(format!("/health answers {status}")),
+            Err(error) => EngineState::Lost(error.to_string()),
+        }
+    }
+
+    async fn facts(&self) -> Result<Facts, CallError> {
+        let (model, version) = (self.model().await?, self.http.json("/version", None).await?);
+        Ok(Facts {
+            version: json::text(&version["version"]),
+            model: json::text(&model["id"]),
+            context: json::count(&model["max_model_len"])?,
+            ..Facts::default()
+        })
+    }
+
+    async fn details(&self, facts: Facts) -> Result<Facts, CallError> {
+        let mut advice = Vec::new();
+        let slots = match self.limit(&facts, "n", json!(TOO_MANY_OUTPUTS), "max_num_seqs").await {
+            Ok(slots) => slots,
+            Err(CallError::Denied(403 | 404)) => {
+                self.has_completions_only.store(true, Ordering::Relaxed);
+                advice.push("start vLLM with --enable-scale-out: without it, it writes the text of every token".into());
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        let beyond = json!({u32::MAX.to_string(): 1});
+        let vocabulary = self.limit(&facts, "logit_bias", beyond, "Vocabulary size").await?;
+        let probe = |fields: Value| {
+            let mut body = json!({"model": facts.model, "prompt": [0], "max_tokens": 1, "temperature": 0});
+            body.as_object_mut().expect("an object").extend(fields.as_object().cloned().unwrap_or_default());
+            body
+        };
+        let answer = self.http.generation(COMPLETIONS, &probe(json!({}))).await?;
+        if answer["usage"]["prompt_tokens_details"].is_null() {
+            advice.push("start vLLM with --enable-prompt-tokens-details: usage.cached_tokens is 0".into());
+        }
+        if self.http.generation(COMPLETIONS, &probe(json!({"logprobs": lacks::MAX_LOGPROBS}))).await.is_err() {
+            advice.push("start vLLM with --max-logprobs 20: it refuses return_options.logprobs".into());
+        }
+        // The first grammar decides which library a server uses for all.
+        let grammar = json!({"structured_outputs": {"grammar": lacks::LLGUIDANCE_ONLY}});
+        let mut lacks = Vec::new();
+        if self.http.generation(COMPLETIONS, &probe(grammar)).await.is_err() {
+            advice.push("start vLLM with --structured-outputs-config.backend guidance: grammars are rejected".into());
+            lacks.push(&lacks::GRAMMAR);
+        }
+        Ok(Facts { slots, vocabulary, advice, lacks, ..facts })
+    }
+
+    async fn tokenize(&self, text: &str) -> Result<Vec<u32>, CallError> {
+        let body = json!({"prompt": text, "add_special_tokens": false});
+        json::ids(&self.http.json("/tokenize", Some(&body)).await?["tokens"])
+    }
+
+    async fn detokenize(&self, ids: &[u32]) -> Result<Option<String>, CallError> {
+        let answer = self.http.json("/detokenize", Some(&json!({"tokens": ids}))).await?;
+        answer["prompt"].as_str().map(|text| Some(text.to_owned())).ok_or_else(|| json::contradiction("prompt"))
+    }
+
+    fn generate(&self, call: Call) -> Reports {
+        let engine = self.clone();
+        Spawned::reports(move |reports| async move { engine.run(call, &reports).await })
+    }
+
+    async fn load(&self) -> Result<Load, CallError> {
+        Ok(metrics::load(&self.http.text("/metrics").await?))
+    }
+}
+
+impl Vllm {
+    /// Returns the limit that the server names, after a mark, where it rejects a value beyond it. None: it names none.
+    async fn limit(&self, facts: &Facts, field: &str, value: Value, mark: &str) -> Result<Option<usize>, CallError> {
+        let fields = json!({"max_tokens": 1, "temperature": 1, field: value});
+        let body = match self.path() {
+            GENERATE => json!({"model": facts.model, "token_ids": [0], "sampling_params": fields}),
+            _ => {
+                let mut body = fields;
+                (body["model"], body["prompt"]) = (json!(facts.model), json!([0]));
+                body
+            }
+        };
+        match self.http.generation(self.path(), &body).await {
+            Ok(_) => Ok(None),
+            Err(CallError::Rejected(message)) => Ok(number_after(&message, mark)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Generates, and sends the reports.
+    async fn run(&self, call: Call, reports: &Sender<Report>) -> Result<CallEnd, CallError> {
+        if call.prompt_logprobs.is_some() {
+            self.prompt_logprobs(&call, reports).await?;
+        }
+        let mut events = self.http.events(self.path(), &self.body(&call, true)).await?;
+        let mut last = Vec::new();
+        let mut end = None;
+        while let Some(data) = events.next().await? {
+            if data == "[DONE]" {
+                break;
+            }
+            match body::chunk(&json::event(&data)?, call.logprobs)? {
+                Chunk::Tokens(tokens, None) if end.is_none() => send(reports, Report::Tokens(tokens)).await?,
+                Chunk::Tokens(tokens, Some(ended)) if end.is_none() => (last, end) = (tokens, Some(ended)),
+                Chunk::Tokens(..) => return Err(json::contradiction("a choice after its end")),
+                Chunk::Usage(cached) => send(reports, Report::Cached(cached)).await?,
+            }
+        }
+        // The last tokens come after the usage: with them the output may end.
+        if !last.is_empty() {
+            send(reports, Report::Tokens(last)).await?;
+        }
+        end.ok_or_else(|| CallError::Lost("the stream ended before its last event".to_owned()))
+    }
+
+    /// Asks for the log-probabilities of the prompt: a stream has none.
+    async fn prompt_logprobs(&self, call: &Call, reports: &Sender<Report>) -> Result<(), CallError> {
+        let first = Call { max_tokens: 1, min_tokens: 0, grammar: None, logprobs: None, ..call.clone() };
+        let answer = self.http.generation(self.path(), &self.body(&first, false)).await?;
+        let of_answer = &answer["prompt_logprobs"];
+        let positions = if of_answer.is_null() { &answer["choices"][0]["prompt_logprobs"] } else { of_answer };
+        let tokens = body::prompt_logprobs(positions, &call.ids, call.prompt_logprobs.unwrap_or_default())?;
+        send(reports, Report::PromptLogprobs(tokens)).await
+    }
+
+    fn body(&self, call: &Call, stream: bool) -> Value {
+        match self.path() {
+            GENERATE => body::of_generate(call, stream),
+            _ => body::of_completions(call, stream),
+        }
+    }
+}
+
+/// Returns the first number after a mark.
+fn number_after(message: &str, mark: &str) -> Option<usize> {
+    let (_, rest) = message.split_once(mark)?;
+    rest.split(|char: char| !char.is_ascii_digit()).find(|digits| !digits.is_empty())?.parse().ok()
+}
