@@ -71,9 +71,9 @@ fn images_run_in_their_own_root_and_not_as_root() {
         return;
     };
     let folder = TempDir::new_in(scratch()).expect("a folder");
-    let services = ["gen-svc", "render-svc"];
+    let services = ["gen-svc", "render-svc", "gen-bridge"];
     let model = default_model();
-    let [generation, rendering] = [0, 1].map(|at| {
+    let [generation, rendering, bridge] = [0, 1, 2].map(|at| {
         let archive = pack(folder.path(), &services[at..=at]).remove(0);
         let layout = Layout::unpack(&archive);
         let (config, layer) = layout.image();
@@ -86,6 +86,8 @@ fn images_run_in_their_own_root_and_not_as_root() {
         root.add(&model, "/model.gguf");
         root
     });
+    let version = bridge.run(&["/bin/gen-bridge", "--version"], "");
+    assert_eq!(version, run(Command::new(binary("gen-bridge")).arg("--version")));
     let request = json!({"prompt": "Once upon a time", "max_new_tokens": 16, "temperature": 0}).to_string() + "\n";
     let ids = |answer: &str| serde_json::from_str::<Value>(answer).expect("JSON")["token_ids"].clone();
     let arguments = ["generate", "--jsonl", "--model"];
@@ -100,7 +102,7 @@ fn images_run_in_their_own_root_and_not_as_root() {
 
 #[test]
 fn dockerfiles_copy_the_root_of_the_images() {
-    for service in ["gen-svc", "render-svc"] {
+    for service in ["gen-bridge", "gen-svc", "render-svc"] {
         let path = repository().join(format!("deploy/images/{service}.Dockerfile"));
         let text = fs::read_to_string(path).expect("a Dockerfile");
         for line in [
