@@ -129,7 +129,7 @@ bridge drains while the engine still runs. Its readiness is part of the pod's. *
   - {name: engine, containerPort: {{ $engine.port }}}
   startupProbe: {{ merge (dict "periodSeconds" 2 "timeoutSeconds" 2 "failureThreshold" (max 1 (div .settings.startupSeconds 2))) $probe | toJson }}
   readinessProbe: {{ merge (dict "periodSeconds" 5 "timeoutSeconds" 5 "failureThreshold" 2) $probe | toJson }}
-  # A busy engine may answer late. The bridge does not need this probe: it notices sooner that the engine does not answer.
+  # A busy engine may answer late. The bridge notices sooner that the engine does not answer.
   livenessProbe: {{ merge (dict "periodSeconds" 10 "timeoutSeconds" 10 "failureThreshold" 6) $probe | toJson }}
   resources: {{ toJson $resources }}
   securityContext: {{ mergeOverwrite $security (deepCopy $engine.securityContext) | toJson }}

@@ -11,7 +11,8 @@
 {{- /* The grace period after which the kubelet kills a pod. Both times of the drain fit into it, and then the end of an
 engine in the pod. */}}
 {{- define "tandem.grace" -}}
-{{ add .drainDelaySeconds .drainSeconds 5 (ternary (dig "engine" "stopSeconds" 0 .) 0 (ne (dig "engine" "image" "" .) "")) }}
+{{- $engine := default dict .engine -}}
+{{ add .drainDelaySeconds .drainSeconds 5 (ternary $engine.stopSeconds 0 (and $engine.kind $engine.image | empty | not)) }}
 {{- end -}}
 
 {{- /* Where the pods of a tier run: the argument is {root, tier, selector, priority}. */}}
