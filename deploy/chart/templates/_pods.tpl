@@ -8,9 +8,11 @@
 {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
 {{- end -}}
 
-{{- /* The grace period after which the kubelet kills a pod. Both times of the drain fit into it. */}}
+{{- /* The grace period after which the kubelet kills a pod. Both times of the drain fit into it, and then the end of an
+engine in the pod. */}}
 {{- define "tandem.grace" -}}
-{{ add .drainDelaySeconds .drainSeconds 5 }}
+{{- $engine := default dict .engine -}}
+{{ add .drainDelaySeconds .drainSeconds 5 (ternary $engine.stopSeconds 0 (and $engine.kind $engine.image | empty | not)) }}
 {{- end -}}
 
 {{- /* Where the pods of a tier run: the argument is {root, tier, selector, priority}. */}}
@@ -48,7 +50,7 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{- /* Flags that both services have: the argument is {root, tier}. */}}
+{{- /* Flags that all services have: the argument is {root, tier}. */}}
 {{- define "tandem.commonFlags" -}}
 - --health-listen={{ .root.Values.listenHost }}:8081
 - --drain-delay-seconds={{ .tier.drainDelaySeconds }}
@@ -90,7 +92,7 @@ callers. */}}
 key}. */}}
 {{- define "tandem.ownFlags" -}}
 {{- $own := list "model" "model-id" "models" "config" "generate" "generate-ca" "generate-cert" "generate-key" "generate-token-file" -}}
-{{- $own = concat $own (list "listen" "control-listen" "control-token-file" "health-listen" "metrics-listen" "tls-cert" "tls-key" "tls-client-ca" "tls-delegate") -}}
+{{- $own = concat $own (list "listen" "control-listen" "control-token-file" "engine" "engine-url" "engine-ca" "engine-token-file" "health-listen" "metrics-listen" "tls-cert" "tls-key" "tls-client-ca" "tls-delegate") -}}
 {{- $own = concat $own (list "token-file" "insecure" "drain-delay-seconds" "drain-seconds" "log" "log-format" "otlp-endpoint") -}}
 {{- $own = append $own "device" -}}
 {{- range $name, $value := .flags }}

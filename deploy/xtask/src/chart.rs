@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-use crate::files::{make_folder, remove_folder, write};
+use crate::files::{copy, make_folder, remove_folder, write};
 use crate::layout::Layout;
 use cases::{stem, yaml_files};
 use helm::Helm;
@@ -19,7 +19,8 @@ use helm::Helm;
 /// schemas and with the expected ones, and try wrong values.
 ///
 /// `deploy/chart/ci` has the files of values, and `deploy/chart/golden` the expected manifests. A file
-/// in `deploy/chart/ci/refused` must be refused, with the message of its first line. The schemas come
+/// in `deploy/chart/ci/refused` must be refused, with the message of its first line. The manifests of
+/// `deploy/engines` are compared with their schemas too. The schemas come
 /// from a Python package and from Go modules. Needs Go, which builds Helm once into the user's cache.
 /// TANDEM_HELM names another Helm. `cargo xtask test --cluster` also lets a real API server validate
 /// the manifests.
@@ -43,6 +44,11 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
         let manifest = folder.join(format!("{name}.yaml"));
         write(&manifest, &helm.template(file)?)?;
         failures.extend(golden::check(&helm.chart().join("golden"), &name, &manifest, args.accept)?);
+        manifests.push(manifest);
+    }
+    for file in yaml_files(&layout.root().join("deploy/engines"))? {
+        let manifest = folder.join(format!("engine-{}.yaml", stem(&file)));
+        copy(&file, &manifest)?;
         manifests.push(manifest);
     }
     validation::run(layout, &manifests)?;

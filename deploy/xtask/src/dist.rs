@@ -24,10 +24,10 @@ use content::Package;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  cargo xtask dist                          both services, into target/dist
+  cargo xtask dist                          all services, into target/dist
   cargo xtask dist render-svc --out /tmp    one service")]
 pub(crate) struct Args {
-    /// Services to pack [default: both]
+    /// Services to pack [default: all]
     #[arg(value_name = "SERVICE", value_parser = SERVICES)]
     services: Vec<String>,
     /// Folder of the tarballs [default: target/dist]

@@ -25,12 +25,13 @@ use oci::{Archive, Image};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  cargo xtask images                          both services, into target/images
+  cargo xtask images                          all services, into target/images
   cargo xtask images render-svc --out /tmp    one service
   cargo xtask images gen-svc --text-only      without libtorch, a tenth of the size
+  cargo xtask images gen-bridge --text-only   the bridge, which never has libtorch; needs no set-up
   docker load --input target/images/render-svc.tar")]
 pub(crate) struct Args {
-    /// Services [default: both]
+    /// Services [default: all]
     #[arg(value_name = "SERVICE", value_parser = SERVICES)]
     services: Vec<String>,
     /// Folder of the images [default: target/images]
@@ -48,10 +49,11 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Returns the arguments for both images, from programs that are built.
-    pub(crate) fn of_programs(out: PathBuf, programs: PathBuf) -> Self {
+    /// Returns the arguments for images of services whose programs are built.
+    pub(crate) fn of_programs(services: &[&str], out: PathBuf, programs: PathBuf) -> Self {
         let registry = "localhost/tandem".to_owned();
-        Self { services: Vec::new(), out: Some(out), registry, text_only: false, programs: Some(programs) }
+        let services = services.iter().map(|&service| service.to_owned()).collect();
+        Self { services, out: Some(out), registry, text_only: false, programs: Some(programs) }
     }
 }
 

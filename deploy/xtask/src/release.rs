@@ -12,9 +12,9 @@ use crate::cargo::{self, Profile, Programs};
 use crate::layout::Layout;
 use crate::setup;
 
-pub(crate) const SERVICES: [&str; 2] = ["render-svc", "gen-svc"];
+pub(crate) const SERVICES: [&str; 3] = ["render-svc", "gen-svc", "gen-bridge"];
 
-/// Returns the named services, or both if none is named.
+/// Returns the named services, or all if none is named.
 pub(crate) fn chosen(named: &[String]) -> Vec<String> {
     if named.is_empty() { SERVICES.map(str::to_owned).to_vec() } else { named.to_vec() }
 }
@@ -35,7 +35,7 @@ pub(crate) fn programs(
 fn build(layout: &Layout, services: &[String], commit: &Commit) -> Result<Vec<PathBuf>> {
     setup::ensure(layout)?;
     let names: Vec<&str> = services.iter().map(String::as_str).collect();
-    eprintln!("Building {} of commit {}, optimized; this takes some minutes.", names.join(" and "), commit.name);
+    eprintln!("Building {} of commit {}, optimized; this takes some minutes.", names.join(", "), commit.name);
     let variables = [("TANDEM_DIST", "1"), ("TANDEM_COMMIT", commit.name.as_str())];
     let built = cargo::build_with(layout, Profile::Release, &names, &variables)?;
     names.iter().map(|name| built.executable(name)).collect()
@@ -45,7 +45,7 @@ fn build(layout: &Layout, services: &[String], commit: &Commit) -> Result<Vec<Pa
 pub(crate) fn without_libtorch(layout: &Layout, services: &[String], commit: &Commit) -> Result<Vec<PathBuf>> {
     let programs = Programs::of(Profile::Release)?;
     let names: Vec<&str> = services.iter().map(String::as_str).collect();
-    eprintln!("Building {} of commit {} without libtorch, optimized.", names.join(" and "), commit.name);
+    eprintln!("Building {} of commit {} without libtorch, optimized.", names.join(", "), commit.name);
     let mut command = cargo::text_only_command(layout, Profile::Release, &names);
     cargo::run(command.env("TANDEM_DIST", "1").env("TANDEM_COMMIT", &commit.name))?;
     names.iter().map(|name| programs.executable(name)).collect()

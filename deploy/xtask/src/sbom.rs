@@ -20,10 +20,10 @@ use crate::setup::{self, cyclonedx};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  cargo xtask sbom                          both services, into target/sbom
+  cargo xtask sbom                          all services, into target/sbom
   cargo xtask sbom render-svc --out /tmp    one service")]
 pub(crate) struct Args {
-    /// Services [default: both]
+    /// Services [default: all]
     #[arg(value_name = "SERVICE", value_parser = SERVICES)]
     services: Vec<String>,
     /// Folder of the files [default: target/sbom]
@@ -55,7 +55,7 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
 
 /// Returns the document of a service. Paths in it are relative to the repository.
 fn describe(layout: &Layout, program: &Path, service: &str, seconds: u64) -> Result<String> {
-    let folder = layout.root().join(service);
+    let folder = layout.root().join(folder_of(service));
     let mut command = Command::new(program);
     command.args(["cyclonedx", "-q", "--format", "json", "--spec-version", "1.5", "--no-build-deps"]);
     command.args(["--override-filename", NAME, "--manifest-path"]).arg(folder.join("Cargo.toml"));
@@ -68,6 +68,14 @@ fn describe(layout: &Layout, program: &Path, service: &str, seconds: u64) -> Res
     match service {
         "gen-svc" => with_component(&text, &libtorch(layout)),
         _ => Ok(text),
+    }
+}
+
+/// Returns the folder of a service's crate, in the repository.
+fn folder_of(service: &str) -> &str {
+    match service {
+        "gen-bridge" => "gen-svc/bridge",
+        _ => service,
     }
 }
 

@@ -1,12 +1,13 @@
-//! The chart accepts the flags of the programs, and no others.
+//! The chart accepts the flags of the programs and the engines of the bridge, and no others.
 //!
 //! With TANDEM_UPDATE_DOCS set, the test writes the names into the chart's schema and succeeds:
 //! `cargo xtask docs`.
 
 use std::collections::BTreeSet;
-use std::{env, fs};
+use std::{env, fs, iter};
 
 use clap::{Command, CommandFactory as _};
+use gen_bridge::protocols::ENGINES;
 use serde::Serialize as _;
 use serde_json::ser::{PrettyFormatter, Serializer};
 use serde_json::{Map, Value, json};
@@ -39,8 +40,11 @@ fn the_chart_accepts_the_flags_of_the_programs_and_no_others() {
     let path = repository().join(SCHEMA);
     let found = fs::read_to_string(&path).expect("the schema");
     let mut schema: Value = serde_json::from_str(&found).expect("JSON");
-    let programs =
-        [("renderFlags", render_svc::args::Args::command()), ("generationFlags", gen_svc::args::Args::command())];
+    let programs = [
+        ("renderFlags", render_svc::args::Args::command()),
+        ("generationFlags", gen_svc::args::Args::command()),
+        ("bridgeFlags", gen_bridge::args::Args::command()),
+    ];
     for (definition, program) in &programs {
         let names = flags(program);
         assert!(names.contains("listen") && names.contains("max-calls") && !names.contains("check"), "{names:?}");
@@ -48,6 +52,9 @@ fn the_chart_accepts_the_flags_of_the_programs_and_no_others() {
         schema["$defs"][definition]["properties"] = Value::Object(properties.collect::<Map<_, _>>());
         assert_eq!(schema["$defs"][definition]["additionalProperties"], false);
     }
+    // Without an engine, gen-svc computes.
+    let engines: Vec<_> = iter::once("").chain(ENGINES.iter().map(|engine| engine.flag)).collect();
+    schema["$defs"]["engine"]["properties"]["kind"]["enum"] = json!(engines);
     let wanted = text(&schema);
     if env::var_os("TANDEM_UPDATE_DOCS").is_some() {
         fs::write(&path, wanted).expect("the schema is writable");

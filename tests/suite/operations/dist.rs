@@ -10,6 +10,8 @@ use tempfile::TempDir;
 
 use super::root::{Root, feed, libtorch, other_root, run};
 
+const SERVICES: [&str; 3] = ["gen-svc", "render-svc", "gen-bridge"];
+
 /// Packs the programs of this build. Returns the tarballs.
 fn pack(out: &Path, services: &[&str]) -> Vec<PathBuf> {
     let programs = services.iter().map(|name| binary(name)).collect::<Vec<_>>();
@@ -58,10 +60,10 @@ fn packed_programs_run_in_an_empty_root() {
         return;
     };
     let folder = TempDir::new_in(scratch()).expect("a folder");
-    let root = Root::new(way, &pack(folder.path(), &["gen-svc", "render-svc"]));
+    let root = Root::new(way, &pack(folder.path(), &SERVICES));
     let model = default_model();
     root.add(&model, "/model.gguf");
-    for name in ["gen-svc", "render-svc"] {
+    for name in SERVICES {
         let version = root.run(&[&format!("/program/bin/{name}"), "--version"], "");
         assert_eq!(version, run(Command::new(binary(name)).arg("--version")));
     }
@@ -84,7 +86,7 @@ fn packed_programs_run_in_an_empty_root() {
 
 #[test]
 fn programs_search_libraries_beside_themselves_first() {
-    for name in ["gen-svc", "render-svc"] {
+    for name in SERVICES {
         let dynamic = run(Command::new("readelf").args(["--dynamic", "--wide"]).arg(binary(name)));
         let path = dynamic.lines().find_map(|line| line.split_once("rpath: [")).map(|(_, path)| path);
         assert!(path.is_some_and(|path| path.starts_with("$ORIGIN/lib:$ORIGIN/../lib")), "{name}: {dynamic}");

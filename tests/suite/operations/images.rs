@@ -1,8 +1,9 @@
 //! `cargo xtask images`: its images have the format of OCI archives, and run without anything else.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use tandem_tests::{binary, default_model, repository, scratch};
@@ -71,9 +72,9 @@ fn images_run_in_their_own_root_and_not_as_root() {
         return;
     };
     let folder = TempDir::new_in(scratch()).expect("a folder");
-    let services = ["gen-svc", "render-svc"];
+    let services = ["gen-svc", "render-svc", "gen-bridge"];
     let model = default_model();
-    let [generation, rendering] = [0, 1].map(|at| {
+    let [generation, rendering, bridge] = [0, 1, 2].map(|at| {
         let archive = pack(folder.path(), &services[at..=at]).remove(0);
         let layout = Layout::unpack(&archive);
         let (config, layer) = layout.image();
@@ -86,6 +87,7 @@ fn images_run_in_their_own_root_and_not_as_root() {
         root.add(&model, "/model.gguf");
         root
     });
+    waits_for_its_engine(&bridge);
     let request = json!({"prompt": "Once upon a time", "max_new_tokens": 16, "temperature": 0}).to_string() + "\n";
     let ids = |answer: &str| serde_json::from_str::<Value>(answer).expect("JSON")["token_ids"].clone();
     let arguments = ["generate", "--jsonl", "--model"];
@@ -98,9 +100,23 @@ fn images_run_in_their_own_root_and_not_as_root() {
     assert!(there == here && there.contains("Hi"), "{there}");
 }
 
+/// Asserts that the bridge of a root starts. The root has no certificates of authorities.
+fn waits_for_its_engine(root: &Root) {
+    let arguments = ["serve", "--engine", "llama-cpp", "--engine-url", "http://127.0.0.1:1", "--model", "/model.gguf"];
+    let mut command = root.command(&[&["/bin/gen-bridge"], &arguments[..], &["--listen", "127.0.0.1:0"]].concat());
+    let mut bridge = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut seen = Vec::new();
+    let mut lines = BufReader::new(bridge.stderr.take().expect("piped")).lines().map_while(Result::ok);
+    let waits =
+        lines.by_ref().inspect(|line| seen.push(line.clone())).any(|line| line.contains("waiting for the engine"));
+    bridge.kill().expect("a child");
+    bridge.wait().expect("a child");
+    assert!(waits, "{seen:?}");
+}
+
 #[test]
 fn dockerfiles_copy_the_root_of_the_images() {
-    for service in ["gen-svc", "render-svc"] {
+    for service in ["gen-bridge", "gen-svc", "render-svc"] {
         let path = repository().join(format!("deploy/images/{service}.Dockerfile"));
         let text = fs::read_to_string(path).expect("a Dockerfile");
         for line in [

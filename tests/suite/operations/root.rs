@@ -83,10 +83,15 @@ impl Root {
 
     /// Runs a program in the root, without `/proc`, with these variables.
     pub(super) fn run_with(&self, arguments: &[&str], input: &str, variables: &[(&str, &str)]) -> String {
+        feed(self.command(arguments).envs(variables.iter().copied()), input)
+    }
+
+    /// Returns a command that runs in the root.
+    pub(super) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(self.way[0]);
         command.args(&self.way[1..]).arg(self.folder.path()).args(arguments).env_clear();
         command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
-        feed(command.envs(variables.iter().copied()), input)
+        command
     }
 }
 

@@ -14,7 +14,7 @@ struct Definitions {
     files: &'static [&'static str],
 }
 
-const ALL: [Definitions; 4] = [
+const ALL: [Definitions; 6] = [
     Definitions {
         module: "github.com/prometheus-operator/prometheus-operator@v0.85.0",
         digest: "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s=",
@@ -37,6 +37,16 @@ const ALL: [Definitions; 4] = [
         module: "sigs.k8s.io/gateway-api@v1.6.3",
         digest: "h1:lKpJa5bGlraC/QeACvCpsHLdmO6y0iKfzVl6gzaFEYc=",
         files: &["config/crd/standard/gateway.networking.k8s.io_grpcroutes.yaml"],
+    },
+    Definitions {
+        module: "sigs.k8s.io/lws@v0.7.0",
+        digest: "h1:qWfzX8+UBak+Hq0+m/PuE3uO0mp/3dmm5q/h/7z31A8=",
+        files: &["config/crd/bases/leaderworkerset.x-k8s.io_leaderworkersets.yaml"],
+    },
+    Definitions {
+        module: "github.com/ray-project/kuberay/ray-operator@v1.5.0",
+        digest: "h1:KCjCQ7PSsvs9Ke+90CZbbs498nuaIJ/JkXk4vd54EVg=",
+        files: &["config/crd/bases/ray.io_rayclusters.yaml"],
     },
 ];
 

@@ -103,6 +103,7 @@ fn copy_protos(from: &Path, to: &Path) -> Result<()> {
 fn readme(service: &str, version: &str, glibc: &str) -> String {
     let example = match service {
         "gen-svc" => "bin/gen-svc serve --model MODEL.gguf",
+        "gen-bridge" => "bin/gen-bridge serve --engine llama-cpp --engine-url http://127.0.0.1:8080 --model MODEL.gguf",
         _ => "bin/render-svc serve --models MODELS --generate http://127.0.0.1:50052",
     };
     let version = version.trim().replace('\n', "\n    ");

@@ -83,7 +83,7 @@ fn config(image: &Image<'_>, diff: &str) -> String {
     // all pods, it would also give every GPU of the node to an image without CUDA.
     let nvidia = r#","NVIDIA_VISIBLE_DEVICES=all","NVIDIA_DRIVER_CAPABILITIES=compute,utility""#;
     let variables = if version.ends_with("-cuda") { nvidia } else { "" };
-    let port = if *service == "gen-svc" { 50_052 } else { 50_051 };
+    let port = if *service == "render-svc" { 50_051 } else { 50_052 };
     format!(
         r#"{{"architecture":"{}","os":"linux","config":{{"User":"{USER}","ExposedPorts":{{"{port}/tcp":{{}},"8081/tcp":{{}},"9464/tcp":{{}}}},"Env":["PATH=/bin"{variables}],"Entrypoint":["/bin/{service}"],"Cmd":["serve","--help"],"Labels":{{"org.opencontainers.image.title":"{service}","org.opencontainers.image.description":"{title}","org.opencontainers.image.licenses":"Apache-2.0","org.opencontainers.image.version":"{version}","org.opencontainers.image.revision":{commit:?}}}}},"rootfs":{{"type":"layers","diff_ids":["sha256:{diff}"]}}}}"#,
         architecture()
@@ -94,6 +94,7 @@ fn title(service: &str) -> &'static str {
     match service {
         "pause" => "Holds the namespaces of a pod",
         "gen-svc" => "Runs one language model and streams its tokens",
+        "gen-bridge" => "Serves the generation contract in front of another engine",
         _ => "Turns conversations into the exact prompts of models",
     }
 }

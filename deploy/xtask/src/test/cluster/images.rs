@@ -14,10 +14,11 @@ use crate::release::Commit;
 /// Makes the images of both services, as `cargo xtask images` does, from programs of the profile `dev`,
 /// and that of `pause`. Returns the archives.
 pub(super) fn make(layout: &Layout, programs: &Path, cache: &Path) -> Result<Vec<PathBuf>> {
-    let built = cargo::build(layout, Profile::Dev, &["render-svc", "gen-svc"])?;
+    let services = ["render-svc", "gen-svc"];
+    let built = cargo::build(layout, Profile::Dev, &services)?;
     let folder = built.executable("gen-svc")?.parent().map(Path::to_path_buf).unwrap_or_default();
     let out = cache.join("images");
-    images::run(layout, &images::Args::of_programs(out.clone(), folder))?;
+    images::run(layout, &images::Args::of_programs(&services, out.clone(), folder))?;
     let pause = out.join("pause");
     remove_folder(&pause)?;
     make_folder(&pause)?;
