@@ -33,7 +33,10 @@ Examples:
   cargo xtask chat --status                              shows the services that --keep left
   cargo xtask chat --stop                                stops them
   cargo xtask chat --connect 127.0.0.1:41234 \"Hello\"     talks to a running render-svc
-  cargo xtask chat --connect https://llm.example:443 --tls-ca ca.pem --token-file token")]
+  cargo xtask chat --connect https://llm.example:443 --tls-ca ca.pem --token-file token
+
+With an engine that you run already, here llama.cpp's (llama-server -m MODEL.gguf --metrics --port 8080):
+  cargo xtask chat --engine-url http://127.0.0.1:8080 --model MODEL.gguf \"Hello\"")]
 pub(crate) struct Args {
     /// The question. Without one, a conversation starts.
     pub(crate) prompt: Vec<String>,
@@ -54,16 +57,20 @@ pub(crate) struct Args {
     pub(crate) keep: bool,
 
     /// Stop the services that --keep left.
-    #[arg(long, conflicts_with_all = ["prompt", "model", "images", "keep", "connect", "status"])]
+    #[arg(long, conflicts_with_all = ["prompt", "model", "images", "keep", "connect", "engine_url", "status"])]
     pub(crate) stop: bool,
 
     /// Show the services that --keep left. Exits with 1 if none runs.
-    #[arg(long, conflicts_with_all = ["prompt", "model", "images", "keep", "connect"])]
+    #[arg(long, conflicts_with_all = ["prompt", "model", "images", "keep", "connect", "engine_url"])]
     pub(crate) status: bool,
 
     /// Do not read or write the file of earlier messages.
     #[arg(long)]
     pub(crate) no_history: bool,
+
+    /// The engine to use.
+    #[command(flatten)]
+    pub(crate) engine: Engine,
 
     /// The render-svc to talk to.
     #[command(flatten)]
@@ -72,6 +79,21 @@ pub(crate) struct Args {
     /// How to generate.
     #[command(flatten)]
     pub(crate) generation: Generation,
+}
+
+/// An engine that runs already, which generates in place of gen-svc.
+#[derive(Debug, Clone, clap::Args)]
+#[command(next_help_heading = "Engine")]
+pub(crate) struct Engine {
+    /// Start gen-bridge in front of the engine at this address, in place of gen-svc. --model then names the
+    /// engine's model files; their weights are not read. TANDEM_ENGINE_TOKEN_FILE names a file with the engine's
+    /// key.
+    #[arg(long, value_name = "URL", conflicts_with = "connect")]
+    pub(crate) engine_url: Option<String>,
+
+    /// The kind of the engine, as in `gen-bridge serve --help`.
+    #[arg(long, value_name = "ENGINE", default_value = "llama-cpp", requires = "engine_url")]
+    pub(crate) engine: String,
 }
 
 /// How to reach a running render-svc.

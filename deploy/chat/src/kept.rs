@@ -19,6 +19,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Kept {
     pub(crate) model: PathBuf,
+    /// The engine's kind and address, if another one than gen-svc generates.
+    pub(crate) engine: Option<String>,
     pub(crate) services: Vec<KeptService>,
 }
 

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow};
 use tandem_process::Service;
 
+use crate::args::Engine;
 use crate::kept::{Kept, KeptService};
 
 /// Time between two looks at whether a service is ready.
@@ -24,14 +25,37 @@ const LOG_TAIL_LINES: usize = 20;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Programs {
     /// The gen-svc program.
-    #[arg(long, value_name = "PATH", required = false, required_unless_present_any = ["connect", "stop", "status"])]
-    gen_svc: PathBuf,
+    #[arg(
+        long,
+        value_name = "PATH",
+        required_unless_present_any = ["connect", "stop", "status", "engine_url"]
+    )]
+    gen_svc: Option<PathBuf>,
+    /// The gen-bridge program, with --engine-url.
+    #[arg(long, value_name = "PATH", requires = "engine_url")]
+    gen_bridge: Option<PathBuf>,
     /// The render-svc program.
     #[arg(long, value_name = "PATH", required = false, required_unless_present_any = ["connect", "stop", "status"])]
     render_svc: PathBuf,
     /// The model to use without --model.
     #[arg(long, value_name = "PATH", required = false, required_unless_present_any = ["connect", "stop", "status"])]
     pub(crate) default_model: PathBuf,
+}
+
+impl Programs {
+    /// Returns the name and the command of the service that generates.
+    fn generation(&self, engine: &Engine) -> Result<(&'static str, Command)> {
+        let serve = |name: &'static str, program: &Option<PathBuf>| {
+            let program = program.as_ref().with_context(|| format!("--{name} PATH is missing; use `cargo xtask chat`"));
+            let mut command = Command::new(program?);
+            command.arg("serve");
+            anyhow::Ok((name, command))
+        };
+        let Some(url) = &engine.engine_url else { return serve("gen-svc", &self.gen_svc) };
+        let (name, mut command) = serve("gen-bridge", &self.gen_bridge)?;
+        command.args(["--engine", &engine.engine, "--engine-url", url]);
+        Ok((name, command))
+    }
 }
 
 /// Both services. Dropping this stops them, render-svc first, so that running requests are not cut
@@ -44,11 +68,16 @@ pub(crate) struct Services {
 
 impl Services {
     /// Starts both. Their logs in the folder `logs` have names that start with `prefix`.
-    pub(crate) async fn start(programs: &Programs, model: &Path, logs: &Path, prefix: &str) -> Result<Self> {
+    pub(crate) async fn start(
+        programs: &Programs,
+        (model, engine): (&Path, &Engine),
+        logs: &Path,
+        prefix: &str,
+    ) -> Result<Self> {
         let log = |name: &str| logs.join(format!("{prefix}{name}.log"));
-        let mut command = Command::new(&programs.gen_svc);
-        command.args(["serve", "--listen", "127.0.0.1:0", "--model"]).arg(model);
-        let generate = Logged::start(log("gen-svc"), "gen-svc", command).await?;
+        let (name, mut command) = programs.generation(engine)?;
+        command.args(["--listen", "127.0.0.1:0", "--model"]).arg(model);
+        let generate = Logged::start(log(name), name, command).await?;
         let mut command = Command::new(&programs.render_svc);
         command.args(["serve", "--listen", "127.0.0.1:0", "--models"]).arg(model);
         command.args(["--generate", &format!("http://{}", generate.service.address())]);
@@ -57,9 +86,9 @@ impl Services {
     }
 
     /// Returns how to find both again.
-    pub(crate) fn kept(&self, model: PathBuf) -> Result<Kept> {
+    pub(crate) fn kept(&self, model: PathBuf, engine: Option<String>) -> Result<Kept> {
         let services = [&self.render, &self.generate].map(Logged::kept).into_iter().collect::<Result<_>>()?;
-        Ok(Kept { model, services })
+        Ok(Kept { model, engine, services })
     }
 
     /// Leaves both running when this is dropped.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::args::{Args, Connection};
+use crate::args::{Args, Connection, Engine};
 use crate::connect::RenderService;
 use crate::end::End;
 use crate::kept::{Kept, Record};
@@ -19,7 +19,7 @@ pub(crate) async fn start(
     programs: Option<Programs>,
     state: Option<PathBuf>,
 ) -> Result<(Option<Services>, Session)> {
-    let Args { model, keep, connection, generation, .. } = args;
+    let Args { model, keep, engine, connection, generation, .. } = args;
     if connection.connect.is_some() {
         let service = RenderService::connect(&connection, model.as_deref()).await?;
         return Ok((None, Session::new(service, generation)));
@@ -28,12 +28,12 @@ pub(crate) async fn start(
     let (programs, state) = programs.zip(state).context(missing)?;
     let model = model.unwrap_or_else(|| programs.default_model.clone());
     if keep {
-        let (services, kept) = keep_services(&programs, &state, model).await?;
+        let (services, kept) = keep_services(&programs, &state, model, &engine).await?;
         let session = Session::new(connect(kept.address()).await?, generation);
         announce(&kept, &session);
         return Ok((services, session));
     }
-    let services = Services::start(&programs, &model, &state.join("logs"), "").await?;
+    let services = Services::start(&programs, (&model, &engine), &state.join("logs"), "").await?;
     let session = Session::new(connect(services.address()).await?, generation);
     Ok((Some(services), session))
 }
@@ -42,22 +42,28 @@ async fn connect(address: &str) -> Result<RenderService> {
     RenderService::connect(&Connection { connect: Some(address.to_owned()), ..Connection::default() }, None).await
 }
 
-/// Returns services with this model that run on: those of an earlier `--keep`, or new ones.
-async fn keep_services(programs: &Programs, state: &Path, model: PathBuf) -> Result<(Option<Services>, Kept)> {
+/// Returns services with this model and engine that run on: those of an earlier `--keep`, or new ones.
+async fn keep_services(
+    programs: &Programs,
+    state: &Path,
+    model: PathBuf,
+    engine: &Engine,
+) -> Result<(Option<Services>, Kept)> {
     // A link is not followed: its own folder has the sampling defaults.
     let model = std::path::absolute(&model).unwrap_or(model);
+    let named = engine.engine_url.as_ref().map(|url| format!("{} {url}", engine.engine));
     let mut record = Record::open(state).await?;
     match record.read()? {
-        Some(kept) if kept.is_running() && kept.model == model => return Ok((None, kept)),
+        Some(kept) if kept.is_running() && kept.model == model && kept.engine == named => return Ok((None, kept)),
         Some(kept) if kept.is_running() => bail!(
-            "an earlier --keep left services with another model:\n{}Stop them first: cargo xtask chat --stop",
+            "an earlier --keep left services with another model or engine:\n{}Stop them first: cargo xtask chat --stop",
             kept.lines()
         ),
         Some(kept) => drop(kept.stop()?),
         None => {}
     }
-    let mut services = Services::start(programs, &model, &state.join("logs"), "kept-").await?;
-    let kept = services.kept(model)?;
+    let mut services = Services::start(programs, (&model, engine), &state.join("logs"), "kept-").await?;
+    let kept = services.kept(model, named)?;
     record.write(Some(&kept))?;
     services.detach();
     Ok((Some(services), kept))

@@ -7,9 +7,9 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result};
 use clap::Subcommand;
 
-use crate::cargo::{self, Profile};
+use crate::cargo::{self, Profile, Programs};
 use crate::layout::Layout;
-use crate::setup::{self, model, tokenizers, venv};
+use crate::setup::{self, Requirement, model, tokenizers, venv};
 
 /// Compare Tandem with its alternatives, in one run on this machine.
 ///
@@ -45,6 +45,10 @@ Examples:
     /// llama-cpp-python, transformers and torch into `.tandem/reference`. llama.cpp is compiled
     /// (ten minutes more), and torch's wheel for Linux includes CUDA (3 GB to fetch, 7 GB of disk).
     /// With --python nothing is installed. The measurement takes about an hour on two idle cores.
+    ///
+    /// `--only bridge` compares gen-bridge with direct calls of llama.cpp's own HTTP server behind it: the same
+    /// ids, sampling and number of tokens, both routes in each round. It needs neither of these installations, and
+    /// takes about three minutes after the build.
     #[command(after_help = "\
 Examples:
   cargo xtask bench generate                                    everything
@@ -52,6 +56,8 @@ Examples:
   cargo xtask bench generate --only vision                      images, with models of random weights
   cargo xtask bench generate --only operations                  operations of libtorch in a decode step
   cargo xtask bench generate --only batch                       libtorch at batch 32, compared with transformers
+  cargo xtask bench generate --only bridge                      gen-bridge, compared with calls of the engine behind it
+  cargo xtask bench generate --only bridge --parts throughput   one of: throughput, first-token, cancel, memory
   cargo xtask bench generate --modes keep --rounds 1            one of: keep, f32, bf16, int8, int4; a quick look
   cargo xtask bench generate --systems tandem,llama.cpp         without transformers
   cargo xtask bench generate --model MODEL.gguf --tokens 64     another model, fewer tokens
@@ -108,6 +114,9 @@ struct Generate {
     /// measured.
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
+    /// The parts to measure. [default: decode, prefill, latency, grpc, prefix, quality, memory]
+    #[arg(long, value_name = "PARTS")]
+    only: Option<String>,
     /// Arguments for the benchmark; `-- --help` lists them.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<OsString>,
@@ -116,6 +125,7 @@ struct Generate {
 pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
     let mut command = match &args.what {
         What::Render(args) => render(layout, args)?,
+        What::Generate(args) if args.only.as_deref() == Some("bridge") => bridge(layout, args)?,
         What::Generate(args) => generate(layout, args)?,
         What::Gateway(args) => gateway(layout, args)?,
         What::Sizing(args) => sizing(layout, args)?,
@@ -146,6 +156,24 @@ fn generate(layout: &Layout, args: &Generate) -> Result<Command> {
     let service = cargo::build(layout, Profile::Release, &["gen-svc"])?.executable("gen-svc")?;
     let mut command = benchmark(layout, "generate");
     command.arg("--gen-svc").arg(service).arg("--python").arg(python);
+    command.arg("--model").arg(args.model.clone().unwrap_or_else(|| model::path(layout)));
+    command.args(args.only.iter().flat_map(|only| ["--only", only]));
+    command.args(&args.arguments);
+    Ok(command)
+}
+
+fn bridge(layout: &Layout, args: &Generate) -> Result<Command> {
+    let build = || cargo::text_only_command(layout, Profile::Release, &["gen-bridge"]);
+    setup::ensure_beside(layout, Requirement::Model, build())?;
+    cargo::run(&mut build())?;
+    let python = match &args.python {
+        Some(python) => python.clone(),
+        None => venv::engines(layout)?,
+    };
+    let mut command = benchmark(layout, "bridge");
+    command.arg("--gen-bridge").arg(Programs::of(Profile::Release)?.executable("gen-bridge")?);
+    command.arg("--python").arg(python);
+    command.arg("--llama-server").arg(layout.root().join("tests/suite/bridge/llama_server.py"));
     command.arg("--model").arg(args.model.clone().unwrap_or_else(|| model::path(layout)));
     command.args(&args.arguments);
     Ok(command)

@@ -35,26 +35,28 @@ fn with_services(layout: &Layout, args: &Args) -> Result<Command> {
     if let Some(image) = args.images.iter().find(|image| !image.is_file()) {
         bail!("image is not a file: {}; give the path of an image file", image.display());
     }
-    let built = match args.model {
-        None => text_only(layout)?,
-        Some(_) => with_libtorch(layout)?,
+    let name = if args.engine.engine_url.is_some() { "gen-bridge" } else { "gen-svc" };
+    let built = match (name, &args.model) {
+        ("gen-svc", Some(_)) => with_libtorch(layout)?,
+        _ => text_only(layout, name)?,
     };
     let mut client = Command::new(built.executable(CLIENT)?);
-    client.arg("--gen-svc").arg(built.executable("gen-svc")?);
+    client.arg(format!("--{name}")).arg(built.executable(name)?);
     client.arg("--render-svc").arg(built.executable("render-svc")?);
     client.arg("--default-model").arg(model::path(layout));
     Ok(client)
 }
 
-/// Builds the programs for the default model, which needs no libtorch. They compile while the model is fetched.
-fn text_only(layout: &Layout) -> Result<Programs> {
-    let build = || cargo::text_only_command(layout, Profile::Dev, &[CLIENT, "render-svc", "gen-svc"]);
+/// Builds the programs for the default model or an engine, which need no libtorch. They compile while the model is
+/// fetched. `generation` is the program that generates.
+fn text_only(layout: &Layout, generation: &str) -> Result<Programs> {
+    let build = || cargo::text_only_command(layout, Profile::Dev, &[CLIENT, "render-svc", generation]);
     setup::ensure_beside(layout, Requirement::Model, build())?;
     cargo::run(&mut build())?;
     Programs::of(Profile::Dev)
 }
 
-/// Builds the programs for any model. gen-svc needs libtorch to compile. The other programs compile while it is
+/// Builds the programs for any model, for which gen-svc needs libtorch to compile. The other programs compile while it is
 /// fetched.
 fn with_libtorch(layout: &Layout) -> Result<Programs> {
     let build = cargo::build_command(layout, Profile::Dev, &[CLIENT, "render-svc"]);

@@ -50,14 +50,7 @@ async fn generate(answer: &mut CheckedAnswer, outputs: &mut [Output], shared: &S
             look = Instant::now() + LOOK_INTERVAL;
         }
         if !is_full {
-            let is_prompt_cached = outputs.iter().any(|output| output.has_ended || output.reported > 0);
-            for output in outputs.iter_mut() {
-                output.may_start |= is_prompt_cached;
-                is_full = output.advance(answer, shared)?;
-                if is_full {
-                    break;
-                }
-            }
+            is_full = advance(answer, outputs, shared)?;
         }
         tokio::select! {
             (at, report) = next_report(outputs), if !is_full => {
@@ -72,6 +65,26 @@ async fn generate(answer: &mut CheckedAnswer, outputs: &mut [Output], shared: &S
         }
     }
     Ok(())
+}
+
+/// Advances the outputs that run: the first one until it has a token, then as many as the engine generates at once.
+/// Returns true if the caller has no room.
+fn advance(answer: &mut CheckedAnswer, outputs: &mut [Output], shared: &Shared) -> Result<bool, Problem> {
+    let resumed = answer.request().generated().len();
+    let has_token = |output: &Output| output.has_ended || output.reported > 0 || output.tokens.len() > resumed;
+    // With its first token, the prompt is in the engine's cache for the other outputs.
+    let most = if outputs.iter().any(has_token) { shared.limits.max_running } else { 1 };
+    let mut running = 0;
+    for output in outputs.iter_mut().filter(|output| !output.has_ended) {
+        if running == most {
+            break;
+        }
+        if output.advance(answer, shared)? {
+            return Ok(true);
+        }
+        running += usize::from(!output.has_ended);
+    }
+    Ok(false)
 }
 
 /// Waits for the next report of any output.
@@ -101,8 +114,6 @@ struct Output {
     /// The tokens that the call was asked for, and the reported ones.
     asked: usize,
     reported: usize,
-    /// False before the first output has a token: then the prompt is in the engine's cache.
-    may_start: bool,
     has_ended: bool,
 }
 
@@ -117,7 +128,6 @@ impl Output {
             call_end: None,
             asked: 0,
             reported: 0,
-            may_start: at == 0,
             has_ended: false,
         };
         (0..request.sampling.n).map(output).collect()
@@ -142,10 +152,10 @@ impl Output {
             } else if let Some(end) = self.call_end.take() {
                 self.call = None;
                 self.end_call(answer, end)?;
-            } else if self.call.is_none() && self.may_start {
-                self.start(answer, shared);
-                return Ok(false);
             } else {
+                if self.call.is_none() {
+                    self.start(answer, shared);
+                }
                 return Ok(false);
             }
         }

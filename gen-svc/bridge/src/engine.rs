@@ -103,7 +103,7 @@ impl TokenEngine for RemoteEngine {
         let entry = Entry {
             caller: Arc::clone(&request.caller),
             priority: request.priority,
-            outputs: request.sampling.n as usize,
+            outputs: (request.sampling.n as usize).min(self.shared.limits.max_running),
             since: Instant::now(),
             request: answer,
         };

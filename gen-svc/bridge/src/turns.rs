@@ -12,7 +12,7 @@ pub(crate) struct Entry<T> {
     pub(crate) request: T,
     pub(crate) caller: Arc<str>,
     pub(crate) priority: i32,
-    /// The outputs that it takes.
+    /// The outputs that it takes at once, at most the limit.
     pub(crate) outputs: usize,
     pub(crate) since: Instant,
 }
@@ -43,7 +43,7 @@ impl<T> Turns<T> {
         self.running.values().sum()
     }
 
-    /// Takes the request that starts next. A request with more outputs than there is room for starts alone.
+    /// Takes the request that starts next.
     pub(crate) fn start(&mut self) -> Option<Entry<T>> {
         let free = self.limit.saturating_sub(self.running());
         if free == 0 {
@@ -61,7 +61,7 @@ impl<T> Turns<T> {
         let is_turn = self.long_waits.starts_until_next == 0;
         let long = if is_turn { by_long_wait(&queue) } else { None };
         let next = long.or_else(|| by_priority(&queue, None))?;
-        if self.waiting[next.at].outputs.min(self.limit) > free {
+        if self.waiting[next.at].outputs > free {
             return None;
         }
         let entry = self.waiting.remove(next.at);

@@ -4,7 +4,6 @@
 mod args;
 mod bench;
 mod call;
-mod figures;
 mod latency;
 mod load;
 mod model;

@@ -1,7 +1,9 @@
 //! Compares Tandem with its alternatives. One run measures both on the same cases, and prints only
 //! figures from this run.
 
+mod bridge;
 mod child;
+mod figures;
 mod gateway;
 mod generate;
 mod machine;
@@ -31,6 +33,7 @@ struct Args {
 enum Command {
     Render(render::Render),
     Generate(generate::Generate),
+    Bridge(bridge::Bridge),
     Gateway(gateway::Gateway),
     Sizing(sizing::Sizing),
     /// The measured service, as a child process.
@@ -43,6 +46,7 @@ fn main() -> anyhow::Result<()> {
     match Args::parse().command {
         Command::Render(args) => runtime.block_on(render::measure(&args)),
         Command::Generate(args) => runtime.block_on(generate::measure(&args)),
+        Command::Bridge(args) => runtime.block_on(bridge::measure(&args)),
         Command::Gateway(args) => runtime.block_on(gateway::measure(&args)),
         Command::Sizing(args) => runtime.block_on(sizing::measure(&args)),
         Command::Serve(args) => runtime.block_on(async {

@@ -1,7 +1,7 @@
 //! The queue, cancellation, and a drain.
 
 use tandem_common::pb::generate::v1::generate_response::Event;
-use tandem_common::pb::generate::v1::{GenerateRequest, Stop};
+use tandem_common::pb::generate::v1::{GenerateRequest, Sampling, Stop};
 use tandem_tests::failure::is_failed;
 use tandem_tests::wait_until;
 use tonic::Code;
@@ -55,4 +55,26 @@ async fn a_deadline_ends_the_output_with_its_event() {
     }
     assert_eq!(ended, Some(tandem_common::pb::generate::v1::FinishReason::Deadline));
     wait_until("the slot is free", || llama.requests() == (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn outputs_beyond_the_engines_slots_wait_in_the_bridge() {
+    let llama = Llama::start(2);
+    let process = bridge(&llama, &[]);
+    let mut client = client(&process).await;
+    let request = GenerateRequest {
+        sampling: Some(Sampling { n: Some(6), seed: Some(7), ..Sampling::default() }),
+        stop: Some(Stop { max_new_tokens: Some(30), ignore_eos: true, ..Stop::default() }),
+        ..asking("Write a story.", 30)
+    };
+    let answer = tokio::spawn(async move { generate(&mut client, request).await });
+    let mut most = 0;
+    while !answer.is_finished() {
+        let (running, waiting) = llama.requests();
+        assert_eq!(waiting, 0, "the queue is the bridge's");
+        most = most.max(running);
+    }
+    let (outputs, _) = answer.await.expect("no panic").expect("an answer");
+    assert_eq!(outputs.iter().map(|output| output.ids.len()).collect::<Vec<_>>(), [30; 6]);
+    assert_eq!(most, 2, "both slots are used");
 }

@@ -87,10 +87,10 @@ pub(crate) fn clients(layout: &Layout) -> Result<PathBuf> {
     Ok(Venv::ensure(layout, "venv", &read(&list)?)?.python())
 }
 
-/// Makes the environment with the engines that tests put behind the bridge, in `.tandem/engines`.
-pub(crate) fn engines(layout: &Layout) -> Result<()> {
+/// Returns the Python with the engines that tests and benchmarks put behind the bridge.
+pub(crate) fn engines(layout: &Layout) -> Result<PathBuf> {
     let list = layout.root().join("tests/suite/bridge/requirements.txt");
-    Venv::ensure(layout, "engines", &read(&list)?).map(drop)
+    Ok(Venv::ensure(layout, "engines", &read(&list)?)?.python())
 }
 
 /// Returns buf, the linter and generator of protos.

@@ -6,9 +6,9 @@ use anyhow::Result;
 
 use super::bench::Bench;
 use super::call::Route;
-use super::figures::{self, Figure};
 use super::load::{Load, Sample};
 use super::services::Services;
+use crate::figures::{self, Figure};
 use crate::progress::progress;
 use crate::stats::digits;
 

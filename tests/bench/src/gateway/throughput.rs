@@ -6,8 +6,8 @@ use anyhow::Result;
 
 use super::bench::Bench;
 use super::call::Route;
-use super::figures::{self, Figure};
 use super::load::{Load, Sample};
+use crate::figures::{self, Figure};
 use crate::progress::progress;
 
 /// Measures both routes with a number of clients.

@@ -4,27 +4,27 @@ use crate::stats::digits;
 
 /// One figure, with a sample per round.
 #[derive(Debug, Default)]
-pub(super) struct Figure(Vec<f64>);
+pub(crate) struct Figure(Vec<f64>);
 
 impl Figure {
-    pub(super) fn add(&mut self, value: f64) {
+    pub(crate) fn add(&mut self, value: f64) {
         self.0.push(value);
         self.0.sort_by(f64::total_cmp);
     }
 
-    pub(super) fn median(&self) -> f64 {
+    pub(crate) fn median(&self) -> f64 {
         self.0.get(self.0.len() / 2).copied().unwrap_or(f64::NAN)
     }
 
     /// Returns text such as "101.2 (99.8–103.4)"
-    pub(super) fn show(&self) -> String {
+    pub(crate) fn show(&self) -> String {
         let [least, most] = [self.0.first(), self.0.last()].map(|end| end.copied().unwrap_or(f64::NAN));
         format!("{} ({}–{})", digits(self.median()), digits(least), digits(most))
     }
 }
 
 /// Prints a row whose first column is a name.
-pub(super) fn print(title: &str, head: &[&str], rows: &[Vec<String>]) {
+pub(crate) fn print(title: &str, head: &[&str], rows: &[Vec<String>]) {
     println!("\n{title}");
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());
