@@ -8,6 +8,9 @@ use futures_util::Stream;
 use tandem_core::grammar::Grammar;
 use tandem_core::sampling::{Chosen, Logprobs, Sampling};
 
+/// The most bytes of an engine's message in an error.
+const MAX_MESSAGE_BYTES: usize = 300;
+
 /// What an engine generates. Every value is set, so that no default of an engine applies.
 #[derive(Debug, Clone)]
 pub struct Call {
@@ -65,6 +68,16 @@ pub enum Report {
     Ended(CallEnd),
 }
 
+/// Returns a token with its log-probability, and at most `most` of the likeliest ones of those that an engine reports,
+/// in any order.
+pub(crate) fn with_top(id: u32, logprob: f32, mut others: Vec<(u32, f32)>, most: u32) -> (u32, Logprobs) {
+    others.push((id, logprob));
+    others.sort_by(|(one, first), (other, second)| second.total_cmp(first).then(one.cmp(other)));
+    others.dedup_by_key(|(id, _)| *id);
+    others.truncate(most as usize);
+    (id, Logprobs { logprob, top: others })
+}
+
 /// Returns tokens without log-probabilities.
 pub(crate) fn plain(ids: &[u32]) -> Vec<Chosen> {
     ids.iter().map(|&id| Chosen { id, logprobs: None }).collect()
@@ -113,6 +126,12 @@ pub(crate) fn last_cause(error: &(dyn Error + 'static)) -> String {
         last = cause;
     }
     last.to_string()
+}
+
+/// Returns an engine's message, shortened, on one line.
+pub(crate) fn shortened(message: &str) -> String {
+    let end = message.floor_char_boundary(MAX_MESSAGE_BYTES);
+    message[..end].split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The reports of a call. After an error or [`Report::Ended`], there is none. Dropping them cancels the call.

@@ -9,7 +9,7 @@ use tandem_core::error::LoadError;
 use tokio_rustls::rustls;
 use tonic::metadata::MetadataMap;
 
-use crate::call::{CallError, last_cause};
+use crate::call::{CallError, last_cause, shortened};
 use crate::sse::Events;
 use crate::target::Target;
 
@@ -21,8 +21,6 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most bytes of an answer without a stream.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
-/// The most bytes of an engine's message in an error.
-const MAX_MESSAGE_BYTES: usize = 300;
 
 /// The HTTP interface of an engine. Clones share its connections.
 #[derive(Debug, Clone)]
@@ -50,7 +48,7 @@ impl Http {
                 return Err(of_file("the file has no certificate".to_owned()));
             }
             builder = builder.tls_certs_only(roots);
-        } else if url.starts_with("http://") {
+        } else if target.url.starts_with("http://") {
             // Otherwise the client fails where the system has no authorities, as in the image.
             builder = builder.tls_certs_only([]);
         }
@@ -145,9 +143,7 @@ fn message(body: &[u8]) -> String {
     let json: Value = serde_json::from_slice(body).unwrap_or_default();
     let error = json.get("error").unwrap_or(&json);
     let message = error.as_str().or_else(|| error.get("message").or_else(|| error.get("detail"))?.as_str());
-    let text = message.map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned);
-    let end = text.floor_char_boundary(MAX_MESSAGE_BYTES);
-    text[..end].split_whitespace().collect::<Vec<_>>().join(" ")
+    shortened(&message.map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned))
 }
 
 async fn read(mut response: Response) -> Result<Vec<u8>, CallError> {

@@ -59,7 +59,7 @@ pub(crate) async fn prove(protocol: &dyn Protocol, facts: &Facts, tokenizer: &To
     }
     let step = (files / SPREAD_IDS).max(1);
     let spread: Vec<u32> = (0..files).step_by(step).filter_map(|id| u32::try_from(id).ok()).collect();
-    for ids in spread.chunks(8) {
+    for ids in spread.chunks(32) {
         compare_text(protocol, tokenizer, ids).await?;
     }
     Ok(())

@@ -54,16 +54,20 @@ pub const LARK: fn(&PreparedRequest) -> bool = |request| has_kind(request, |kind
 pub const REGEX: fn(&PreparedRequest) -> bool =
     |request| has_kind(request, |kind| matches!(kind, GrammarKind::Regex(_)));
 /// JSON with no white space, or with any.
-pub const WHITESPACE: fn(&PreparedRequest) -> bool = |request| {
-    has_kind(request, |kind| matches!(kind, GrammarKind::JsonSchema(_)))
-        && request.grammar.as_ref().is_some_and(|grammar| grammar.source.whitespace != Whitespace::Bounded)
-};
+pub const WHITESPACE: fn(&PreparedRequest) -> bool =
+    |request| is_json(request, |whitespace| whitespace != Whitespace::Bounded);
 /// A start marker of reasoning that may come before the grammar.
 pub const AFTER_REASONING: fn(&PreparedRequest) -> bool =
     |request| request.grammar.is_some() && request.stage == Stage::Opening;
 /// A limit of reasoning beside log-probabilities: the tokens of the end marker, which no engine chose, have none.
 pub const REASONING_LIMIT_WITH_LOGPROBS: fn(&PreparedRequest) -> bool =
     |request| request.returns.logprobs.is_some() && request.limits.max_reasoning_tokens.is_some();
+
+/// Returns true if the grammar is a JSON schema with such white space.
+pub(crate) fn is_json(request: &PreparedRequest, is: impl Fn(Whitespace) -> bool) -> bool {
+    has_kind(request, |kind| matches!(kind, GrammarKind::JsonSchema(_)))
+        && request.grammar.as_ref().is_some_and(|grammar| is(grammar.source.whitespace))
+}
 
 fn has_kind(request: &PreparedRequest, is: impl Fn(&GrammarKind) -> bool) -> bool {
     request.grammar.as_ref().is_some_and(|grammar| is(&grammar.source.kind))

@@ -10,6 +10,7 @@ pub mod args;
 pub mod call;
 mod driver;
 pub mod engine;
+mod grpc;
 mod http;
 mod identity;
 mod json;

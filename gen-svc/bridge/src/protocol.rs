@@ -82,10 +82,12 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Returns true if another report is of the same engine, with the same model.
+    /// Returns true if another report is of the same engine, with the same model. A version may be a detail.
     #[must_use]
     pub fn is_of(&self, other: &Self) -> bool {
-        (&self.version, &self.model, self.context) == (&other.version, &other.model, other.context)
+        let versions = [&self.version, &other.version];
+        let has_version = versions.into_iter().all(|version| !version.is_empty());
+        (&self.model, self.context) == (&other.model, other.context) && !(has_version && versions[0] != versions[1])
     }
 }
 

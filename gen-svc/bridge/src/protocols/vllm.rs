@@ -114,7 +114,7 @@ impl Protocol for Vllm {
         let grammar = json!({"structured_outputs": {"grammar": lacks::LLGUIDANCE_ONLY}});
         let mut lacks = Vec::new();
         if self.http.generation(COMPLETIONS, &probe(grammar)).await.is_err() {
-            advice.push("start vLLM with --structured-outputs-config.backend guidance: grammars are rejected".into());
+            advice.push(lacks::GUIDANCE_ADVICE.into());
             lacks.push(&lacks::GRAMMAR);
         }
         Ok(Facts { slots, vocabulary, advice, lacks, ..facts })

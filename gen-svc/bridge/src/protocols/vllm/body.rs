@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use tandem_core::sampling::{Chosen, Logprobs};
 
-use crate::call::{Call, CallEnd, CallError, plain};
+use crate::call::{Call, CallEnd, CallError, plain, with_top};
 use crate::json::{self, contradiction};
 
 /// Seeds are 64-bit signed integers.
@@ -120,7 +120,8 @@ fn with_logprobs(ids: &[u32], logprobs: &Value, most: u32) -> Result<Vec<Chosen>
     }
     let chosen = |(&id, top): (&u32, Vec<(u32, f32)>)| {
         let logprob = top.iter().find(|(other, _)| *other == id).ok_or_else(|| contradiction("logprobs"))?.1;
-        Ok(Chosen { id, logprobs: Some(Logprobs { logprob, top: likeliest(top, most) }) })
+        let (id, logprobs) = with_top(id, logprob, top, most);
+        Ok(Chosen { id, logprobs: Some(logprobs) })
     };
     ids.iter().zip(positions).map(chosen).collect()
 }
@@ -153,14 +154,6 @@ fn of_completion(logprobs: &Value) -> Result<Vec<Vec<(u32, f32)>>, CallError> {
     tokens.iter().enumerate().map(position).collect()
 }
 
-/// Returns at most this many of the likeliest tokens, each once.
-fn likeliest(mut tokens: Vec<(u32, f32)>, most: u32) -> Vec<(u32, f32)> {
-    tokens.sort_by(|(one, first), (other, second)| second.total_cmp(first).then(one.cmp(other)));
-    tokens.dedup_by_key(|(id, _)| *id);
-    tokens.truncate(most as usize);
-    tokens
-}
-
 /// Reads the log-probabilities of a prompt's tokens after the first.
 ///
 /// # Errors
@@ -175,7 +168,7 @@ pub(super) fn prompt_logprobs(positions: &Value, ids: &[u32], most: u32) -> Resu
             top.push((token, json::logprob(&value["logprob"])?));
         }
         let logprob = top.iter().find(|(other, _)| *other == id).ok_or_else(|| contradiction("prompt_logprobs"))?.1;
-        Ok((id, Logprobs { logprob, top: likeliest(top, most) }))
+        Ok(with_top(id, logprob, top, most))
     };
     ids.iter().zip(positions).skip(1).map(token).collect()
 }

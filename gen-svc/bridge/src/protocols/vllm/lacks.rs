@@ -9,6 +9,10 @@ pub(in crate::protocols) const MAX_LOGPROBS: u32 = 20;
 /// A grammar that only llguidance reads: other libraries refuse its first line.
 pub(in crate::protocols) const LLGUIDANCE_ONLY: &str = "%llguidance {}\nstart: \"a\"";
 
+/// For an operator whose server refuses such a grammar.
+pub(in crate::protocols) const GUIDANCE_ADVICE: &str =
+    "start vLLM with --structured-outputs-config.backend guidance: grammars are rejected";
+
 /// The fields that vLLM lacks.
 pub(in crate::protocols) const LACKS: &[Lack] = &[TEMPERATURE, TYPICAL_P, PRESENCE, AFTER_REASONING, REASONING_LIMIT];
 
