@@ -1,17 +1,22 @@
 //! Engines that are killed, stopped, or replaced.
 
 use tandem_common::pb::chat::v1 as chat;
-use tandem_common::pb::generate::v1::{self as generate, GenerateRequest, GenerateResponse, Sampling, Stop};
+use tandem_common::pb::generate::v1::grammar::Kind;
+use tandem_common::pb::generate::v1::{GenerateRequest, GenerateResponse, Grammar, ReturnOptions, Sampling, Stop};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event as TaskEvent;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_process::Signal;
-use tandem_tests::failure::failed;
-use tandem_tests::{Process, default_model};
+use tandem_tests::failure::{failed, is_failed};
+use tandem_tests::{Generation, Process, default_model};
 use tonic::transport::Endpoint;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 use super::engines::{Llama, asking, bridge, client, wait_for_health};
+
+/// The messages of a task. Its greedy answer has no near ties, so that two engines give the same.
+const SYSTEM: &str = "You write numbers.";
+const USER: &str = "Write the numbers from 1 to 50, separated by commas.";
 
 fn long() -> GenerateRequest {
     let stop = Stop { max_new_tokens: Some(1900), ignore_eos: true, ..Stop::default() };
@@ -78,47 +83,101 @@ async fn a_stopped_engine_is_left_and_continues() {
     assert_eq!(answer.expect("an answer").0[0].text, "The capital of France is Paris.");
 }
 
-/// Runs a task, and calls `after_delta` once after its first deltas. Returns the text.
-async fn run(render: &Process, tokens: u32, mut after_delta: impl FnMut()) -> String {
-    let endpoint = Endpoint::from_shared(format!("http://{}", render.address)).expect("an address");
-    let mut client = TaskServiceClient::new(endpoint.connect().await.expect("it answers"));
-    let content = Some(chat::chat_message::Content::Text("Write a story.".to_owned()));
-    let messages = vec![chat::ChatMessage { role: "user".to_owned(), content, ..chat::ChatMessage::default() }];
-    let task = RunTaskRequest {
+/// A greedy task with at most this many tokens.
+fn task(max_new_tokens: u32) -> RunTaskRequest {
+    let message = |role: &str, text: &str| chat::ChatMessage {
+        role: role.to_owned(),
+        content: Some(chat::chat_message::Content::Text(text.to_owned())),
+        ..chat::ChatMessage::default()
+    };
+    let messages = vec![message("system", SYSTEM), message("user", USER)];
+    RunTaskRequest {
         conversation: Some(chat::Conversation { messages, ..chat::Conversation::default() }),
         sampling: Some(Sampling { temperature: Some(0.0), ..Sampling::default() }),
-        stop: Some(generate::Stop { max_new_tokens: Some(tokens), ignore_eos: true, ..generate::Stop::default() }),
+        stop: Some(Stop { max_new_tokens: Some(max_new_tokens), ignore_eos: true, ..Stop::default() }),
+        return_options: Some(ReturnOptions { token_ids: true, ..ReturnOptions::default() }),
         ..RunTaskRequest::default()
-    };
-    let mut stream = client.run_task(task).await.expect("it starts").into_inner();
-    let (mut text, mut deltas) = (String::new(), 0);
-    while let Some(response) = stream.message().await.expect("no failure") {
+    }
+}
+
+/// Starts render-svc in front of replicas with the default model.
+fn render(replicas: &[&str]) -> Process {
+    let addresses = replicas.iter().map(|address| format!("http://{address}")).collect::<Vec<_>>().join(",");
+    let model = default_model().display().to_string();
+    Process::start("127.0.0.1:0", &["render-svc", "--models", &model, "--generate", &addresses])
+}
+
+/// Runs a task, and calls `after_delta` once after its first deltas. Returns the ids and the text.
+async fn run(
+    render: &Process,
+    task: RunTaskRequest,
+    mut after_delta: impl FnMut(),
+) -> Result<(Vec<u32>, String), Status> {
+    let endpoint = Endpoint::from_shared(format!("http://{}", render.address)).expect("an address");
+    let mut client = TaskServiceClient::new(endpoint.connect().await.expect("it answers"));
+    let mut stream = client.run_task(task).await?.into_inner();
+    let (mut ids, mut text, mut deltas) = (Vec::new(), String::new(), 0);
+    while let Some(response) = stream.message().await? {
         if let Some(TaskEvent::Delta(delta)) = response.event {
             text.push_str(&delta.text);
+            ids.extend(delta.token_ids);
             deltas += 1;
             if deltas == 5 {
                 after_delta();
             }
         }
     }
-    text
+    Ok((ids, text))
+}
+
+/// Kills the engine that generates.
+fn kill_one(engines: &mut [Llama]) {
+    let engine = engines.iter_mut().find(|engine| engine.requests().0 > 0);
+    engine.expect("one generates").kill();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_continues_on_the_other_bridge_with_the_same_text() {
     let mut engines = [Llama::start(1), Llama::start(1)];
     let bridges = [bridge(&engines[0], &[]), bridge(&engines[1], &[])];
-    let addresses = bridges.iter().map(|bridge| format!("http://{}", bridge.address)).collect::<Vec<_>>().join(",");
-    let model = default_model().display().to_string();
-    let render = Process::start("127.0.0.1:0", &["render-svc", "--models", &model, "--generate", &addresses]);
-    let whole = run(&render, 60, || {}).await;
-    let mut killed = None;
-    let text = run(&render, 60, || {
-        let at = engines.iter().position(|engine| engine.requests().0 > 0).expect("one generates");
-        engines[at].kill();
-        killed = Some(at);
-    })
-    .await;
-    assert!(killed.is_some());
-    assert_eq!(text, whole);
+    let render = render(&[&bridges[0].address, &bridges[1].address]);
+    let whole = run(&render, task(60), || {}).await.expect("an answer");
+    let continued = run(&render, task(60), || kill_one(&mut engines)).await.expect("an answer");
+    assert_eq!(continued, whole);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_with_a_grammar_is_not_resumed_behind_a_bridge() {
+    let mut engines = [Llama::start(1), Llama::start(1)];
+    let bridges = [bridge(&engines[0], &[]), bridge(&engines[1], &[])];
+    let render = render(&[&bridges[0].address, &bridges[1].address]);
+    let schema = r#"{"type": "array", "items": {"type": "integer"}, "minItems": 100}"#.to_owned();
+    let grammar = Grammar { kind: Some(Kind::JsonSchema(schema)), ..Grammar::default() };
+    let stop = Some(Stop { max_new_tokens: Some(200), ..Stop::default() });
+    let task = RunTaskRequest { grammar: Some(grammar), stop, ..task(200) };
+    let result = run(&render, task, || kill_one(&mut engines)).await;
+    is_failed("bridge/resume", result, Code::Unavailable, "RESUME_UNSUPPORTED", None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_of_a_bridge_continues_on_gen_svc() {
+    let (mut llama, generation) = (Llama::start(1), Generation::start().await);
+    let bridge = bridge(&llama, &[]);
+    let render = render(&[&bridge.address, &generation.running.address.to_string()]);
+    // The salt decides which replica gets a task.
+    let with_salt = |salt: u32| RunTaskRequest { cache_salt: salt.to_string(), ..task(60) };
+    let mut salt = 0;
+    let whole = loop {
+        let mut is_bridged = false;
+        let whole = run(&render, with_salt(salt), || is_bridged = llama.requests().0 > 0).await.expect("an answer");
+        if is_bridged {
+            break whole;
+        }
+        salt += 1;
+        assert!(salt < 30, "the bridge gets no task");
+    };
+    let before = generation.engine.gauges().tokens;
+    let continued = run(&render, with_salt(salt), || llama.kill()).await.expect("an answer");
+    assert_eq!(continued, whole);
+    assert!(generation.engine.gauges().tokens > before, "gen-svc continues");
 }

@@ -1,8 +1,12 @@
 //! The fields that the engine lacks: the bridge lists and refuses them.
 
+use std::net::TcpListener;
+
+use tandem_common::pb::generate::v1::control_service_client::ControlServiceClient;
 use tandem_common::pb::generate::v1::grammar::Kind;
 use tandem_common::pb::generate::v1::{
-    GenerateRequest, GetLoadedModelRequest, Grammar, Promise, ReturnOptions, Sampling, Whitespace,
+    FlushPrefixCacheRequest, GenerateRequest, GetLoadedModelRequest, Grammar, Promise, ReturnOptions, Sampling,
+    Whitespace,
 };
 use tandem_tests::failure::is_failed;
 use tandem_tests::{default_artifacts, default_model};
@@ -35,9 +39,11 @@ fn lacking() -> Vec<(&'static str, GenerateRequest)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_field_that_the_engine_lacks_is_named_and_refused() {
+async fn a_field_or_method_that_the_engine_lacks_is_named_and_refused() {
     let llama = Llama::start(1);
-    let process = bridge(&llama, &[]);
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    let control = free.expect("a free port").to_string();
+    let process = bridge(&llama, &["--control-listen", &control]);
     let mut client = client(&process).await;
     let loaded = client.get_loaded_model(GetLoadedModelRequest::default()).await.expect("a model").into_inner();
     let model = loaded.model.expect("a model");
@@ -51,6 +57,9 @@ async fn a_field_that_the_engine_lacks_is_named_and_refused() {
         let result = generate(&mut client, request).await;
         is_failed(&format!("bridge/{field}"), result, Code::InvalidArgument, "UNSUPPORTED_BY_ENGINE", Some(field));
     }
+    let mut control = ControlServiceClient::connect(format!("http://{control}")).await.expect("it answers");
+    let flushed = control.flush_prefix_cache(FlushPrefixCacheRequest {}).await;
+    is_failed("bridge/flush_prefix_cache", flushed, Code::Unimplemented, "UNKNOWN_METHOD", None);
 }
 
 #[test]
