@@ -1,7 +1,8 @@
 //! gen-bridge in front of llama.cpp's own HTTP server, in another process.
 
 mod answers;
-mod engines;
+pub(crate) mod engines;
 mod failures;
 mod fields;
 mod life;
+mod vllm;

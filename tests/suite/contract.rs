@@ -2,6 +2,7 @@
 
 mod chart_flags;
 mod clients;
+mod engine_fields;
 mod error_texts;
 mod field_paths;
 mod model_table;

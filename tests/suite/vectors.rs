@@ -1,6 +1,7 @@
 //! The contract's vectors of `tests/contract`, replayed against the services by clients of this
 //! version, of the published one and of a newer one.
 
+mod bridged;
 mod client;
 mod compare;
 mod examples;

@@ -17,6 +17,7 @@ mod progress;
 pub(crate) mod python;
 pub(crate) mod tokenizers;
 pub(crate) mod venv;
+pub(crate) mod vllm;
 
 use std::fs::File;
 use std::path::PathBuf;

@@ -3,6 +3,7 @@
 pub(crate) mod clients;
 mod cluster;
 mod differential;
+mod engines;
 
 use std::env;
 use std::ffi::OsString;
@@ -33,6 +34,7 @@ Examples:
   cargo xtask test --clients go        tests the clients of one language
   cargo xtask test --differential      compares the template engine with transformers
   cargo xtask test --cluster           the chart and the images on a real Kubernetes
+  cargo xtask test --engines           the bridge in front of vLLM on this processor
   cargo xtask test --stress            200 clients that connect and disconnect, for ten minutes;
                                        32 answers while their replicas are killed 50 times;
                                        300 tasks beside a stuck replica, for each way to be stuck;
@@ -62,6 +64,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "STEP", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["clients", "differential", "stress"])]
     cluster: Option<String>,
 
+    /// Test the bridge in front of vLLM on this processor, instead of the tests.
+    ///
+    /// Installs vLLM into `.tandem/vllm`, once. Needs Linux on x86-64, Python 3.10, 20 GB of disk and 10 GB
+    /// of memory, and takes up to 40 minutes on two cores. If it cannot be installed, the command says why
+    /// and skips the test. With a text, only the tests whose names contain it run.
+    #[arg(long, value_name = "TEST", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["clients", "cluster", "differential", "stress"])]
+    engines: Option<String>,
+
     /// Compare the template engine with transformers on this many random cases, instead of the
     /// tests.
     ///
@@ -90,6 +100,9 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
     }
     if let Some(filter) = &args.cluster {
         return cluster::run(layout, filter);
+    }
+    if let Some(filter) = &args.engines {
+        return engines::run(layout, filter);
     }
     if let Some(count) = args.differential {
         return differential::run(layout, count, args.seed);

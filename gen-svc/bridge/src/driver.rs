@@ -8,11 +8,14 @@ use std::time::Duration;
 
 use tandem_core::answer::{CheckedAnswer, Contradiction, FinishReason, Flow};
 use tandem_core::error::RequestError;
+use tandem_core::grammar::GrammarKind;
 use tandem_core::request::{PreparedRequest, Stage};
 use tandem_core::sampling::{Chosen, Sampling};
+use tandem_model_files::tokenizer::Tokenizer;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::call::{Call, CallEnd, CallError, Report, Reports};
+use crate::choice;
 use crate::shared::{Problem, Shared};
 
 /// How often a request is asked whether it ends.
@@ -206,19 +209,20 @@ impl Output {
     }
 
     fn start(&mut self, answer: &CheckedAnswer, shared: &Shared) {
-        let call = self.next_call(answer);
+        let call = self.next_call(answer, &shared.model.tokenizer);
         (self.asked, self.reported) = (call.max_tokens, 0);
         self.call = Some(shared.protocol.generate(call));
     }
 
     /// Returns the call for the tokens that the output still may have.
-    fn next_call(&self, answer: &CheckedAnswer) -> Call {
+    fn next_call(&self, answer: &CheckedAnswer, tokenizer: &Tokenizer) -> Call {
         let request = answer.request();
         let (limits, count) = (&request.limits, self.tokens.len());
         let stage = answer.stage(self.index);
         let grammar = request.grammar.as_ref().filter(|_| stage == Stage::Bound);
         let banned = if stage == Stage::Waiting { request.reasoning.ends_of_turn.clone() } else { Vec::new() };
-        let is_first = self.index == request.first_output && count == request.generated().len();
+        let is_first_call = count == request.generated().len();
+        let is_first = is_first_call && self.index == request.first_output;
         Call {
             ids: [request.prompt(), &self.tokens].concat(),
             max_tokens: limits.max_new_tokens - count,
@@ -229,7 +233,10 @@ impl Output {
             seed: request.sampling.seed.wrapping_add(u64::from(self.index)),
             logprobs: request.returns.logprobs,
             prompt_logprobs: request.returns.prompt_logprobs.filter(|_| is_first),
-            grammar: grammar.map(|grammar| Arc::clone(&grammar.source)),
+            grammar: grammar.map(|grammar| match choice::rests(request, tokenizer) {
+                Some(rests) if is_first_call && request.bound > 0 => Arc::new(GrammarKind::Choice(rests).into()),
+                _ => Arc::clone(&grammar.source),
+            }),
             priority: request.priority,
             cache_salt: Arc::clone(&request.cache_salt),
         }

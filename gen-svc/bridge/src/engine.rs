@@ -10,11 +10,12 @@ use tandem_core::cache::Usage;
 use tandem_core::engine::{EngineEnded, EngineLimits, ExternalEngine, Gauges, TokenEngine};
 use tandem_core::error::{LoadError, RequestError};
 use tandem_core::lifecycle::Lifecycle;
-use tandem_core::request::{PreparedRequest, ServedModel, Stage};
+use tandem_core::request::{PreparedRequest, ServedModel};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio_util::task::TaskTracker;
 
+use crate::choice;
 use crate::driver;
 use crate::lack::Lack;
 use crate::shared::{Parts, Shared};
@@ -85,8 +86,8 @@ impl TokenEngine for RemoteEngine {
         }
         Lack::check(self.shared.lacks(), kind.name, request)?;
         let is_resumed = !request.generated().is_empty();
-        if is_resumed && request.grammar.is_some() && request.stage == Stage::Bound {
-            return Err(RequestError::ResumeUnsupported { engine: kind.name, feature: "a grammar" });
+        if request.bound > 0 && choice::rests(request, &self.shared.model.tokenizer).is_none() {
+            return Err(RequestError::ResumeUnsupported { engine: kind.name, feature: "a grammar other than choice" });
         }
         if is_resumed && request.sampling.presence_penalty != 0.0 {
             return Err(RequestError::ResumeUnsupported { engine: kind.name, feature: "a presence penalty" });

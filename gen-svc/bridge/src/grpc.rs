@@ -1,5 +1,6 @@
 //! Calls of an engine over gRPC.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use tandem_common::call::BearerToken;
@@ -82,6 +83,9 @@ pub(crate) fn failure(status: &Status) -> CallError {
         Code::Unauthenticated => CallError::Denied(401),
         Code::PermissionDenied => CallError::Denied(403),
         Code::Unimplemented => CallError::Denied(404),
-        code => CallError::Lost(format!("it answers {code:?}")),
+        code => CallError::Lost(match status.source() {
+            Some(_) => last_cause(status),
+            None => format!("it answers {code:?}"),
+        }),
     }
 }

@@ -8,6 +8,7 @@
 
 pub mod args;
 pub mod call;
+mod choice;
 mod driver;
 pub mod engine;
 mod grpc;

@@ -138,6 +138,8 @@ pub struct PreparedRequest {
     pub limits: Limits,
     /// The grammar of the outputs.
     pub grammar: Option<Compiled>,
+    /// The generated tokens that the grammar binds: the last ones.
+    pub bound: usize,
     /// Whether the grammar binds the next token.
     pub stage: Stage,
     /// The tokens that end reasoning, or may start it before the grammar.
@@ -233,6 +235,7 @@ impl GenerateRequest {
             delivered,
             output,
             extraction,
+            bound: if grammar.is_some() && stage == Stage::Bound { bound.len() } else { 0 },
             grammar: grammar.map(|grammar| model.grammars.resume(grammar, bound)).transpose()?,
             stage,
             reasoning,

@@ -54,6 +54,26 @@ impl Pair {
     }
 }
 
+/// Converts a Llama without images in a folder.
+///
+/// # Panics
+/// If the folder has no such model.
+#[must_use]
+pub fn llama(folder: &Path) -> GgufModel {
+    let family = find("smolvlm"); // its language model is a Llama
+    let mut folder = HfFolder::read(folder);
+    assert_eq!(folder.config["model_type"], "llama");
+    let mut config = folder.config.clone();
+    config["rope_theta"] = config["rope_parameters"]["rope_theta"].clone();
+    folder.config["text_config"] = config;
+    let renamed = folder
+        .tensors
+        .into_iter()
+        .map(|(name, tensor)| (format!("{}{}", family.text, name.strip_prefix("model.").unwrap_or(&name)), tensor));
+    folder.tensors = renamed.collect();
+    text(family, &folder)
+}
+
 /// Integer settings of a language model: the GGUF key, and the name in `config.json`.
 const TEXT_SIZES: &[(&str, &str)] = &[
     ("embedding_length", "hidden_size"),

@@ -18,8 +18,11 @@ use tandem_tests::{Process, default_model, repository};
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
+/// The tokens of a slot's context.
+const CONTEXT: usize = 2048;
+
 /// llama.cpp's server. Dropping it kills it.
-pub(super) struct Llama {
+pub(crate) struct Llama {
     service: Service,
     model: PathBuf,
     slots: usize,
@@ -28,19 +31,24 @@ pub(super) struct Llama {
 impl Llama {
     /// Starts the server with the default model.
     pub(super) fn start(slots: usize) -> Self {
-        Self::start_at(&default_model(), 0, slots, "")
+        Self::start_at(&default_model(), 0, slots, "", CONTEXT)
     }
 
     /// Starts a server that asks for this bearer token.
     pub(super) fn start_with_key(key: &str) -> Self {
-        Self::start_at(&default_model(), 0, 1, key)
+        Self::start_at(&default_model(), 0, 1, key, CONTEXT)
     }
 
-    fn start_at(model: &Path, port: u16, slots: usize, key: &str) -> Self {
+    /// Starts a server with these slots, each with a context of this many tokens. Port 0 is a free one.
+    pub(crate) fn start_at(model: &Path, port: u16, slots: usize, key: &str, context: usize) -> Self {
         let python = repository().join(".tandem/engines/bin/python");
         let mut command = Command::new(&python);
         let script = repository().join("tests/suite/bridge/llama_server.py");
-        command.arg(script).arg(model).args([&port.to_string(), &slots.to_string(), key]).stderr(Stdio::null());
+        command
+            .arg(script)
+            .arg(model)
+            .args([&port.to_string(), &slots.to_string(), key, &context.to_string()])
+            .stderr(Stdio::null());
         let started = Service::start("llama-server", &mut command);
         let service =
             started.unwrap_or_else(|error| panic!("{error}; `cargo xtask test` installs {}", python.display()));
@@ -51,10 +59,10 @@ impl Llama {
     pub(super) fn restart(mut self, model: Option<&Path>) -> Self {
         self.kill();
         let port = self.address().rsplit_once(':').and_then(|(_, port)| port.parse().ok()).expect("a port");
-        Self::start_at(model.unwrap_or(&self.model), port, self.slots, "")
+        Self::start_at(model.unwrap_or(&self.model), port, self.slots, "", CONTEXT)
     }
 
-    pub(super) fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> &str {
         self.service.address()
     }
 

@@ -1,4 +1,4 @@
-"""Serves a model with llama.cpp's own HTTP server until it is killed. Arguments: MODEL PORT SLOTS KEY; port 0 is a free one."""
+"""Serves a model with llama.cpp's own HTTP server until it is killed. Arguments: MODEL PORT SLOTS KEY CONTEXT; port 0 is a free one."""
 
 import sys
 import time
@@ -10,7 +10,7 @@ params = xllamacpp.CommonParams()
 params.model.path = model
 params.hostnames = ["127.0.0.1"]
 params.port = port
-params.n_ctx = 2048 * slots
+params.n_ctx = int(sys.argv[5]) * slots
 params.n_parallel = slots
 params.cpuparams.n_threads = 2
 params.endpoint_metrics = True

@@ -76,6 +76,8 @@ pub(super) struct Servers {
     running: HashMap<String, Arc<Server>>,
     /// True if clients reach the servers through a proxy that turns their answers into those of a later version.
     is_newer: bool,
+    /// The arguments of gen-bridge that name an engine. With them, a bridge takes the place of gen-svc.
+    engine: Vec<String>,
 }
 
 /// A running server. Dropping it ends it.
@@ -92,14 +94,30 @@ pub(super) struct Server {
     _folder: TempDir,
 }
 
-fn contract() -> PathBuf {
+pub(super) fn contract() -> PathBuf {
     repository().join("tests/contract")
 }
 
 impl Servers {
     pub(super) fn new() -> Self {
         let specs = expand::read(&contract().join("servers.json"));
-        Self { specs, running: HashMap::new(), is_newer: false }
+        Self { specs, running: HashMap::new(), is_newer: false, engine: Vec::new() }
+    }
+
+    /// Returns servers with bridges in front of an engine with the vectors' model, in place of gen-svc.
+    pub(super) fn bridged(kind: &str, url: &str) -> Self {
+        let mut servers = Self::new();
+        for spec in servers.specs.values_mut().filter(|spec| spec.service == "gen-svc") {
+            spec.service = "gen-bridge".to_owned();
+            // The engine has these settings.
+            for flag in ["--threads", "--dtype"] {
+                if let Some(at) = spec.args.iter().position(|argument| argument == flag) {
+                    spec.args.drain(at..at + 2);
+                }
+            }
+        }
+        servers.engine = ["--engine", kind, "--engine-url", url].map(str::to_owned).into();
+        servers
     }
 
     pub(super) fn of_a_newer_version() -> Self {
@@ -114,7 +132,9 @@ impl Servers {
             generate = format!("http://{}", Box::pin(self.start(replica)).await.address);
         }
         if !self.running.contains_key(key) {
-            let server = Server::start(&self.specs[key], &generate, self.is_newer).await;
+            let spec = &self.specs[key];
+            let engine = if spec.service == "gen-bridge" { &self.engine[..] } else { &[] };
+            let server = Server::start(spec, &generate, engine, self.is_newer).await;
             self.running.insert(key.to_owned(), Arc::new(server));
         }
         Arc::clone(&self.running[key])
@@ -160,7 +180,7 @@ impl Spec {
 }
 
 impl Server {
-    async fn start(spec: &Spec, generate: &str, is_newer: bool) -> Self {
+    async fn start(spec: &Spec, generate: &str, engine: &[String], is_newer: bool) -> Self {
         let folder = TempDir::new().expect("a temporary folder");
         for (name, content) in &spec.files {
             write(&folder.path().join(name), content);
@@ -172,7 +192,7 @@ impl Server {
             let argument = argument.replace("{control}", &control).replace("{generate}", generate);
             places.iter().fold(argument, |text, (name, path)| text.replace(name, &path.to_string_lossy()))
         };
-        let arguments: Vec<String> = spec.args.iter().map(fill).collect();
+        let arguments: Vec<String> = spec.args.iter().map(fill).chain(engine.iter().cloned()).collect();
         let (service, mut address) = spec.run(arguments).await;
         if is_newer {
             address = newer(address).await;

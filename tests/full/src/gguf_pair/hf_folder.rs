@@ -23,8 +23,10 @@ pub(super) struct HfFolder {
 }
 
 impl HfFolder {
+    /// Reads a folder. A file that it lacks is null, or an empty template.
     pub(super) fn read(folder: &Path) -> Self {
-        let file = |name: &str| json(&folder.join(name));
+        let file =
+            |name: &str| Some(folder.join(name)).filter(|path| path.exists()).map_or(Value::Null, |path| json(&path));
         Self {
             config: file("config.json"),
             generation: file("generation_config.json"),
@@ -32,7 +34,7 @@ impl HfFolder {
             processor: file("processor_config.json"),
             tokenizer: file("tokenizer.json"),
             tokenizer_config: file("tokenizer_config.json"),
-            template: std::fs::read_to_string(folder.join("chat_template.jinja")).expect("a template"),
+            template: std::fs::read_to_string(folder.join("chat_template.jinja")).unwrap_or_default(),
             tensors: tensors(&std::fs::read(folder.join("model.safetensors")).expect("weights")),
         }
     }
