@@ -4,7 +4,6 @@ mod server;
 
 use std::time::{Duration, Instant};
 
-use futures_util::future::join_all;
 use tandem_common::pb::generate::v1::finished::Matched;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::pb::generate::v1::grammar::Kind;
@@ -28,6 +27,19 @@ const ROUNDING: f32 = 0.3;
 fn bridge_with(vllm: &Vllm, model: &str) -> Process {
     let (kind, url) = (vllm.api().flag(), vllm.url());
     Process::start("127.0.0.1:0", &["gen-bridge", "--engine", kind, "--engine-url", &url, "--model", model])
+}
+
+/// Runs futures at once, and returns their results in order.
+async fn join_all<F>(futures: impl Iterator<Item = F>) -> Vec<F::Output>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
+    let tasks: Vec<_> = futures.map(tokio::spawn).collect();
+    let mut results = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        results.push(task.await.expect("no panic"));
+    }
+    results
 }
 
 /// Compares greedy outputs with transformers' in f32: one after the other, and all at once.

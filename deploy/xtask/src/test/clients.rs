@@ -80,7 +80,7 @@ impl Suite {
         let package = self.package.map(|package| Step::of(format!("{} package", self.name), package(clients)));
         let replay = Step::of(format!("{} vectors", self.name), (self.replay)(clients));
         let newer = Step::new(format!("{}, newer servers", self.name), self.with_newer_servers(clients));
-        package.into_iter().chain([replay, newer]).collect()
+        package.into_iter().chain([replay, newer]).map(|step| step.in_lane(self.name)).collect()
     }
 
     /// Returns the command that replays the vectors of servers without a state against those of a later version.
