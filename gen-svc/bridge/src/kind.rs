@@ -21,6 +21,8 @@ pub struct EngineKind {
     pub help: &'static str,
     /// The fields that the engine cannot honor.
     pub lacks: &'static [Lack],
+    /// The fields that it cannot honor without some of its settings.
+    pub lacks_by_settings: &'static [Lack],
     /// The promises of the contract that do not hold.
     pub missing_promises: &'static [Promise],
     /// Returns the protocol, which has not connected yet. The tokenizer is that of the bridge's files.

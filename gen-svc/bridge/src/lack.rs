@@ -60,8 +60,10 @@ pub const WHITESPACE: fn(&PreparedRequest) -> bool =
 pub const AFTER_REASONING: fn(&PreparedRequest) -> bool =
     |request| request.grammar.is_some() && request.stage == Stage::Opening;
 /// A limit of reasoning beside log-probabilities: the tokens of the end marker, which no engine chose, have none.
-pub const REASONING_LIMIT_WITH_LOGPROBS: fn(&PreparedRequest) -> bool =
-    |request| request.returns.logprobs.is_some() && request.limits.max_reasoning_tokens.is_some();
+pub const REASONING_LIMIT_WITH_LOGPROBS: fn(&PreparedRequest) -> bool = |request| {
+    let returns = &request.returns;
+    request.limits.max_reasoning_tokens.is_some() && returns.logprobs.or(returns.prompt_logprobs).is_some()
+};
 
 /// Returns true if the grammar is a JSON schema with such white space.
 pub(crate) fn is_json(request: &PreparedRequest, is: impl Fn(Whitespace) -> bool) -> bool {

@@ -17,6 +17,7 @@ mod identity;
 mod json;
 pub mod kind;
 pub mod lack;
+mod lark;
 pub mod protocol;
 pub mod protocols;
 mod shared;

@@ -21,5 +21,5 @@ mod vocabulary;
 
 pub use compile::Grammars;
 pub use compile::MAX_COMPILING;
-pub use constraint::{Compiled, Constraint, Mask, MaskError};
+pub use constraint::{Compiled, Constraint, Followed, Follower, Mask, MaskError};
 pub use source::{Grammar, GrammarKind, Whitespace};

@@ -14,11 +14,12 @@ const MARKS: [&str; 2] = ["<!-- fields -->\n", "<!-- /fields -->\n"];
 
 /// Returns the table: a row for each field, a column for each engine.
 fn table() -> String {
-    let mut fields: Vec<&str> = ENGINES.iter().flat_map(|kind| kind.lacks).map(|lack| lack.field).collect();
+    let lacks = |kind: &&'static EngineKind| kind.lacks.iter().chain(kind.lacks_by_settings);
+    let mut fields: Vec<&str> = ENGINES.iter().flat_map(lacks).map(|lack| lack.field).collect();
     fields.sort_unstable();
     fields.dedup();
-    let cell = |kind: &&EngineKind, field: &str| {
-        let lack = kind.lacks.iter().find(|lack| lack.field == field);
+    let cell = |kind: &&'static EngineKind, field: &str| {
+        let lack = lacks(kind).find(|lack| lack.field == field);
         lack.map_or_else(|| "yes".to_owned(), |lack| lack.problem.to_owned())
     };
     let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));

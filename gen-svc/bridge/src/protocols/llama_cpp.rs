@@ -8,10 +8,11 @@
 mod body;
 mod lost_ids;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use reqwest::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 use tandem_core::engine::Promise;
 use tandem_core::error::LoadError;
 use tandem_model_files::tokenizer::Tokenizer;
@@ -24,6 +25,7 @@ use crate::http::Http;
 use crate::json;
 use crate::kind::EngineKind;
 use crate::lack::{self, Lack};
+use crate::lark::LLGUIDANCE_ONLY;
 use crate::protocol::{EngineState, Facts, Load, Protocol};
 use crate::spawned::{Spawned, send};
 use crate::target::Target;
@@ -35,6 +37,25 @@ const PIECE: usize = 16;
 const HIDDEN_TOP: usize = 256;
 /// A bias that no logit exceeds.
 const FORCE: f32 = 1000.0;
+
+/// What a server lacks that is built without llguidance.
+static BY_SETTINGS: &[Lack] = &[
+    Lack {
+        field: "grammar.regex",
+        problem: "it is built without LLAMA_LLGUIDANCE; use json_schema with a pattern, or choice",
+        is_asked: lack::REGEX,
+    },
+    Lack {
+        field: "grammar.lark",
+        problem: "it is built without LLAMA_LLGUIDANCE; use json_schema or choice",
+        is_asked: lack::LARK,
+    },
+    Lack {
+        field: "grammar.whitespace",
+        problem: "it is built without LLAMA_LLGUIDANCE, and bounds the white space of JSON itself; leave it out",
+        is_asked: lack::WHITESPACE,
+    },
+];
 
 /// llama.cpp.
 pub(super) static KIND: EngineKind = EngineKind {
@@ -54,21 +75,6 @@ pub(super) static KIND: EngineKind = EngineKind {
         },
         Lack { field: "return_options.prompt_logprobs", problem: "it computes none", is_asked: lack::PROMPT_LOGPROBS },
         Lack {
-            field: "grammar.regex",
-            problem: "it has no regular expressions; use json_schema with a pattern, or choice",
-            is_asked: lack::REGEX,
-        },
-        Lack {
-            field: "grammar.lark",
-            problem: "it has no Lark grammars; use json_schema or choice",
-            is_asked: lack::LARK,
-        },
-        Lack {
-            field: "grammar.whitespace",
-            problem: "it bounds the white space of JSON itself; leave it out",
-            is_asked: lack::WHITESPACE,
-        },
-        Lack {
             field: "grammar.after_reasoning",
             problem: "it cannot choose between a marker and a grammar; leave it out",
             is_asked: lack::AFTER_REASONING,
@@ -79,6 +85,7 @@ pub(super) static KIND: EngineKind = EngineKind {
             is_asked: lack::REASONING_LIMIT_WITH_LOGPROBS,
         },
     ],
+    lacks_by_settings: BY_SETTINGS,
     missing_promises: &[Promise::SameTokensAfterResume, Promise::IndependentOfBatch, Promise::SeedsAcrossReplicas],
     connect: LlamaCpp::connect,
 };
@@ -89,11 +96,13 @@ struct LlamaCpp {
     tokenizer: Tokenizer,
     /// Created at the first character of several tokens.
     lost: Arc<OnceLock<LostIds>>,
+    /// Whether the server reads grammars with llguidance.
+    has_llguidance: Arc<AtomicBool>,
 }
 
 impl LlamaCpp {
     fn connect(target: &Target, tokenizer: Tokenizer) -> Result<Arc<dyn Protocol>, LoadError> {
-        Ok(Arc::new(Self { http: Http::new(target)?, lost: Arc::new(OnceLock::new()), tokenizer }))
+        Ok(Arc::new(Self { http: Http::new(target)?, lost: Arc::default(), tokenizer, has_llguidance: Arc::default() }))
     }
 }
 
@@ -124,8 +133,16 @@ impl Protocol for LlamaCpp {
             dtype: String::new(),
             quantization: json::text(&props["model_ftype"]),
             advice: advice.into_iter().collect(),
-            lacks: Vec::new(),
+            ..Facts::default()
         })
+    }
+
+    async fn details(&self, facts: Facts) -> Result<Facts, CallError> {
+        let body = json!({"prompt": [0], "n_predict": 1, "grammar": LLGUIDANCE_ONLY});
+        let has_llguidance = self.http.generation("/completion", &body).await.is_ok();
+        self.has_llguidance.store(has_llguidance, Ordering::Relaxed);
+        let lacks = if has_llguidance { Vec::new() } else { BY_SETTINGS.iter().collect() };
+        Ok(Facts { has_llguidance, lacks, ..facts })
     }
 
     async fn tokenize(&self, text: &str) -> Result<Vec<u32>, CallError> {
@@ -156,6 +173,10 @@ impl Protocol for LlamaCpp {
 }
 
 impl LlamaCpp {
+    fn body(&self, call: &Call, most: usize, is_early: bool, stream: bool) -> Value {
+        body::completion(call, most, is_early, stream, self.has_llguidance.load(Ordering::Relaxed))
+    }
+
     /// Generates, and sends the reports.
     async fn run(&self, mut call: Call, reports: &Sender<Report>) -> Result<CallEnd, CallError> {
         let asked = call.ids.len();
@@ -181,7 +202,7 @@ impl LlamaCpp {
     /// Streams the next tokens.
     async fn stream(&self, call: &mut Call, part: Part, reports: &Sender<Report>) -> Result<Next, CallError> {
         let most = part.tokens(usize::MAX);
-        let body = body::completion(call, most, part.banned > 0, true);
+        let body = self.body(call, most, part.banned > 0, true);
         let mut events = self.http.events("/completion", &body).await?;
         let mut count = 0;
         while let Some(data) = events.next().await? {
@@ -220,7 +241,7 @@ impl LlamaCpp {
     async fn piece(&self, call: &mut Call, part: Part, reports: &Sender<Report>) -> Result<Next, CallError> {
         // A grammar starts again with each request.
         let most = part.tokens(if call.grammar.is_some() { usize::MAX } else { PIECE });
-        let body = body::completion(call, most, part.banned > 0, false);
+        let body = self.body(call, most, part.banned > 0, false);
         let answer = self.http.generation("/completion", &body).await?;
         let ids = json::ids(&answer["tokens"])?;
         if let Some(cached) = json::number(&answer["timings"]["cache_n"]) {
@@ -280,7 +301,7 @@ impl LlamaCpp {
         let call = Call { ids: [&call.ids, before].concat(), ..call.clone() };
         let whole = self.tokenizer.encode("a", false).ok().and_then(|ids| ids.first().copied()).unwrap_or(0);
         for count in [HIDDEN_TOP, self.tokenizer.vocab_size()] {
-            let mut body = body::completion(&call, 1, false, false);
+            let mut body = self.body(&call, 1, false, false);
             body["logit_bias"] = json!([[whole, FORCE]]);
             body["n_probs"] = count.into();
             let answer = self.http.generation("/completion", &body).await?;

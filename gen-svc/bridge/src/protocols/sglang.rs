@@ -64,6 +64,7 @@ pub(super) static KIND: EngineKind = EngineKind {
             is_asked: lack::REASONING_LIMIT_WITH_LOGPROBS,
         },
     ],
+    lacks_by_settings: &[],
     missing_promises: &[Promise::SameTokensAfterResume, Promise::IndependentOfBatch, Promise::SeedsAcrossReplicas],
     connect: Sglang::connect,
 };

@@ -19,6 +19,7 @@ use crate::call::{Call, CallEnd, CallError, Report, Reports};
 use crate::http::Http;
 use crate::json;
 use crate::kind::EngineKind;
+use crate::lark::LLGUIDANCE_ONLY;
 use crate::protocol::{EngineState, Facts, Load, Protocol};
 use crate::spawned::{Spawned, send};
 use crate::target::Target;
@@ -36,6 +37,7 @@ pub(super) static KIND: EngineKind = EngineKind {
     name: "vLLM",
     help: "HTTP server of vLLM (vllm serve)",
     lacks: lacks::LACKS,
+    lacks_by_settings: lacks::BY_SETTINGS,
     missing_promises: &[Promise::SameTokensAfterResume, Promise::IndependentOfBatch, Promise::SeedsAcrossReplicas],
     connect: Vllm::connect,
 };
@@ -111,13 +113,9 @@ impl Protocol for Vllm {
             advice.push("start vLLM with --max-logprobs 20: it refuses return_options.logprobs".into());
         }
         // The first grammar decides which library a server uses for all.
-        let grammar = json!({"structured_outputs": {"grammar": lacks::LLGUIDANCE_ONLY}});
-        let mut lacks = Vec::new();
-        if self.http.generation(COMPLETIONS, &probe(grammar)).await.is_err() {
-            advice.push(lacks::GUIDANCE_ADVICE.into());
-            lacks.push(&lacks::GRAMMAR);
-        }
-        Ok(Facts { slots, vocabulary, advice, lacks, ..facts })
+        let grammar = json!({"structured_outputs": {"grammar": LLGUIDANCE_ONLY}});
+        let has_llguidance = self.http.generation(COMPLETIONS, &probe(grammar)).await.is_ok();
+        Ok(lacks::with_llguidance(Facts { slots, vocabulary, advice, ..facts }, has_llguidance))
     }
 
     async fn tokenize(&self, text: &str) -> Result<Vec<u32>, CallError> {

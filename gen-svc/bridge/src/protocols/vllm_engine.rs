@@ -25,6 +25,7 @@ use crate::grpc::{Grpc, MAX_MESSAGE_BYTES, failure};
 use crate::json::contradiction;
 use crate::kind::EngineKind;
 use crate::lack::Lack;
+use crate::lark::{LLGUIDANCE_ONLY, lark};
 use crate::protocol::{EngineState, Facts, Load, Protocol};
 use crate::spawned::{Spawned, send};
 use crate::target::Target;
@@ -51,6 +52,7 @@ pub(super) static KIND: EngineKind = EngineKind {
             is_asked: |request| !request.cache_salt.is_empty(),
         },
     ],
+    lacks_by_settings: lacks::BY_SETTINGS,
     missing_promises: &[Promise::SameTokensAfterResume, Promise::IndependentOfBatch, Promise::SeedsAcrossReplicas],
     connect: VllmEngine::connect,
 };
@@ -122,13 +124,10 @@ impl Protocol for VllmEngine {
         facts.version = loads.version;
         let mut probe = one_token(Input::Tokenized(Tokenized { original_text: String::new(), input_ids: vec![0] }));
         if let Some(sampling) = &mut probe.sampling_params {
-            sampling.grammar = Some(lacks::LLGUIDANCE_ONLY.to_owned());
+            sampling.grammar = Some(LLGUIDANCE_ONLY.to_owned());
         }
-        if self.first(probe).await.is_err() {
-            facts.advice.push(lacks::GUIDANCE_ADVICE.to_owned());
-            facts.lacks.push(&lacks::GRAMMAR);
-        }
-        Ok(facts)
+        let has_llguidance = self.first(probe).await.is_ok();
+        Ok(lacks::with_llguidance(facts, has_llguidance))
     }
 
     async fn tokenize(&self, text: &str) -> Result<Vec<u32>, CallError> {
@@ -260,7 +259,7 @@ fn request(call: Call) -> Result<GenerateRequest, CallError> {
         logprobs: call.logprobs.and_then(number),
         prompt_logprobs: call.prompt_logprobs.and_then(number),
         seed: i32::try_from(call.seed(SEED_BITS)).ok(),
-        grammar: call.grammar.as_ref().map(|grammar| lacks::lark(grammar)),
+        grammar: call.grammar.as_ref().map(|grammar| lark(grammar)),
         stop_token_ids: call.stop_token_ids,
         logit_bias,
     };

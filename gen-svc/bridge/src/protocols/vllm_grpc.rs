@@ -25,6 +25,7 @@ use crate::call::{Call, CallEnd, CallError, Report, Reports, plain, with_top};
 use crate::grpc::{Grpc, MAX_MESSAGE_BYTES, failure};
 use crate::json::contradiction;
 use crate::kind::EngineKind;
+use crate::lark::{LLGUIDANCE_ONLY, lark};
 use crate::protocol::{EngineState, Facts, Load, Protocol};
 use crate::spawned::{Spawned, send};
 use crate::target::Target;
@@ -38,6 +39,7 @@ pub(super) static KIND: EngineKind = EngineKind {
     name: "vLLM (vllm.Inference)",
     help: "gRPC of vLLM's Rust frontend (vllm serve --grpc-port)",
     lacks: lacks::LACKS,
+    lacks_by_settings: lacks::BY_SETTINGS,
     missing_promises: &[Promise::SameTokensAfterResume, Promise::IndependentOfBatch, Promise::SeedsAcrossReplicas],
     connect: VllmGrpc::connect,
 };
@@ -89,15 +91,12 @@ impl Protocol for VllmGrpc {
         })
     }
 
-    async fn details(&self, mut facts: Facts) -> Result<Facts, CallError> {
-        let grammar = StructuredOutput::Grammar(lacks::LLGUIDANCE_ONLY.to_owned());
+    async fn details(&self, facts: Facts) -> Result<Facts, CallError> {
+        let grammar = StructuredOutput::Grammar(LLGUIDANCE_ONLY.to_owned());
         let mut probe = one_token(Prompt::TokenIds(TokenIds { ids: vec![0] }));
         probe.decoding = Some(DecodingParameters { structured_output: Some(grammar), ..DecodingParameters::default() });
-        if self.inference().generate(self.grpc.generation(probe)).await.is_err() {
-            facts.advice.push(lacks::GUIDANCE_ADVICE.to_owned());
-            facts.lacks.push(&lacks::GRAMMAR);
-        }
-        Ok(facts)
+        let has_llguidance = self.inference().generate(self.grpc.generation(probe)).await.is_ok();
+        Ok(lacks::with_llguidance(facts, has_llguidance))
     }
 
     async fn tokenize(&self, text: &str) -> Result<Vec<u32>, CallError> {
@@ -185,7 +184,7 @@ fn request(call: Call) -> GenerateRequest {
             repetition_penalty: sampling.repetition_penalty,
             logit_bias: sampling.logit_bias.iter().copied().collect(),
             bad_words_token_ids: call.banned.iter().map(|id| TokenIds { ids: vec![*id] }).collect(),
-            structured_output: call.grammar.as_ref().map(|grammar| StructuredOutput::Grammar(lacks::lark(grammar))),
+            structured_output: call.grammar.as_ref().map(|grammar| StructuredOutput::Grammar(lark(grammar))),
             ..DecodingParameters::default()
         }),
         stopping: Some(StoppingCriteria {

@@ -43,6 +43,10 @@ impl Contradiction {
         Self(format!("sent a token of the output {output} for which its caller has no room"))
     }
 
+    pub(super) fn of_grammar(id: u32) -> Self {
+        Self(format!("sent the token id {id}, which the grammar does not allow"))
+    }
+
     pub(super) fn of_cached(cached: usize, prompt: usize) -> Self {
         Self(format!("reported {cached} cached tokens of {prompt}"))
     }

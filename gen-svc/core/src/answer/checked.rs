@@ -6,6 +6,7 @@ use super::check::{Contradiction, TokenCheck};
 use super::event::FinishReason;
 use super::state::{Answer, Flow, Interruption};
 use crate::error::RequestError;
+use crate::grammar::{Followed, Follower};
 use crate::request::{PreparedRequest, ServedModel, Stage};
 use crate::sampling::{Chosen, Logprobs};
 
@@ -14,11 +15,15 @@ use crate::sampling::{Chosen, Logprobs};
 pub struct CheckedAnswer {
     answer: Box<Answer>,
     outputs: Vec<CheckedOutput>,
+    /// True if a token that the grammar does not allow is the engine's fault.
+    has_same_grammars: bool,
 }
 
 #[derive(Debug)]
 struct CheckedOutput {
     check: TokenCheck,
+    /// The grammar's state, once it binds a token.
+    follower: Option<Follower>,
     /// True once the output has ended above the engine, whose later reports are of no use.
     has_ended: bool,
 }
@@ -37,10 +42,18 @@ impl CheckedAnswer {
         let request = answer.request();
         let output = |_| CheckedOutput {
             check: TokenCheck::new(request, model.vocabulary_size, model.context_length),
+            follower: None,
             has_ended: false,
         };
         let outputs = (0..request.sampling.n).map(output).collect();
-        Self { answer, outputs }
+        Self { answer, outputs, has_same_grammars: false }
+    }
+
+    /// Takes a token that the grammar does not allow for a contradiction. Otherwise the engine may read grammars in
+    /// another way.
+    #[must_use]
+    pub fn with_same_grammars(self, has_same_grammars: bool) -> Self {
+        Self { has_same_grammars, ..self }
     }
 
     /// Returns the request.
@@ -160,12 +173,32 @@ impl CheckedAnswer {
         if self.is_full() {
             return Err(Contradiction::without_room(output));
         }
-        let flow = self.answer.push(output, chosen, |_| false);
-        match flow {
-            Flow::Continues => self.answer.deliver(output),
-            Flow::Ended => self.output(output)?.has_ended = true,
+        let followed = self.follow(output, chosen.id)?;
+        let id = chosen.id;
+        let flow = self.answer.push(output, chosen, |_| followed == Followed::Completes);
+        match (flow, followed) {
+            (Flow::Ended, _) => self.output(output)?.has_ended = true,
+            (Flow::Continues, Followed::Refused) if self.has_same_grammars => {
+                return Err(Contradiction::of_grammar(id));
+            }
+            (Flow::Continues, Followed::Completes) => {
+                self.output(output)?.has_ended = true;
+                self.answer.end(output, FinishReason::Stop);
+                return Ok(Flow::Ended);
+            }
+            (Flow::Continues, _) => self.answer.deliver(output),
         }
         Ok(flow)
+    }
+
+    /// Adds a token to the text of the grammar, if it binds the output.
+    fn follow(&mut self, output: u32, token: u32) -> Result<Followed, Contradiction> {
+        let is_bound = self.answer.stage(output) == Stage::Bound;
+        let Some(grammar) = self.answer.request().grammar.clone().filter(|_| is_bound) else {
+            return Ok(Followed::Continues);
+        };
+        let follower = &mut self.output(output)?.follower;
+        Ok(follower.get_or_insert_with(|| Follower::new(&grammar)).push(token))
     }
 
     /// Ends an output for the engine's reason, after this number of tokens. Ignored if it has ended above the

@@ -118,6 +118,50 @@ impl Compiled {
     }
 }
 
+/// The grammar of one output whose tokens an engine in another process chooses.
+pub struct Follower {
+    /// None after a token that the grammar does not allow.
+    parser: Option<Box<TokenParser>>,
+}
+
+impl fmt::Debug for Follower {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Follower")
+    }
+}
+
+/// What a token is in the text of a grammar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Followed {
+    /// More may follow.
+    Continues,
+    /// It completes the text: nothing may follow.
+    Completes,
+    /// The grammar does not allow it, or a token before it.
+    Refused,
+}
+
+impl Follower {
+    /// Starts before the first token.
+    #[must_use]
+    pub fn new(grammar: &Compiled) -> Self {
+        Self { parser: Some(Box::new(grammar.parser.lock().deep_clone())) }
+    }
+
+    /// Adds the next token.
+    pub fn push(&mut self, token: u32) -> Followed {
+        let Some(mut parser) = self.parser.take() else { return Followed::Refused };
+        if consume(&mut parser, token).is_err() {
+            return Followed::Refused;
+        }
+        if is_complete(&parser) {
+            return Followed::Completes;
+        }
+        self.parser = Some(parser);
+        Followed::Continues
+    }
+}
+
 /// The grammar of one output, with its state.
 pub struct Constraint {
     workers: Arc<Workers>,

@@ -6,12 +6,13 @@ use tandem_core::sampling::{Chosen, Logprobs};
 
 use crate::call::{Call, CallEnd, CallError, Report};
 use crate::json;
+use crate::lark::{LLGUIDANCE, lark};
 
 /// Seeds have 32 bits, of which the largest means a random one.
 const SEED_BITS: u32 = 31;
 
 /// Returns the body of a request for the next `most` tokens. `is_early`: none of them may end the output.
-pub(super) fn completion(call: &Call, most: usize, is_early: bool, stream: bool) -> Value {
+pub(super) fn completion(call: &Call, most: usize, is_early: bool, stream: bool, has_llguidance: bool) -> Value {
     let sampling = &call.sampling;
     let ends: &[u32] = if is_early { &call.stop_token_ids } else { &[] };
     let banned = call.banned.iter().chain(ends).map(|id| json!([id, false]));
@@ -45,6 +46,10 @@ pub(super) fn completion(call: &Call, most: usize, is_early: bool, stream: bool)
         "n_probs": call.logprobs.map_or(0, |count| count.max(1)),
         "post_sampling_probs": false,
     });
+    if let Some(grammar) = call.grammar.as_deref().filter(|_| has_llguidance) {
+        body["grammar"] = format!("{LLGUIDANCE}\n{}", lark(grammar)).into();
+        return body;
+    }
     match call.grammar.as_deref().map(|grammar| &grammar.kind) {
         Some(GrammarKind::JsonSchema(schema)) => {
             body["json_schema"] = serde_json::from_str(schema).unwrap_or_default();

@@ -5,6 +5,7 @@ use tandem_core::sampling::{Chosen, Logprobs};
 
 use crate::call::{Call, CallEnd, CallError, plain, with_top};
 use crate::json::{self, contradiction};
+use crate::lark::lark;
 
 /// Seeds are 64-bit signed integers.
 const SEED_BITS: u32 = 63;
@@ -73,7 +74,7 @@ fn sampling(call: &Call, stream: bool) -> Map<String, Value> {
         "seed": call.seed(SEED_BITS),
         "logprobs": call.logprobs,
         "prompt_logprobs": call.prompt_logprobs.filter(|_| !stream),
-        "structured_outputs": call.grammar.as_ref().map(|grammar| json!({"grammar": super::lacks::lark(grammar)})),
+        "structured_outputs": call.grammar.as_ref().map(|grammar| json!({"grammar": lark(grammar)})),
     });
     let Value::Object(body) = body else { unreachable!("an object") };
     body

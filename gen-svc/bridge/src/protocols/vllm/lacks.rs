@@ -1,18 +1,10 @@
 //! The fields that vLLM cannot honor, in all of its protocols.
 
-use tandem_core::grammar::Grammar;
-
 use crate::lack::{self, Lack};
+use crate::protocol::Facts;
 
 /// The likeliest tokens of which a server reports log-probabilities, unless it is started with another limit.
 pub(in crate::protocols) const MAX_LOGPROBS: u32 = 20;
-/// A grammar that only llguidance reads: other libraries refuse its first line.
-pub(in crate::protocols) const LLGUIDANCE_ONLY: &str = "%llguidance {}\nstart: \"a\"";
-
-/// For an operator whose server refuses such a grammar.
-pub(in crate::protocols) const GUIDANCE_ADVICE: &str =
-    "start vLLM with --structured-outputs-config.backend guidance: grammars are rejected";
-
 /// The fields that vLLM lacks.
 pub(in crate::protocols) const LACKS: &[Lack] = &[TEMPERATURE, TYPICAL_P, PRESENCE, AFTER_REASONING, REASONING_LIMIT];
 
@@ -44,13 +36,18 @@ pub(in crate::protocols) const REASONING_LIMIT: Lack = Lack {
     is_asked: lack::REASONING_LIMIT_WITH_LOGPROBS,
 };
 /// A server with another library for grammars.
-pub(in crate::protocols) static GRAMMAR: Lack = Lack {
+pub(in crate::protocols) static BY_SETTINGS: &[Lack] = &[Lack {
     field: "grammar",
     problem: "it runs without llguidance; its operator can start it with --structured-outputs-config.backend guidance",
     is_asked: |request| request.grammar.is_some(),
-};
+}];
 
-/// Returns a grammar in the notation of llguidance. A server takes a text with `::=` for another notation.
-pub(in crate::protocols) fn lark(grammar: &Grammar) -> String {
-    grammar.to_lark().unwrap_or_default().replace("::=", ":\\u003a=")
+/// Returns the facts of a server that reads grammars with llguidance, or with another library.
+pub(in crate::protocols) fn with_llguidance(mut facts: Facts, has_llguidance: bool) -> Facts {
+    if !has_llguidance {
+        let advice = "start vLLM with --structured-outputs-config.backend guidance: grammars are rejected";
+        facts.advice.push(advice.to_owned());
+        facts.lacks.extend(BY_SETTINGS);
+    }
+    Facts { has_llguidance, ..facts }
 }
