@@ -1,6 +1,6 @@
 //! The engine and the bridge, each as a child process.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::Result;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
@@ -27,7 +27,7 @@ pub(super) struct Bench<'a> {
 impl<'a> Bench<'a> {
     pub(super) async fn start(args: &'a Bridge) -> Result<Self> {
         let mut command = Command::new(&args.python);
-        command.arg(&args.llama_server).arg(&args.model).args(["0", &SLOTS.to_string(), ""]);
+        command.arg(&args.llama_server).arg(&args.model).args(["0", &SLOTS.to_string(), ""]).stderr(Stdio::null());
         let llama = child::start("llama-server", command).await?;
         let mut command = Command::new(&args.gen_bridge);
         command.args(["serve", "--listen", "127.0.0.1:0", "--log", "error", "--engine", "llama-cpp", "--engine-url"]);
