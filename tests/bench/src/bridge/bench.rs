@@ -32,8 +32,9 @@ impl<'a> Bench<'a> {
         let mut command = Command::new(&args.gen_bridge);
         command.args(["serve", "--listen", "127.0.0.1:0", "--log", "error", "--engine", "llama-cpp", "--engine-url"]);
         command.arg(format!("http://{}", llama.address())).arg("--model").arg(&args.model);
-        // One caller has three quarters of the queue.
-        command.args(["--max-queue", &(2 * args.streams).to_string()]);
+        // One caller has three quarters of each.
+        let most = (2 * args.streams).to_string();
+        command.args(["--max-queue", &most, "--max-calls", &most]);
         let bridge = child::start("gen-bridge", command).await?;
         Ok(Self { args, prompts: Prompts::new(&args.model)?, bridge, llama })
     }
