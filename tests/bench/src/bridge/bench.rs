@@ -1,6 +1,6 @@
 //! The engine and the bridge, each as a child process.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::Result;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
@@ -27,13 +27,15 @@ pub(super) struct Bench<'a> {
 impl<'a> Bench<'a> {
     pub(super) async fn start(args: &'a Bridge) -> Result<Self> {
         let mut command = Command::new(&args.python);
-        command.arg(&args.llama_server).arg(&args.model).args(["0", &SLOTS.to_string(), "", "2048"]);
+let llama = ["0", &SLOTS.to_string(), "", "2048"];
+        command.arg(&args.llama_server).arg(&args.model).args(llama).stderr(Stdio::null());
         let llama = child::start("llama-server", command).await?;
         let mut command = Command::new(&args.gen_bridge);
         command.args(["serve", "--listen", "127.0.0.1:0", "--log", "error", "--engine", "llama-cpp", "--engine-url"]);
         command.arg(format!("http://{}", llama.address())).arg("--model").arg(&args.model);
-        // One caller has three quarters of the queue.
-        command.args(["--max-queue", &(2 * args.streams).to_string()]);
+        // One caller has three quarters of each.
+        let most = (2 * args.streams).to_string();
+        command.args(["--max-queue", &most, "--max-calls", &most]);
         let bridge = child::start("gen-bridge", command).await?;
         Ok(Self { args, prompts: Prompts::new(&args.model)?, bridge, llama })
     }
