@@ -4,5 +4,6 @@ mod answers;
 pub(crate) mod engines;
 mod failures;
 mod fields;
+mod grammars;
 mod life;
 mod vllm;

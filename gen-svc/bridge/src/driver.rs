@@ -155,10 +155,13 @@ impl Output {
             } else if let Some(end) = self.call_end.take() {
                 self.call = None;
                 self.end_call(answer, end)?;
+            } else if self.call.is_some() {
+                return Ok(false);
+            } else if let Some(id) = answer.forced(self.index) {
+                accept(answer, 0)?;
+                self.pending.push_back(Chosen { id, logprobs: None });
             } else {
-                if self.call.is_none() {
-                    self.start(answer, shared);
-                }
+                self.start(answer, shared);
                 return Ok(false);
             }
         }

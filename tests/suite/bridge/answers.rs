@@ -2,12 +2,12 @@
 
 use tandem_common::pb::generate::v1::finished::Matched;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
-use tandem_common::pb::generate::v1::grammar::Kind;
-use tandem_common::pb::generate::v1::{Choice, FinishReason, GenerateRequest, Grammar, ReturnOptions, Sampling, Stop};
+use tandem_common::pb::generate::v1::{FinishReason, GenerateRequest, ReturnOptions, Sampling, Stop};
 use tandem_tests::{Generation, goldens};
 use tonic::transport::Channel;
 
 use super::engines::{Llama, Output, asking, bridge, client, generate, greedy};
+use super::grammars::grammars_of_every_kind_bind;
 
 /// The largest difference of log-probabilities of two tokens of which either may be the likeliest: the two engines
 /// round differently.
@@ -128,19 +128,5 @@ async fn a_seed_reproduces_outputs_that_differ_from_one_another() {
 async fn grammars_bind_the_output() {
     let llama = Llama::start(1);
     let process = bridge(&llama, &[]);
-    let mut client = client(&process).await;
-    let with = |kind| GenerateRequest {
-        grammar: Some(Grammar { kind: Some(kind), ..Grammar::default() }),
-        ..asking("Describe a person.", 80)
-    };
-    let schema = r#"{"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
-        "required": ["name", "age"], "additionalProperties": false}"#;
-    let (json, _) = generate(&mut client, with(Kind::JsonSchema(schema.to_owned()))).await.expect("an answer");
-    let value: serde_json::Value = serde_json::from_str(&json[0].text).expect("JSON");
-    assert!(value["name"].is_string() && value["age"].is_i64() && json[0].reason == FinishReason::Stop, "{json:?}");
-
-    let values = ["a \"quoted\" \\ text\nof two lines", "🌍 and é"].map(str::to_owned);
-    let choice = Kind::Choice(Choice { values: values.to_vec() });
-    let (chosen, _) = generate(&mut client, with(choice)).await.expect("an answer");
-    assert!(values.contains(&chosen[0].text), "{chosen:?}");
+    grammars_of_every_kind_bind(&mut client(&process).await).await;
 }

@@ -3,10 +3,8 @@
 use std::net::TcpListener;
 
 use tandem_common::pb::generate::v1::control_service_client::ControlServiceClient;
-use tandem_common::pb::generate::v1::grammar::Kind;
 use tandem_common::pb::generate::v1::{
-    FlushPrefixCacheRequest, GenerateRequest, GetLoadedModelRequest, Grammar, Promise, ReturnOptions, Sampling,
-    Whitespace,
+    FlushPrefixCacheRequest, GenerateRequest, GetLoadedModelRequest, Promise, ReturnOptions, Sampling,
 };
 use tandem_tests::failure::is_failed;
 use tandem_tests::{default_artifacts, default_model};
@@ -17,11 +15,6 @@ use super::engines::{Llama, asking, bridge, client, generate};
 fn lacking() -> Vec<(&'static str, GenerateRequest)> {
     let asking = || asking("Hi", 4);
     let sampling = |sampling| GenerateRequest { sampling: Some(sampling), ..asking() };
-    let grammar = |kind, whitespace: Whitespace| GenerateRequest {
-        grammar: Some(Grammar { kind: Some(kind), whitespace: whitespace.into(), ..Grammar::default() }),
-        ..asking()
-    };
-    let bounded = Whitespace::Unspecified;
     vec![
         ("sampling.presence_penalty", sampling(Sampling { presence_penalty: Some(0.5), ..Sampling::default() })),
         ("sampling.frequency_penalty", sampling(Sampling { frequency_penalty: Some(0.5), ..Sampling::default() })),
@@ -32,9 +25,6 @@ fn lacking() -> Vec<(&'static str, GenerateRequest)> {
                 ..asking()
             },
         ),
-        ("grammar.regex", grammar(Kind::Regex("[0-9]+".to_owned()), bounded)),
-        ("grammar.lark", grammar(Kind::Lark("start: \"a\"".to_owned()), bounded)),
-        ("grammar.whitespace", grammar(Kind::JsonSchema("{\"type\": \"integer\"}".to_owned()), Whitespace::None)),
     ]
 }
 

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 
 use tandem_common::pb::generate::v1::finished::Matched;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
-use tandem_common::pb::generate::v1::grammar::Kind;
 use tandem_common::pb::generate::v1::{
-    Choice, FinishReason, GenerateRequest, GetLoadedModelRequest, Grammar, ReturnOptions, Sampling, Stop, Whitespace,
+    FinishReason, GenerateRequest, GetLoadedModelRequest, ReturnOptions, Sampling, Stop,
 };
 use tandem_process::Signal;
 use tandem_tests::failure::{failed, is_failed};
@@ -18,6 +17,7 @@ use tonic::transport::Channel;
 
 use self::server::{Api, Vllm};
 use super::engines::{asking, client, generate, greedy, wait_for_health};
+use super::grammars::grammars_of_every_kind_bind;
 
 /// The tokens of an output that are compared with transformers'.
 const COUNT: u32 = 48;
@@ -81,31 +81,6 @@ async fn stops_are_those_of_the_contract(client: &mut GenerateServiceClient<Chan
     let (ignoring, _) = generate(client, with_stop(ignoring)).await.expect("an answer");
     assert_eq!((ignoring[0].ids.len(), ignoring[0].reason), (20, FinishReason::Length));
     assert_eq!(ignoring[0].ids[..8], outputs[0].ids[..8], "the end is an ordinary token");
-}
-
-/// Checks grammars of every kind, with the characters that vLLM takes for another notation.
-async fn grammars_bind(client: &mut GenerateServiceClient<Channel>) {
-    let with = |grammar| GenerateRequest { grammar: Some(grammar), ..asking("Describe a person.", 80) };
-    let of = |kind| Grammar { kind: Some(kind), ..Grammar::default() };
-    let schema = r#"{"type": "object", "properties": {"a::=": {"type": "string", "maxLength": 9}, "age": {"type": "integer"}},
-        "required": ["a::=", "age"], "additionalProperties": false}"#;
-    for (whitespace, has_space) in [(Whitespace::Unspecified, true), (Whitespace::None, false)] {
-        let grammar = Grammar { whitespace: whitespace.into(), ..of(Kind::JsonSchema(schema.to_owned())) };
-        let (json, _) = generate(client, with(grammar)).await.expect("an answer");
-        let value: serde_json::Value = serde_json::from_str(&json[0].text).expect("JSON");
-        assert!(value["a::="].is_string() && value["age"].is_i64() && json[0].reason == FinishReason::Stop, "{json:?}");
-        assert!(has_space || json[0].text.contains(r#","age":"#), "{json:?}");
-    }
-    let (number, _) = generate(client, with(of(Kind::Regex("[0-9]{3}/::=[a-c]".to_owned())))).await.expect("an answer");
-    let text = &number[0].text;
-    assert!(text.len() == 8 && text[3..7] == *"/::=" && text[..3].parse::<u32>().is_ok(), "{text}");
-    let lark = "start: \"a::=\" /b{2}\\/::=/".to_owned();
-    let (lark, _) = generate(client, with(of(Kind::Lark(lark)))).await.expect("an answer");
-    assert_eq!(lark[0].text, "a::=bb/::=");
-    let values = ["a \"quoted\" \\ text\nof two lines", "🌍 and é"].map(str::to_owned);
-    let choice = Kind::Choice(Choice { values: values.to_vec() });
-    let (chosen, _) = generate(client, with(of(choice))).await.expect("an answer");
-    assert!(values.contains(&chosen[0].text), "{chosen:?}");
 }
 
 /// Compares log-probabilities of the output and of the prompt with gen-svc's.
@@ -205,7 +180,7 @@ async fn serves_the_contract(api: Api) {
     let mut client = client(&process).await;
     greedy_ids_are_those_of_transformers(&client).await;
     stops_are_those_of_the_contract(&mut client).await;
-    grammars_bind(&mut client).await;
+    grammars_of_every_kind_bind(&mut client).await;
     log_probabilities_are_near_gen_svcs(&mut client).await;
     seeds_reproduce(&mut client).await;
     lacks_are_refused(&mut client).await;

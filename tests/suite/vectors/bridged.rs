@@ -20,6 +20,7 @@ async fn a_bridge_to_llama_cpp_answers_as_the_contract_demands() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("tiny.gguf");
     std::fs::write(&file, gguf_pair::llama(&model).bytes()).expect("a file");
+    std::fs::copy(&file, "/tmp/exp/tiny.gguf").unwrap();
     let llama = Llama::start_at(&file, 0, 4, "", CONTEXT);
     let vectors: Vec<Vector> =
         vectors().into_iter().filter(|vector| SERVERS.contains(&vector.server.as_str())).collect();

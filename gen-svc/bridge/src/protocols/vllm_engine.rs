@@ -8,6 +8,7 @@ use std::sync::Arc;
 use prost::Message;
 use tandem_core::engine::Promise;
 use tandem_core::error::LoadError;
+use tandem_core::grammar::Whitespace;
 use tandem_core::sampling::{Chosen, Logprobs};
 use tandem_model_files::tokenizer::Tokenizer;
 use tokio::sync::mpsc::Sender;
@@ -259,7 +260,7 @@ fn request(call: Call) -> Result<GenerateRequest, CallError> {
         logprobs: call.logprobs.and_then(number),
         prompt_logprobs: call.prompt_logprobs.and_then(number),
         seed: i32::try_from(call.seed(SEED_BITS)).ok(),
-        grammar: call.grammar.as_ref().map(|grammar| lark(grammar)),
+        grammar: call.grammar.as_ref().map(|grammar| lark(grammar, Whitespace::Bounded)),
         stop_token_ids: call.stop_token_ids,
         logit_bias,
     };

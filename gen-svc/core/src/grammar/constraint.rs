@@ -120,7 +120,7 @@ impl Compiled {
 
 /// The grammar of one output whose tokens an engine in another process chooses.
 pub struct Follower {
-    /// None after a token that the grammar does not allow.
+    /// None after a token that the grammar does not allow, or whose cost is over a limit.
     parser: Option<Box<TokenParser>>,
 }
 
@@ -137,7 +137,7 @@ pub enum Followed {
     Continues,
     /// It completes the text: nothing may follow.
     Completes,
-    /// The grammar does not allow it, or a token before it.
+    /// The grammar does not allow it.
     Refused,
 }
 
@@ -150,9 +150,12 @@ impl Follower {
 
     /// Adds the next token.
     pub fn push(&mut self, token: u32) -> Followed {
-        let Some(mut parser) = self.parser.take() else { return Followed::Refused };
-        if consume(&mut parser, token).is_err() {
-            return Followed::Refused;
+        let Some(mut parser) = self.parser.take() else { return Followed::Continues };
+        match consume(&mut parser, token) {
+            Ok(()) => {}
+            // Whether the engine has this limit too is not known.
+            Err(MaskError::Limit(_)) => return Followed::Continues,
+            Err(MaskError::Failed(_)) => return Followed::Refused,
         }
         if is_complete(&parser) {
             return Followed::Completes;

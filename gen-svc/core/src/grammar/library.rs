@@ -10,7 +10,7 @@ use llguidance::{Logger, ParserFactory, TokenParser};
 use serde_json::Value;
 use tandem_model_files::tokenizer::CancelScope;
 
-use super::source::{Grammar, GrammarKind};
+use super::source::{Grammar, GrammarKind, Whitespace};
 use super::{lark, schema};
 use crate::error::RequestError;
 
@@ -52,19 +52,21 @@ pub(super) fn read(Grammar { kind, whitespace }: &Grammar) -> Result<TopLevelGra
 }
 
 impl Grammar {
-    /// Returns it as a Lark grammar of the library llguidance, for an engine that has this library: the same texts are
-    /// allowed there.
+    /// Returns it as a Lark grammar of the library llguidance, for an engine that has this library. The same texts are
+    /// allowed there, but for `bounded`, which takes the place of bounded white space: old versions ignore a pattern of
+    /// white space.
     ///
     /// # Errors
     /// As for a grammar that is compiled here.
-    pub fn to_lark(&self) -> Result<String, RequestError> {
+    pub fn to_lark(&self, bounded: Whitespace) -> Result<String, RequestError> {
         let refused = |problem| RequestError::invalid(self.kind.field(), problem);
+        let whitespace = if self.whitespace == Whitespace::Bounded { bounded } else { self.whitespace };
         Ok(match &self.kind {
             GrammarKind::JsonSchema(text) => {
-                lark::adapt(&format!("start: {} {text}", lark::JSON), self.whitespace).map_err(refused)?
+                lark::adapt(&format!("start: {} {text}", lark::JSON), whitespace).map_err(refused)?
             }
             GrammarKind::Regex(text) => format!("start: {}", lark::regex(text)),
-            GrammarKind::Lark(text) => lark::adapt(text, self.whitespace).map_err(refused)?,
+            GrammarKind::Lark(text) => lark::adapt(text, whitespace).map_err(refused)?,
             GrammarKind::Choice(choices) => choice(choices),
         })
     }

@@ -64,6 +64,7 @@ pub(super) fn adapt(mut schema: Value, whitespace: Whitespace) -> Result<Value, 
 fn settings(whitespace: Whitespace) -> Value {
     match whitespace {
         Whitespace::Free => json!({}),
+        Whitespace::Spaced => json!({"whitespace_flexible": false, "item_separator": ", ", "key_separator": ": "}),
         Whitespace::Nothing => json!({"whitespace_flexible": false}),
         Whitespace::Bounded => json!({"whitespace_pattern": BOUNDED_WHITESPACE}),
     }

@@ -36,6 +36,8 @@ pub enum Whitespace {
     /// One space, or one or two line ends and then at most 40 spaces or tabs.
     #[default]
     Bounded,
+    /// One space after each comma and colon.
+    Spaced,
     /// None.
     Nothing,
     /// Any.

@@ -27,7 +27,7 @@ pub(super) struct Bench<'a> {
 impl<'a> Bench<'a> {
     pub(super) async fn start(args: &'a Bridge) -> Result<Self> {
         let mut command = Command::new(&args.python);
-let llama = ["0", &SLOTS.to_string(), "", "2048"];
+        let llama = ["0", &SLOTS.to_string(), "", "2048"];
         command.arg(&args.llama_server).arg(&args.model).args(llama).stderr(Stdio::null());
         let llama = child::start("llama-server", command).await?;
         let mut command = Command::new(&args.gen_bridge);

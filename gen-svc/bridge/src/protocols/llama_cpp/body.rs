@@ -1,7 +1,7 @@
 //! The bodies of requests and answers.
 
 use serde_json::{Value, json};
-use tandem_core::grammar::GrammarKind;
+use tandem_core::grammar::{GrammarKind, Whitespace};
 use tandem_core::sampling::{Chosen, Logprobs};
 
 use crate::call::{Call, CallEnd, CallError, Report};
@@ -47,7 +47,8 @@ pub(super) fn completion(call: &Call, most: usize, is_early: bool, stream: bool,
         "post_sampling_probs": false,
     });
     if let Some(grammar) = call.grammar.as_deref().filter(|_| has_llguidance) {
-        body["grammar"] = format!("{LLGUIDANCE}\n{}", lark(grammar)).into();
+        // Its version ignores a pattern of white space.
+        body["grammar"] = format!("{LLGUIDANCE}\n{}", lark(grammar, Whitespace::Spaced)).into();
         return body;
     }
     match call.grammar.as_deref().map(|grammar| &grammar.kind) {
