@@ -6,4 +6,5 @@ mod failures;
 mod fields;
 mod grammars;
 mod life;
+mod sglang;
 mod vllm;

@@ -22,7 +22,7 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
 /// The most bytes of an answer without a stream.
 const MAX_ANSWER_BYTES: usize = 64 << 20;
 
-/// The HTTP interface of an engine. Clones share its connections.
+/// The HTTP interface of an engine.
 #[derive(Debug, Clone)]
 pub(crate) struct Http {
     client: Client,
@@ -39,7 +39,9 @@ impl Http {
     pub(crate) fn new(target: &Target) -> Result<Self, LoadError> {
         // Fails if there is one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
+        // Each call has a new connection: engines close idle ones without a word, and a call on one that closes fails.
         let mut builder = Client::builder().connect_timeout(CONNECT_TIMEOUT).no_proxy().tcp_nodelay(true);
+        builder = builder.pool_max_idle_per_host(0);
         if let Some(ca) = &target.ca {
             let of_file = |error: String| target.unusable(format!("--engine-ca {}: {error}", ca.display()));
             let pem = std::fs::read(ca).map_err(|error| of_file(error.to_string()))?;

@@ -2,32 +2,30 @@
 //!
 //! With TANDEM_UPDATE_DOCS set, the test writes the table and succeeds: `cargo xtask docs`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::{env, fs, iter};
+use std::{env, fs};
 
-use gen_bridge::kind::EngineKind;
 use gen_bridge::protocols::ENGINES;
 use tandem_tests::repository;
 
 const PAGE: &str = "gen-svc/bridge/README.md";
 const MARKS: [&str; 2] = ["<!-- fields -->\n", "<!-- /fields -->\n"];
 
-/// Returns the table: a row for each field, a column for each engine.
+/// Returns the table: a row for each problem with a field, and the engines that have it, always or by their settings.
 fn table() -> String {
-    let lacks = |kind: &&'static EngineKind| kind.lacks.iter().chain(kind.lacks_by_settings);
-    let mut fields: Vec<&str> = ENGINES.iter().flat_map(lacks).map(|lack| lack.field).collect();
-    fields.sort_unstable();
-    fields.dedup();
-    let cell = |kind: &&'static EngineKind, field: &str| {
-        let lack = lacks(kind).find(|lack| lack.field == field);
-        lack.map_or_else(|| "yes".to_owned(), |lack| lack.problem.to_owned())
-    };
-    let row = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
-    let head = iter::once("field".to_owned()).chain(ENGINES.iter().map(|kind| format!("`{}`", kind.flag)));
-    let mut table = row(head.collect()) + &"|---".repeat(ENGINES.len() + 1) + "|\n";
-    for field in fields {
-        let cells = ENGINES.iter().map(|kind| cell(kind, field));
-        let _ = write!(table, "{}", row(iter::once(format!("`{field}`")).chain(cells).collect()));
+    let mut rows: BTreeMap<(&str, &str), [Vec<String>; 2]> = BTreeMap::new();
+    for kind in ENGINES {
+        for (column, lacks) in [kind.lacks, kind.lacks_by_settings].into_iter().enumerate() {
+            for lack in lacks {
+                rows.entry((lack.field, lack.problem)).or_default()[column].push(format!("`{}`", kind.flag));
+            }
+        }
+    }
+    let mut table = "| field | problem | always | by settings |\n|---|---|---|---|\n".to_owned();
+    for ((field, problem), columns) in rows {
+        let [always, by_settings] = columns.map(|engines| engines.join(", "));
+        let _ = writeln!(table, "| `{field}` | {problem} | {always} | {by_settings} |");
     }
     table
 }

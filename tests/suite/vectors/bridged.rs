@@ -14,25 +14,42 @@ const SERVERS: [&str; 2] = ["generate", "task"];
 /// The positions of the vectors' model.
 const CONTEXT: usize = 256;
 
+/// The reasons with which a bridge refuses what its engine lacks.
+const SAID: [&str; 2] = ["UNSUPPORTED_BY_ENGINE", "RESUME_UNSUPPORTED"];
+/// Vectors whose answers differ in what llama.cpp leaves to itself, and why.
+const DIFFERENT: [(&str, &str); 8] = [
+    ("grammars/grows_too_costly", "no engine reports that a grammar costs too much"),
+    ("grammars/whitespace/json_schema/bounded", "its llguidance ignores the pattern, so that white space is narrower"),
+    ("grammars/whitespace/json_schema/unspecified", "the same"),
+    ("grammars/whitespace/lark/", "the same"),
+    ("greedy/more_than_the_context", "its cache has 16 bits, so that near ties differ in 253 tokens"),
+    ("greedy/to_the_end_of_the_context", "the same"),
+    ("loaded_model/facts", "it reports no dtype, and the device is the engine"),
+    ("returned/logprobs/", "its cache has 16 bits"),
+];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bridge_to_llama_cpp_answers_as_the_contract_demands() {
     let model = super::servers::contract().join("model");
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("tiny.gguf");
     std::fs::write(&file, gguf_pair::llama(&model).bytes()).expect("a file");
-    std::fs::copy(&file, "/tmp/exp/tiny.gguf").unwrap();
     let llama = Llama::start_at(&file, 0, 4, "", CONTEXT);
     let vectors: Vec<Vector> =
         vectors().into_iter().filter(|vector| SERVERS.contains(&vector.server.as_str())).collect();
     let servers = Servers::bridged("llama-cpp", &format!("http://{}", llama.address()));
     let (differences, _) = replay_with(servers, &Client::of_this_version(), &vectors).await;
-    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for line in differences {
+    let mut found: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for line in &differences {
         let (name, rest) = line.split_once(": ").expect("a name");
-        found.entry(name.to_owned()).or_default().push(rest.to_owned());
+        found.entry(name).or_default().push(rest);
     }
-    for (name, lines) in &found {
-        eprintln!("{name}: {}", lines.join(" | ").chars().take(300).collect::<String>());
-    }
-    panic!("{} of {}", found.len(), vectors.len());
+    let is_said = |name: &str, lines: &[&str]| {
+        let is_refused = SAID.iter().any(|reason| lines.iter().any(|line| line.contains(reason)));
+        is_refused || DIFFERENT.iter().any(|(known, _)| name.starts_with(known))
+    };
+    let unexpected: Vec<_> = found.iter().filter(|(name, lines)| !is_said(name, lines)).collect();
+    assert!(unexpected.is_empty(), "{unexpected:#?}");
+    let (different, all) = (found.len(), vectors.len());
+    assert!(different * 6 < all, "{different} of {all} answers differ: {:#?}", found.keys());
 }

@@ -260,6 +260,7 @@ fn request(call: Call) -> Result<GenerateRequest, CallError> {
         logprobs: call.logprobs.and_then(number),
         prompt_logprobs: call.prompt_logprobs.and_then(number),
         seed: i32::try_from(call.seed(SEED_BITS)).ok(),
+        grammar_from_first_token: call.grammar.is_some(),
         grammar: call.grammar.as_ref().map(|grammar| lark(grammar, Whitespace::Bounded)),
         stop_token_ids: call.stop_token_ids,
         logit_bias,

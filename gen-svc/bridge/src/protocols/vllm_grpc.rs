@@ -16,7 +16,7 @@ use vllm_proto::finish_info::FinishReason;
 use vllm_proto::generate_request::Prompt;
 use vllm_proto::inference_client::InferenceClient;
 use vllm_proto::{
-    CandidateTokenInfo, CandidateTokens, DecodingParameters, GenerateRequest, GetModelInfoRequest,
+    CandidateTokenInfo, CandidateTokens, DecodingParameters, EngineReasoningGate, GenerateRequest, GetModelInfoRequest,
     GetServerInfoRequest, KvCacheParameters, RandomSampling, ResponseOptions, SequenceOutput, StoppingCriteria,
     TokenIds,
 };
@@ -210,6 +210,11 @@ fn request(call: Call) -> GenerateRequest {
             ..ResponseOptions::default()
         }),
         kv: Some(KvCacheParameters { cache_salt: call.cache_salt.to_string(), ..KvCacheParameters::default() }),
+        // A server with a parser of reasoning would wait for the end of reasoning.
+        engine_reasoning_gate: call
+            .grammar
+            .as_ref()
+            .map(|_| EngineReasoningGate { reasoning_ended: Some(true), ..EngineReasoningGate::default() }),
         // A lower one runs first there.
         priority: call.priority.saturating_neg(),
         prompt: Some(Prompt::TokenIds(TokenIds { ids: call.ids })),

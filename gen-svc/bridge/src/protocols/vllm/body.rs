@@ -27,6 +27,10 @@ pub(super) fn of_generate(call: &Call, stream: bool) -> Value {
         "priority": -i64::from(call.priority),
         "sampling_params": sampling,
     });
+    if call.grammar.is_some() {
+        // A server with a parser of reasoning would wait for the end of reasoning.
+        body["reasoning_ended"] = true.into();
+    }
     complete(&mut body, call, stream);
     body
 }

@@ -127,6 +127,9 @@ pub(super) struct SamplingParams {
     pub(super) seed: Option<i32>,
     #[prost(map = "int32, float", tag = "26")]
     pub(super) logit_bias: HashMap<i32, f32>,
+    /// The grammar does not wait for the end of reasoning.
+    #[prost(bool, tag = "28")]
+    pub(super) grammar_from_first_token: bool,
 }
 
 /// Answer of `Generate`.
