@@ -26,5 +26,8 @@ pub struct EngineKind {
     /// The promises of the contract that do not hold.
     pub missing_promises: &'static [Promise],
     /// Returns the protocol, which has not connected yet. The tokenizer is that of the bridge's files.
-    pub(crate) connect: fn(&Target, Tokenizer) -> Result<Arc<dyn Protocol>, LoadError>,
+    pub(crate) connect: fn(&Target, Tokenizer) -> Connected,
 }
+
+/// A protocol that can be used, or why its address or credentials cannot.
+pub(crate) type Connected = Result<Arc<dyn Protocol>, LoadError>;

@@ -55,7 +55,7 @@ async fn greedy_ids_are_those_of_transformers(client: &GenerateServiceClient<Cha
     for (golden, expected) in goldens.iter().zip(expected) {
         assert_eq!(ask(golden.prompt_ids.clone()).await, expected, "{}", golden.id);
     }
-    println!("{} of {} greedy outputs of {COUNT} tokens equal transformers' in f32", goldens.len(), goldens.len());
+    eprintln!("{} of {} greedy outputs of {COUNT} tokens equal transformers' in f32", goldens.len(), goldens.len());
 }
 
 /// Checks stops, limits, and the fields of a stop.
@@ -151,7 +151,7 @@ async fn many_streams_and_a_cancelled_one(vllm: &Vllm, client: &mut GenerateServ
         assert!(start.elapsed() < Duration::from_secs(10), "the place is not free");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    println!("a cancelled call has left vLLM after {:?}", start.elapsed());
+    eprintln!("a cancelled call has left vLLM after {:?}", start.elapsed());
 }
 
 /// Kills an engine's process during a stream.

@@ -14,7 +14,6 @@ use std::sync::{Arc, OnceLock};
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tandem_core::engine::Promise;
-use tandem_core::error::LoadError;
 use tandem_model_files::tokenizer::Tokenizer;
 use tokio::sync::mpsc::Sender;
 
@@ -23,7 +22,7 @@ use self::lost_ids::LostIds;
 use crate::call::{Call, CallEnd, CallError, Report, Reports, plain};
 use crate::http::Http;
 use crate::json;
-use crate::kind::EngineKind;
+use crate::kind::{Connected, EngineKind};
 use crate::lack::{self, Lack};
 use crate::lark::LLGUIDANCE_ONLY;
 use crate::protocol::{EngineState, Facts, Load, Protocol};
@@ -101,7 +100,7 @@ struct LlamaCpp {
 }
 
 impl LlamaCpp {
-    fn connect(target: &Target, tokenizer: Tokenizer) -> Result<Arc<dyn Protocol>, LoadError> {
+    fn connect(target: &Target, tokenizer: Tokenizer) -> Connected {
         Ok(Arc::new(Self { http: Http::new(target)?, lost: Arc::default(), tokenizer, has_llguidance: Arc::default() }))
     }
 }

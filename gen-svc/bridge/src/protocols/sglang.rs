@@ -7,7 +7,6 @@ use std::sync::Arc;
 use reqwest::StatusCode;
 use serde_json::json;
 use tandem_core::engine::Promise;
-use tandem_core::error::LoadError;
 use tandem_core::grammar::Whitespace;
 use tandem_model_files::tokenizer::Tokenizer;
 use tokio::sync::mpsc::Sender;
@@ -16,7 +15,7 @@ use self::body::Progress;
 use crate::call::{Call, CallEnd, CallError, Report, Reports};
 use crate::http::Http;
 use crate::json;
-use crate::kind::EngineKind;
+use crate::kind::{Connected, EngineKind};
 use crate::lack::{self, Lack};
 use crate::protocol::{EngineState, Facts, Load, Protocol};
 use crate::spawned::{Spawned, send};
@@ -75,7 +74,7 @@ struct Sglang {
 }
 
 impl Sglang {
-    fn connect(target: &Target, _tokenizer: Tokenizer) -> Result<Arc<dyn Protocol>, LoadError> {
+    fn connect(target: &Target, _tokenizer: Tokenizer) -> Connected {
         Ok(Arc::new(Self { http: Http::new(target)? }))
     }
 }

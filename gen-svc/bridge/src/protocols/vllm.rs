@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 use tandem_core::engine::Promise;
-use tandem_core::error::LoadError;
 use tandem_model_files::tokenizer::Tokenizer;
 use tokio::sync::mpsc::Sender;
 
@@ -18,7 +17,7 @@ use self::body::Chunk;
 use crate::call::{Call, CallEnd, CallError, Report, Reports};
 use crate::http::Http;
 use crate::json;
-use crate::kind::EngineKind;
+use crate::kind::{Connected, EngineKind};
 use crate::lark::LLGUIDANCE_ONLY;
 use crate::protocol::{EngineState, Facts, Load, Protocol};
 use crate::spawned::{Spawned, send};
@@ -50,7 +49,7 @@ struct Vllm {
 }
 
 impl Vllm {
-    fn connect(target: &Target, _tokenizer: Tokenizer) -> Result<Arc<dyn Protocol>, LoadError> {
+    fn connect(target: &Target, _tokenizer: Tokenizer) -> Connected {
         Ok(Arc::new(Self { http: Http::new(target)?, has_completions_only: Arc::default() }))
     }
 

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use prost::Message;
 use tandem_core::engine::Promise;
-use tandem_core::error::LoadError;
 use tandem_core::grammar::Whitespace;
 use tandem_core::sampling::{Chosen, Logprobs};
 use tandem_model_files::tokenizer::Tokenizer;
@@ -24,7 +23,7 @@ use super::vllm::lacks;
 use crate::call::{Call, CallEnd, CallError, Report, Reports, plain, with_top};
 use crate::grpc::{Grpc, MAX_MESSAGE_BYTES, failure};
 use crate::json::contradiction;
-use crate::kind::EngineKind;
+use crate::kind::{Connected, EngineKind};
 use crate::lack::Lack;
 use crate::lark::{LLGUIDANCE_ONLY, lark};
 use crate::protocol::{EngineState, Facts, Load, Protocol};
@@ -64,7 +63,7 @@ struct VllmEngine {
 }
 
 impl VllmEngine {
-    fn connect(target: &Target, _tokenizer: Tokenizer) -> Result<Arc<dyn Protocol>, LoadError> {
+    fn connect(target: &Target, _tokenizer: Tokenizer) -> Connected {
         Ok(Arc::new(Self { grpc: Grpc::new(target)? }))
     }
 

@@ -88,7 +88,7 @@ impl Vllm {
     fn spawn(api: Api, model: &Path, cores: &str, arguments: &[&str]) -> Self {
         let (port, folder) = (free_port(), folder());
         let log = std::env::temp_dir().join(format!("vllm-{port}.log"));
-        println!("vLLM starts; its log is {}", log.display());
+        eprintln!("vLLM starts; its log is {}", log.display());
         let log = File::create(log).expect("a log");
         let mut command = Command::new(folder.join("bin/vllm"));
         command.arg("serve").arg(model).args(["--host", "127.0.0.1", "--dtype", "float32", "--enforce-eager"]);
@@ -116,7 +116,7 @@ impl Vllm {
             assert!(start.elapsed() < LOAD_LIMIT, "vLLM has not loaded after {LOAD_LIMIT:?}");
             std::thread::sleep(Duration::from_secs(1));
         }
-        println!("vLLM listens after {:?}", start.elapsed());
+        eprintln!("vLLM listens after {:?}", start.elapsed());
     }
 
     pub(super) fn api(&self) -> Api {
