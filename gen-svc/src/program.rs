@@ -1,4 +1,4 @@
-//! What the programs that serve a replica do after their command line is read.
+//! The start of programs that serve a replica, once their command line is read.
 
 use std::io::{self, Write as _};
 use std::process::ExitCode;

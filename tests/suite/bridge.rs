@@ -1,7 +1,7 @@
 //! gen-bridge in front of llama.cpp's own HTTP server, in another process.
 
 mod answers;
-pub(crate) mod engines;
+mod engines;
 mod failures;
 mod fields;
 mod grammars;

@@ -57,7 +57,7 @@ impl Step {
         Self { name: name.into(), work: Work::Skipped(reason), lane: None }
     }
 
-    /// Lets the step run beside consecutive steps of other lanes, and after those of its own. Its output is printed at
+    /// Lets the step run beside consecutive steps of other lanes, and after those of this lane. Its output is printed at
     /// its end.
     pub(crate) fn in_lane(self, lane: &'static str) -> Self {
         Self { lane: Some(lane), ..self }

@@ -68,7 +68,7 @@ pub(crate) struct Args {
     ///
     /// Installs vLLM into `.tandem/vllm`, once. Needs Linux on x86-64, Python 3.10, 20 GB of disk and 10 GB
     /// of memory, and takes up to 40 minutes on two cores. If it cannot be installed, the command says why
-    /// and skips the test. With a text, only the tests whose names contain it run.
+    /// and skips the test. With a text, only the tests whose names start with it run.
     #[arg(long, value_name = "TEST", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["clients", "cluster", "differential", "stress"])]
     engines: Option<String>,
 
@@ -102,7 +102,7 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
         return cluster::run(layout, filter);
     }
     if let Some(filter) = &args.engines {
-        return engines::run(layout, filter);
+        return engines(layout, filter);
     }
     if let Some(count) = args.differential {
         return differential::run(layout, count, args.seed);
@@ -116,6 +116,17 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
     let mut command = command(layout, &arguments)?;
     cargo::build_text_only(layout)?;
     let status = command.status().context("cannot run cargo")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Runs the tests against vLLM whose names start with `filter`.
+fn engines(layout: &Layout, filter: &str) -> Result<ExitCode> {
+    let Some(vllm) = engines::vllm(layout)? else { return Ok(ExitCode::SUCCESS) };
+    let filter = format!("bridge::vllm::{filter}");
+    let options = [&filter, "--ignored", "--nocapture", "--test-threads=1"];
+    let arguments: Vec<_> = iter::once("--").chain(options).map(OsString::from).collect();
+    let mut command = command(layout, &arguments)?;
+    let status = command.env("TANDEM_VLLM", vllm.folder).status().context("cannot run cargo")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -68,8 +68,8 @@ pub enum Report {
     Ended(CallEnd),
 }
 
-/// Returns a token with its log-probability, and at most `most` of the likeliest ones of those that an engine reports,
-/// in any order.
+/// Returns a token with its log-probability, and at most `most` of the likeliest tokens. `others`: the tokens that an
+/// engine reports at its position, in any order.
 pub(crate) fn with_top(id: u32, logprob: f32, mut others: Vec<(u32, f32)>, most: u32) -> (u32, Logprobs) {
     others.push((id, logprob));
     others.sort_by(|(one, first), (other, second)| second.total_cmp(first).then(one.cmp(other)));

@@ -1,4 +1,4 @@
-//! Helpers of the tests that need libtorch.
+//! Helpers of the tests that need libtorch or another engine.
 
 pub mod backend;
 pub mod faulty_model;
@@ -6,6 +6,7 @@ pub mod flash;
 pub mod gguf_pair;
 pub mod image_checkpoint;
 pub mod image_model;
+pub mod llama;
 pub mod operations;
 pub mod picture;
 pub mod vision_oracle;

@@ -6,7 +6,9 @@ use tandem_common::pb::generate::v1::{FinishReason, GenerateRequest, ReturnOptio
 use tandem_tests::{Generation, goldens};
 use tonic::transport::Channel;
 
-use super::engines::{Llama, Output, asking, bridge, client, generate, greedy};
+use tandem_tests_full::llama::Llama;
+
+use super::engines::{Output, asking, bridge, client, generate, greedy};
 use super::grammars::grammars_of_every_kind_bind;
 
 /// The largest difference of log-probabilities of two tokens of which either may be the likeliest: the two engines

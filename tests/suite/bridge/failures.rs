@@ -12,7 +12,9 @@ use tandem_tests::{Generation, Process, default_model};
 use tonic::transport::Endpoint;
 use tonic::{Code, Status, Streaming};
 
-use super::engines::{Llama, asking, bridge, client, wait_for_health};
+use tandem_tests_full::llama::Llama;
+
+use super::engines::{asking, bridge, client, wait_for_health};
 
 /// The messages of a task. Its greedy answer has no near ties, so that two engines give the same.
 const SYSTEM: &str = "You write numbers.";

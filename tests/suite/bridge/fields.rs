@@ -10,7 +10,9 @@ use tandem_tests::failure::is_failed;
 use tandem_tests::{default_artifacts, default_model};
 use tonic::Code;
 
-use super::engines::{Llama, asking, bridge, client, generate};
+use tandem_tests_full::llama::Llama;
+
+use super::engines::{asking, bridge, client, generate};
 
 fn lacking() -> Vec<(&'static str, GenerateRequest)> {
     let asking = || asking("Hi", 4);

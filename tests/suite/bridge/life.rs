@@ -6,7 +6,9 @@ use tandem_tests::failure::is_failed;
 use tandem_tests::wait_until;
 use tonic::Code;
 
-use super::engines::{Llama, asking, bridge, client, generate};
+use tandem_tests_full::llama::Llama;
+
+use super::engines::{asking, bridge, client, generate};
 
 fn endless() -> GenerateRequest {
     let stop = Stop { max_new_tokens: Some(1900), ignore_eos: true, ..Stop::default() };

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use tandem_tests_full::gguf_pair;
+use tandem_tests_full::llama::Llama;
 
 use super::client::Client;
 use super::servers::Servers;
 use super::{Vector, replay_with, vectors};
-use crate::bridge::engines::Llama;
 
 /// The servers whose answers come from a replica that only loads the vectors' model.
 const SERVERS: [&str; 2] = ["generate", "task"];

@@ -37,7 +37,7 @@ const HIDDEN_TOP: usize = 256;
 /// A bias that no logit exceeds.
 const FORCE: f32 = 1000.0;
 
-/// What a server lacks that is built without llguidance.
+/// The fields that a server lacks if it is built without llguidance.
 static BY_SETTINGS: &[Lack] = &[
     Lack {
         field: "grammar.regex",

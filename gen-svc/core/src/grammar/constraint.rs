@@ -130,7 +130,7 @@ impl fmt::Debug for Follower {
     }
 }
 
-/// What a token is in the text of a grammar.
+/// The effect of a token on the text of a grammar.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Followed {
     /// More may follow.

@@ -13,7 +13,7 @@ use crate::{child, machine};
 const TOKENS: u32 = 1500;
 /// Streams on one connection.
 const SHARED: usize = 100;
-/// Until the bridge has freed what it frees.
+/// Until the bridge has freed its memory.
 const PAUSE: Duration = Duration::from_secs(3);
 
 pub(super) async fn measure(bench: &mut Bench<'_>) -> Result<()> {

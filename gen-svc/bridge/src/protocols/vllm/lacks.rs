@@ -17,7 +17,7 @@ pub(in crate::protocols) const TEMPERATURE: Lack = Lack {
 /// vLLM ignores it.
 pub(in crate::protocols) const TYPICAL_P: Lack =
     Lack { field: "sampling.typical_p", problem: "it has none; leave it out, or use top_p", is_asked: lack::TYPICAL_P };
-/// Each call counts the tokens of its own output only.
+/// A call does not count the tokens of the calls before it.
 pub(in crate::protocols) const PRESENCE: Lack = Lack {
     field: "sampling.presence_penalty",
     problem: "it would forget the tokens of the reasoning; leave it out, or use frequency_penalty",
