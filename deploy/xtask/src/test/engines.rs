@@ -6,7 +6,7 @@ use crate::layout::Layout;
 use crate::setup;
 use crate::setup::vllm::Vllm;
 
-/// Installs vLLM. None if it cannot be had here: then a line says why.
+/// Installs vLLM. None if that is not possible here: then a line says why.
 pub(super) fn vllm(layout: &Layout) -> Result<Option<Vllm>> {
     if !cfg!(all(target_os = "linux", target_arch = "x86_64")) {
         println!("skipped: vLLM for a CPU needs Linux on x86-64");
