@@ -17,6 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use crate::call::{Call, CallEnd, CallError, Report, Reports};
 use crate::choice;
 use crate::shared::{Problem, Shared};
+use crate::spawned::Spawned;
 
 /// How often a request is asked whether it ends.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -214,7 +215,7 @@ impl Output {
     fn start(&mut self, answer: &CheckedAnswer, shared: &Shared) {
         let call = self.next_call(answer, &shared.model.tokenizer);
         (self.asked, self.reported) = (call.max_tokens, 0);
-        self.call = Some(shared.protocol.generate(call));
+        self.call = Some(Spawned::reports(Arc::clone(&shared.protocol), call));
     }
 
     /// Returns the call for the tokens that the output still may have.

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crate::call::{Call, CallError, Reports};
+use tokio::sync::mpsc::Sender;
+
+use crate::call::{Call, CallEnd, CallError, Report};
 use crate::lack::Lack;
 
 /// Asks one engine at one address.
@@ -37,8 +39,11 @@ pub trait Protocol: fmt::Debug + Send + Sync {
     /// As [`facts`](Self::facts).
     async fn detokenize(&self, ids: &[u32]) -> Result<Option<String>, CallError>;
 
-    /// Starts a call.
-    fn generate(&self, call: Call) -> Reports;
+    /// Generates, and sends each report but for the end.
+    ///
+    /// # Errors
+    /// The engine fails, rejects the call, or contradicts its protocol.
+    async fn run(&self, call: Call, reports: &Sender<Report>) -> Result<CallEnd, CallError>;
 
     /// Returns the engine's current load.
     ///

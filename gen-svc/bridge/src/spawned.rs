@@ -1,13 +1,15 @@
 //! The reports of a call that is a task.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use futures_util::Stream;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::task::{JoinError, JoinHandle};
 
-use crate::call::{CallEnd, CallError, Report, Reports};
+use crate::call::{Call, CallEnd, CallError, Report, Reports};
+use crate::protocol::Protocol;
 
 /// The reports that may wait. Then the task waits, and the engine's connection with it.
 const WAITING: usize = 16;
@@ -20,13 +22,11 @@ pub(crate) struct Spawned {
 }
 
 impl Spawned {
-    /// Returns the reports of a task. It sends them to its argument, but for the last one, which is made of its result.
-    pub(crate) fn reports<F>(run: impl FnOnce(Sender<Report>) -> F) -> Reports
-    where
-        F: Future<Output = Result<CallEnd, CallError>> + Send + 'static,
-    {
+    /// Starts a call. Dropping its reports cancels it.
+    pub(crate) fn reports(protocol: Arc<dyn Protocol>, call: Call) -> Reports {
         let (sender, reports) = mpsc::channel(WAITING);
-        Box::pin(Self { reports, task: Some(tokio::spawn(run(sender))) })
+        let run = async move { protocol.run(call, &sender).await };
+        Box::pin(Self { reports, task: Some(tokio::spawn(run)) })
     }
 }
 

@@ -19,14 +19,14 @@ use tokio::sync::mpsc::Sender;
 
 use self::body::{ended, logprobs, prompt_progress};
 use self::lost_ids::LostIds;
-use crate::call::{Call, CallEnd, CallError, Report, Reports, plain};
+use crate::call::{Call, CallEnd, CallError, Report, plain};
 use crate::http::Http;
 use crate::json;
 use crate::kind::{Connected, EngineKind};
 use crate::lack::{self, Lack};
 use crate::lark::LLGUIDANCE_ONLY;
 use crate::protocol::{EngineState, Facts, Load, Protocol};
-use crate::spawned::{Spawned, send};
+use crate::spawned::send;
 use crate::target::Target;
 use tandem_core::sampling::{Chosen, Logprobs};
 
@@ -89,7 +89,7 @@ pub(super) static KIND: EngineKind = EngineKind {
     connect: LlamaCpp::connect,
 };
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct LlamaCpp {
     http: Http,
     tokenizer: Tokenizer,
@@ -155,28 +155,6 @@ impl Protocol for LlamaCpp {
         answer["content"].as_str().map(|text| Some(text.to_owned())).ok_or_else(|| json::contradiction("content"))
     }
 
-    fn generate(&self, call: Call) -> Reports {
-        let engine = self.clone();
-        Spawned::reports(move |reports| async move { engine.run(call, &reports).await })
-    }
-
-    async fn load(&self) -> Result<Load, CallError> {
-        let metrics = self.http.text("/metrics").await?;
-        let value = |name: &str| {
-            let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            line.and_then(|value| value.trim().parse::<f64>().ok()).unwrap_or(0.0) as usize
-        };
-        let (waiting, running) = (value("llamacpp:requests_deferred"), value("llamacpp:requests_processing"));
-        Ok(Load { waiting, running, ..Load::default() })
-    }
-}
-
-impl LlamaCpp {
-    fn body(&self, call: &Call, most: usize, is_early: bool, stream: bool) -> Value {
-        body::completion(call, most, is_early, stream, self.has_llguidance.load(Ordering::Relaxed))
-    }
-
-    /// Generates, and sends the reports.
     async fn run(&self, mut call: Call, reports: &Sender<Report>) -> Result<CallEnd, CallError> {
         let asked = call.ids.len();
         let streams = call.logprobs.is_none();
@@ -196,6 +174,22 @@ impl LlamaCpp {
             }
         }
         Ok(CallEnd::Length)
+    }
+
+    async fn load(&self) -> Result<Load, CallError> {
+        let metrics = self.http.text("/metrics").await?;
+        let value = |name: &str| {
+            let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.and_then(|value| value.trim().parse::<f64>().ok()).unwrap_or(0.0) as usize
+        };
+        let (waiting, running) = (value("llamacpp:requests_deferred"), value("llamacpp:requests_processing"));
+        Ok(Load { waiting, running, ..Load::default() })
+    }
+}
+
+impl LlamaCpp {
+    fn body(&self, call: &Call, most: usize, is_early: bool, stream: bool) -> Value {
+        body::completion(call, most, is_early, stream, self.has_llguidance.load(Ordering::Relaxed))
     }
 
     /// Streams the next tokens.

@@ -12,13 +12,13 @@ use tandem_model_files::tokenizer::Tokenizer;
 use tokio::sync::mpsc::Sender;
 
 use self::body::Progress;
-use crate::call::{Call, CallEnd, CallError, Report, Reports};
+use crate::call::{Call, CallEnd, CallError, Report};
 use crate::http::Http;
 use crate::json;
 use crate::kind::{Connected, EngineKind};
 use crate::lack::{self, Lack};
 use crate::protocol::{EngineState, Facts, Load, Protocol};
-use crate::spawned::{Spawned, send};
+use crate::spawned::send;
 use crate::target::Target;
 
 /// SGLang.
@@ -68,7 +68,7 @@ pub(super) static KIND: EngineKind = EngineKind {
     connect: Sglang::connect,
 };
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Sglang {
     http: Http,
 }
@@ -133,26 +133,6 @@ impl Protocol for Sglang {
         answer["text"].as_str().map(|text| Some(text.to_owned())).ok_or_else(|| json::contradiction("text"))
     }
 
-    fn generate(&self, call: Call) -> Reports {
-        let engine = self.clone();
-        Spawned::reports(move |reports| async move { engine.run(call, &reports).await })
-    }
-
-    async fn load(&self) -> Result<Load, CallError> {
-        let loads = self.http.json("/v1/loads", None).await?;
-        Ok(Load {
-            waiting: body::sum(&loads, "num_waiting_reqs"),
-            running: body::sum(&loads, "num_running_reqs"),
-            kv_used: body::mean(&loads, "token_usage"),
-            kv_blocks: body::sum(&loads, "max_total_num_tokens"),
-            kv_block_size: 1,
-            ..Load::default()
-        })
-    }
-}
-
-impl Sglang {
-    /// Generates, and sends the reports.
     async fn run(&self, call: Call, reports: &Sender<Report>) -> Result<CallEnd, CallError> {
         let mut events = self.http.events("/generate", &body::request(&call)).await?;
         let mut progress = Progress::default();
@@ -180,4 +160,18 @@ impl Sglang {
         }
         Err(CallError::Lost("the stream ended before its last event".to_owned()))
     }
+
+    async fn load(&self) -> Result<Load, CallError> {
+        let loads = self.http.json("/v1/loads", None).await?;
+        Ok(Load {
+            waiting: body::sum(&loads, "num_waiting_reqs"),
+            running: body::sum(&loads, "num_running_reqs"),
+            kv_used: body::mean(&loads, "token_usage"),
+            kv_blocks: body::sum(&loads, "max_total_num_tokens"),
+            kv_block_size: 1,
+            ..Load::default()
+        })
+    }
 }
+
+impl Sglang {}

@@ -14,13 +14,13 @@ use tandem_model_files::tokenizer::Tokenizer;
 use tokio::sync::mpsc::Sender;
 
 use self::body::Chunk;
-use crate::call::{Call, CallEnd, CallError, Report, Reports};
+use crate::call::{Call, CallEnd, CallError, Report};
 use crate::http::Http;
 use crate::json;
 use crate::kind::{Connected, EngineKind};
 use crate::lark::LLGUIDANCE_ONLY;
 use crate::protocol::{EngineState, Facts, Load, Protocol};
-use crate::spawned::{Spawned, send};
+use crate::spawned::send;
 use crate::target::Target;
 
 /// The path with token ids in and out, which `--enable-scale-out` opens.
@@ -41,7 +41,7 @@ pub(super) static KIND: EngineKind = EngineKind {
     connect: Vllm::connect,
 };
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Vllm {
     http: Http,
     /// True once the server has refused [`GENERATE`].
@@ -88,7 +88,11 @@ impl Protocol for Vllm {
 
     async fn details(&self, facts: Facts) -> Result<Facts, CallError> {
         let mut advice = Vec::new();
-        let slots = match self.limit(&facts, "n", json!(TOO_MANY_OUTPUTS), "max_num_seqs").await {
+        self.has_completions_only.store(false, Ordering::Relaxed);
+        let beyond = json!({u32::MAX.to_string(): 1});
+        // A server that has no limit of outputs rejects the token.
+        let many = json!({"n": TOO_MANY_OUTPUTS, "logit_bias": beyond});
+        let slots = match self.limit(&facts, many, "max_num_seqs").await {
             Ok(slots) => slots,
             Err(CallError::Denied(403 | 404)) => {
                 self.has_completions_only.store(true, Ordering::Relaxed);
@@ -97,12 +101,9 @@ impl Protocol for Vllm {
             }
             Err(error) => return Err(error),
         };
-        let beyond = json!({u32::MAX.to_string(): 1});
-        let vocabulary = self.limit(&facts, "logit_bias", beyond, "Vocabulary size").await?;
+        let vocabulary = self.limit(&facts, json!({"logit_bias": beyond}), "Vocabulary size").await?;
         let probe = |fields: Value| {
-            let mut body = json!({"model": facts.model, "prompt": [0], "max_tokens": 1, "temperature": 0});
-            body.as_object_mut().expect("an object").extend(fields.as_object().cloned().unwrap_or_default());
-            body
+            merged(json!({"model": facts.model, "prompt": [0], "max_tokens": 1, "temperature": 0}), fields)
         };
         let answer = self.http.generation(COMPLETIONS, &probe(json!({}))).await?;
         if answer["usage"]["prompt_tokens_details"].is_null() {
@@ -127,36 +128,6 @@ impl Protocol for Vllm {
         answer["prompt"].as_str().map(|text| Some(text.to_owned())).ok_or_else(|| json::contradiction("prompt"))
     }
 
-    fn generate(&self, call: Call) -> Reports {
-        let engine = self.clone();
-        Spawned::reports(move |reports| async move { engine.run(call, &reports).await })
-    }
-
-    async fn load(&self) -> Result<Load, CallError> {
-        Ok(metrics::load(&self.http.text("/metrics").await?))
-    }
-}
-
-impl Vllm {
-    /// Returns the limit that the server names, after a mark, where it rejects a value beyond it. None: it names none.
-    async fn limit(&self, facts: &Facts, field: &str, value: Value, mark: &str) -> Result<Option<usize>, CallError> {
-        let fields = json!({"max_tokens": 1, "temperature": 1, field: value});
-        let body = match self.path() {
-            GENERATE => json!({"model": facts.model, "token_ids": [0], "sampling_params": fields}),
-            _ => {
-                let mut body = fields;
-                (body["model"], body["prompt"]) = (json!(facts.model), json!([0]));
-                body
-            }
-        };
-        match self.http.generation(self.path(), &body).await {
-            Ok(_) => Ok(None),
-            Err(CallError::Rejected(message)) => Ok(number_after(&message, mark)),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Generates, and sends the reports.
     async fn run(&self, call: Call, reports: &Sender<Report>) -> Result<CallEnd, CallError> {
         if call.prompt_logprobs.is_some() {
             self.prompt_logprobs(&call, reports).await?;
@@ -182,6 +153,26 @@ impl Vllm {
         end.ok_or_else(|| CallError::Lost("the stream ended before its last event".to_owned()))
     }
 
+    async fn load(&self) -> Result<Load, CallError> {
+        Ok(metrics::load(&self.http.text("/metrics").await?))
+    }
+}
+
+impl Vllm {
+    /// Returns the limit that the server names, after a mark, where it rejects parameters beyond it. None: it names none.
+    async fn limit(&self, facts: &Facts, beyond: Value, mark: &str) -> Result<Option<usize>, CallError> {
+        let fields = merged(json!({"max_tokens": 1, "temperature": 1}), beyond);
+        let body = match self.path() {
+            GENERATE => json!({"model": facts.model, "token_ids": [0], "sampling_params": fields}),
+            _ => merged(json!({"model": facts.model, "prompt": [0]}), fields),
+        };
+        match self.http.generation(self.path(), &body).await {
+            Ok(_) => Ok(None),
+            Err(CallError::Rejected(message)) => Ok(number_after(&message, mark)),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Asks for the log-probabilities of the prompt: a stream has none.
     async fn prompt_logprobs(&self, call: &Call, reports: &Sender<Report>) -> Result<(), CallError> {
         let first = Call { max_tokens: 1, min_tokens: 0, grammar: None, logprobs: None, ..call.clone() };
@@ -204,4 +195,12 @@ impl Vllm {
 fn number_after(message: &str, mark: &str) -> Option<usize> {
     let (_, rest) = message.split_once(mark)?;
     rest.split(|char: char| !char.is_ascii_digit()).find(|digits| !digits.is_empty())?.parse().ok()
+}
+
+/// Returns an object with the fields of two.
+fn merged(one: Value, other: Value) -> Value {
+    match (one, other) {
+        (Value::Object(one), Value::Object(other)) => Value::Object(one.into_iter().chain(other).collect()),
+        (one, _) => one,
+    }
 }

@@ -20,14 +20,14 @@ use self::messages::{
     Nothing, Response, SamplingParams, ServerInfo, Tokenized, TopLogprobs,
 };
 use super::vllm::lacks;
-use crate::call::{Call, CallEnd, CallError, Report, Reports, plain, with_top};
+use crate::call::{Call, CallEnd, CallError, Report, plain, with_top};
 use crate::grpc::{Grpc, MAX_MESSAGE_BYTES, failure};
 use crate::json::contradiction;
 use crate::kind::{Connected, EngineKind};
 use crate::lack::Lack;
 use crate::lark::{LLGUIDANCE_ONLY, lark};
 use crate::protocol::{EngineState, Facts, Load, Protocol};
-use crate::spawned::{Spawned, send};
+use crate::spawned::send;
 use crate::target::Target;
 
 /// Seeds are 32-bit signed integers.
@@ -57,7 +57,7 @@ pub(super) static KIND: EngineKind = EngineKind {
     connect: VllmEngine::connect,
 };
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct VllmEngine {
     grpc: Grpc,
 }
@@ -143,41 +143,7 @@ impl Protocol for VllmEngine {
         Ok(None)
     }
 
-    fn generate(&self, call: Call) -> Reports {
-        let engine = self.clone();
-        Spawned::reports(move |reports| async move { engine.run(call, &reports).await })
-    }
-
-    async fn load(&self) -> Result<Load, CallError> {
-        let question = self.grpc.question(Nothing {});
-        let loads: GetLoadsResponse = self.ask("/vllm.grpc.engine.VllmEngine/GetLoads", question).await?;
-        let ranks = loads.loads;
-        let sum = |of: fn(&messages::SchedulerLoad) -> i32| {
-            ranks.iter().map(|load| usize::try_from(of(load)).unwrap_or(0)).sum()
-        };
-        let used = ranks.iter().map(|load| load.token_usage).sum::<f64>() / ranks.len().max(1) as f64;
-        Ok(Load {
-            waiting: sum(|load| load.num_waiting_reqs),
-            running: sum(|load| load.num_running_reqs),
-            kv_used: Some(used),
-            ..Load::default()
-        })
-    }
-}
-
-impl VllmEngine {
-    /// Returns the answer to a request without a stream.
-    async fn first(&self, request: GenerateRequest) -> Result<Complete, CallError> {
-        let mut stream = self.stream(request).await?;
-        while let Some(message) = stream.message().await.map_err(|status| failure(&status))? {
-            if let Some(Response::Complete(complete)) = message.response {
-                return Ok(complete);
-            }
-        }
-        Err(CallError::Lost("the stream ended before its last message".to_owned()))
-    }
-
-    /// Generates, and sends the reports. The last message repeats the ids of the one before it.
+    // The last message repeats the ids of the one before it.
     async fn run(&self, call: Call, reports: &Sender<Report>) -> Result<CallEnd, CallError> {
         let (prompt_logprobs, logprobs) = (call.prompt_logprobs, call.logprobs);
         let mut stream = self.stream(request(call)?).await?;
@@ -209,6 +175,35 @@ impl VllmEngine {
                     };
                 }
                 None => return Err(contradiction("a message")),
+            }
+        }
+        Err(CallError::Lost("the stream ended before its last message".to_owned()))
+    }
+
+    async fn load(&self) -> Result<Load, CallError> {
+        let question = self.grpc.question(Nothing {});
+        let loads: GetLoadsResponse = self.ask("/vllm.grpc.engine.VllmEngine/GetLoads", question).await?;
+        let ranks = loads.loads;
+        let sum = |of: fn(&messages::SchedulerLoad) -> i32| {
+            ranks.iter().map(|load| usize::try_from(of(load)).unwrap_or(0)).sum()
+        };
+        let used = ranks.iter().map(|load| load.token_usage).sum::<f64>() / ranks.len().max(1) as f64;
+        Ok(Load {
+            waiting: sum(|load| load.num_waiting_reqs),
+            running: sum(|load| load.num_running_reqs),
+            kv_used: Some(used),
+            ..Load::default()
+        })
+    }
+}
+
+impl VllmEngine {
+    /// Returns the answer to a request without a stream.
+    async fn first(&self, request: GenerateRequest) -> Result<Complete, CallError> {
+        let mut stream = self.stream(request).await?;
+        while let Some(message) = stream.message().await.map_err(|status| failure(&status))? {
+            if let Some(Response::Complete(complete)) = message.response {
+                return Ok(complete);
             }
         }
         Err(CallError::Lost("the stream ended before its last message".to_owned()))

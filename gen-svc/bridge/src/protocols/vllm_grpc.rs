@@ -21,13 +21,13 @@ use vllm_proto::{
 };
 
 use super::vllm::lacks;
-use crate::call::{Call, CallEnd, CallError, Report, Reports, plain, with_top};
+use crate::call::{Call, CallEnd, CallError, Report, plain, with_top};
 use crate::grpc::{Grpc, MAX_MESSAGE_BYTES, failure};
 use crate::json::contradiction;
 use crate::kind::{Connected, EngineKind};
 use crate::lark::{LLGUIDANCE_ONLY, lark};
 use crate::protocol::{EngineState, Facts, Load, Protocol};
-use crate::spawned::{Spawned, send};
+use crate::spawned::send;
 use crate::target::Target;
 
 /// Seeds are 64-bit signed integers.
@@ -44,7 +44,7 @@ pub(super) static KIND: EngineKind = EngineKind {
     connect: VllmGrpc::connect,
 };
 
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct VllmGrpc {
     grpc: Grpc,
 }
@@ -109,18 +109,6 @@ impl Protocol for VllmGrpc {
         Ok(None)
     }
 
-    fn generate(&self, call: Call) -> Reports {
-        let engine = self.clone();
-        Spawned::reports(move |reports| async move { engine.run(call, &reports).await })
-    }
-
-    async fn load(&self) -> Result<Load, CallError> {
-        Ok(Load::default()) // only the HTTP server has metrics
-    }
-}
-
-impl VllmGrpc {
-    /// Generates, and sends the reports.
     async fn run(&self, call: Call, reports: &Sender<Report>) -> Result<CallEnd, CallError> {
         let (ids, prompt_logprobs, logprobs) = (call.ids.clone(), call.prompt_logprobs, call.logprobs);
         let stream = self.inference().generate_stream(self.grpc.generation(request(call))).await;
@@ -148,7 +136,13 @@ impl VllmGrpc {
         }
         Err(CallError::Lost("the stream ended before its last message".to_owned()))
     }
+
+    async fn load(&self) -> Result<Load, CallError> {
+        Ok(Load::default()) // only the HTTP server has metrics
+    }
 }
+
+impl VllmGrpc {}
 
 /// Returns a request for one token, whose answer has the ids of the prompt.
 fn one_token(prompt: Prompt) -> GenerateRequest {
