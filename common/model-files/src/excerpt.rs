@@ -1,7 +1,8 @@
-//! The start of a value of a file, for errors. A damaged file may have values of many megabytes, and control
-//! characters, which a terminal would obey.
+//! The start of a value of a file, and names of files, for errors. A damaged file may have values of many megabytes,
+//! and control characters, which a terminal would obey. The name of a file may have them too.
 
 use std::fmt::{self, Debug, Display, Write};
+use std::path::Path;
 
 /// The most bytes of a value in an error.
 const MAX_BYTES: usize = 200;
@@ -35,6 +36,12 @@ pub fn excerpt(value: impl Display) -> Excerpt {
     Excerpt(start.0)
 }
 
+/// Returns the path of a file, or a list of names, which may come from another computer.
+#[must_use]
+pub fn shown(path: impl AsRef<Path>) -> Excerpt {
+    Excerpt(path.as_ref().to_string_lossy().into_owned())
+}
+
 /// The start of a text. Writing fails once it is full, so that the rest is not formatted.
 struct Start(String);
 
@@ -57,6 +64,12 @@ mod tests {
         let excerpt = super::excerpt("a\u{1b}[31m\n\0\u{9b}\"\\é");
         assert_eq!(excerpt.to_string(), "a\\u{1b}[31m\\n\\0\\u{9b}\"\\é");
         assert_eq!(format!("{excerpt:?}"), "\"a\\u{1b}[31m\\n\\0\\u{9b}\\\"\\\\é\"");
+    }
+
+    #[test]
+    fn the_path_of_a_file_is_escaped_and_not_cut() {
+        let long = "a\u{1b}/".repeat(100);
+        assert_eq!(super::shown(&long).to_string(), "a\\u{1b}/".repeat(100));
     }
 
     #[test]

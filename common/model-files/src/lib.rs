@@ -10,5 +10,5 @@ mod python_json;
 mod source_file;
 pub mod tokenizer;
 
-pub use excerpt::{Excerpt, excerpt};
+pub use excerpt::{Excerpt, excerpt, shown};
 pub use source_file::FileBytes;

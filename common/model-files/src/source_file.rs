@@ -8,6 +8,8 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use crate::excerpt::shown;
+
 /// A regular file and its state when its header was read. It is opened again for the first tensor,
 /// so that a service that reads headers only keeps no file open.
 #[derive(Debug)]
@@ -86,7 +88,7 @@ impl SourceFile {
             return Ok(());
         }
         let problem = "was changed while it was read; replace a model file by renaming a new one";
-        Err(io::Error::other(format!("{} {problem}", self.path.display())))
+        Err(io::Error::other(format!("{} {problem}", shown(&self.path))))
     }
 }
 

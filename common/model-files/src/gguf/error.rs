@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::excerpt::excerpt;
+use crate::excerpt::{excerpt, shown};
 
 /// Why a GGUF file could not be read, or a value of it is missing.
 #[derive(Debug, thiserror::Error)]
@@ -56,12 +56,10 @@ pub enum GgufError {
     #[error("tensor {:?} has invalid shape {dims:?} (innermost first): {why}", excerpt(tensor))]
     Shape { tensor: String, dims: Vec<u64>, why: &'static str },
     /// A file is a part of a model, and has another name than that part.
-    #[error(
-        "{} states to be part {number} of {count}: rename it to NAME-{number:05}-of-{count:05}.gguf", file.display()
-    )]
+    #[error("{} states to be part {number} of {count}: rename it to NAME-{number:05}-of-{count:05}.gguf", shown(file))]
     PartName { file: PathBuf, number: u64, count: u32 },
     /// A part of the model could not be opened.
-    #[error("part {} of the model is not readable: all {count} parts must be in one folder", file.display())]
+    #[error("part {} of the model is not readable: all {count} parts must be in one folder", shown(file))]
     Part {
         file: PathBuf,
         count: u32,
@@ -69,16 +67,16 @@ pub enum GgufError {
         source: Box<GgufError>,
     },
     /// A file with the name of a part is of another model.
-    #[error("{} is a part of another model: {key} is {found}, expected {expected}", file.display())]
+    #[error("{} is a part of another model: {key} is {found}, expected {expected}", shown(file))]
     OtherSplit { file: PathBuf, key: &'static str, found: String, expected: u32 },
     /// The load was cancelled between two parts.
     #[error("cancelled")]
     Cancelled,
     /// A part has a tensor that an earlier part has too.
-    #[error("{}: tensor {:?} is in an earlier part too", file.display(), excerpt(name))]
+    #[error("{}: tensor {:?} is in an earlier part too", shown(file), excerpt(name))]
     RepeatedTensor { file: PathBuf, name: String },
     /// The parts have another number of tensors than they state.
-    #[error("{}: the parts of the model have {found} tensors, split.tensors.count is {expected}", file.display())]
+    #[error("{}: the parts of the model have {found} tensors, split.tensors.count is {expected}", shown(file))]
     PartTensors { file: PathBuf, found: usize, expected: u32 },
     /// A tensor's data is outside of the file or not aligned.
     #[error(

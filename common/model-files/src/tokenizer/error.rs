@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use crate::excerpt::excerpt;
+use crate::excerpt::{excerpt, shown};
 use crate::gguf::GgufError;
 
 /// Why a tokenizer could not be built, or could not encode or decode.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenizerError {
     /// `tokenizer.json` cannot be read.
-    #[error("cannot read {}", path.display())]
+    #[error("cannot read {}", shown(path))]
     Read {
         path: PathBuf,
         #[source]
@@ -18,7 +18,7 @@ pub enum TokenizerError {
     /// The folder has no `tokenizer.json`.
     #[error(
         "{} does not exist; AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) of transformers makes it",
-        path.display()
+        shown(path)
     )]
     Absent { path: PathBuf },
     /// `tokenizer.json` is invalid.
