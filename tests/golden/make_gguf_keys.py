@@ -300,6 +300,28 @@ def of_keys(architecture, keys):
     return [(case, {}) for case in cases]
 
 
+def of_shapes(keys, tensors):
+    """Returns cases with queries, keys and values in one tensor instead of three, or in three instead of one, and with
+    dimensions of 1 in addition.
+    """
+    head, layers = keys["attention.key_length"][1], range(keys["block_count"][1])
+    rows = {"attn_q": HEADS * head, "attn_k": PAIRS * head, "attn_v": PAIRS * head}
+    sizes = {"attn_qkv": sum(rows.values())} if "blk.0.attn_q.weight" in tensors else rows
+
+    def other(layer):
+        before = {f"blk.{layer}.{name}.{kind}": None for name in [*rows, "attn_qkv"] for kind in ["weight", "bias"]}
+        found = {name: shape for name, shape in before.items() if name in tensors}
+        found |= {f"blk.{layer}.{name}.weight": [size, HIDDEN] for name, size in sizes.items()}
+        return found | ({f"blk.{layer}.{name}.bias": [size] for name, size in sizes.items()} if "blk.0.attn_q.bias" in tensors else {})
+
+    both = {name: shape for name, shape in other(1).items() if shape}
+    ones = {f"blk.{layer}.attn_output.weight": [1, *tensors[f"blk.{layer}.attn_output.weight"]] for layer in layers}
+    ones |= {"output_norm.weight": [1, 1, HIDDEN], "blk.1.ffn_norm.weight": [1, HIDDEN]}
+    whole = {name: shape for layer in layers for name, shape in other(layer).items()}
+    short = whole | {f"blk.1.{name}.weight": [size - head, HIDDEN] for name, size in sizes.items()}
+    return [whole, other(1), both, short, ones, {"blk.1.ffn_norm.weight": [HIDDEN, 1]}]
+
+
 def of_tensors(architecture, keys, tensors):
     """Returns cases with other tensors, in the layer 1 or outside the layers."""
     head = keys["attention.key_length"][1]
@@ -331,6 +353,7 @@ def of_tensors(architecture, keys, tensors):
     cases += [{name: shape} for name, shape in others.items() if name not in tensors]
     cases.append({"output.weight": None, "output.bias": [VOCABULARY]})
     cases = [({}, {name: shape for name, shape in case.items() if shape is None or name not in tensors}) for case in cases]
+    cases += [({}, case) for case in of_shapes(keys, tensors)]
     divided = [typed(settings) for settings in DIVIDED]
     cases += [(settings, {"rope_freqs.weight": [head // 2]}) for settings in divided]
     factors = {f"rope_factors_{name}.weight": [head // 2] for name in ["long", "short"]}

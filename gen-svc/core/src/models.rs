@@ -21,6 +21,7 @@ mod head;
 mod host;
 pub mod images;
 mod interface;
+mod joined;
 mod mmproj;
 mod quantized;
 mod rope;
@@ -110,16 +111,19 @@ pub fn describe(file: &ModelFile) -> Result<Decoder, LoadError> {
     }
 }
 
-/// Removes the output matrix of a model with images, if transformers uses the embeddings instead.
+/// Removes the output matrix of a model with images, if it is the embedding matrix by default. A file with both may
+/// have different ones.
 fn tie(decoder: &mut Decoder, file: &ModelFile) {
     let is_tied = vision::families::named(file.architecture()).is_some_and(|family| family.is_tied);
-    if is_tied && file.config()["tie_word_embeddings"].is_null() && !file.has("lm_head.weight") {
+    let has_both = || ["lm_head.weight", "model.embed_tokens.weight"].iter().all(|name| file.has(name));
+    if is_tied && file.config()["tie_word_embeddings"].is_null() && !has_both() {
         decoder.head = None;
     }
 }
 
 fn check_tensors(decoder: &mut Decoder, file: &ModelFile, reads: &Reads) -> Result<(), LoadError> {
     head::untie(decoder, file)?;
+    joined::divide(decoder, file);
     biases::add(decoder, file);
     for (name, shape) in decoder.tensors() {
         file.tensor(&name, &shape)?;

@@ -153,7 +153,7 @@ impl ModelFile {
         self.source.bias(module)
     }
 
-    /// Returns a tensor of exactly this shape and of a readable type.
+    /// Returns a tensor of this shape and of a readable type.
     ///
     /// # Errors
     /// The tensor is missing, has another shape, or has a type that cannot be read;
@@ -162,8 +162,7 @@ impl ModelFile {
         if self.cancelled.is_cancelled() {
             return Err(LoadError::Cancelled);
         }
-        let stored = self.find(name)?;
-        stored.check(shape)?;
+        let stored = self.find(name)?.shaped(shape)?;
         Ok(Stored { progress: self.progress.as_ref(), ..stored })
     }
 

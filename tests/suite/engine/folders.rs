@@ -69,6 +69,36 @@ fn embeddings_under_the_name_of_a_tied_output_matrix_give_the_same_logits() {
     assert_eq!(logits_of(true, &other).expect("loads"), expected);
     let error = logits_of(false, &other).expect_err("without embeddings");
     assert!(error.chain().contains("model.embed_tokens.weight is missing"), "{}", error.chain());
+    // The default of a model with images, whatever that of its language model is.
+    let mut text: Value = serde_json::from_slice(&of_model("config.json")).expect("JSON");
+    text.as_object_mut().expect("settings").remove("tie_word_embeddings");
+    let of_images = |tied: Value, weights: &[u8]| {
+        let config = json!({"model_type": "internvl", "text_config": text, "tie_word_embeddings": tied}).to_string();
+        logits(&folder(&[("config.json", config.into_bytes()), ("model.safetensors", weights.to_vec())]))
+    };
+    for weights in [&usual, &other] {
+        assert_eq!(of_images(json!(null), weights).expect("loads"), expected);
+        assert_eq!(of_images(json!(true), weights).expect("loads"), expected);
+        assert!(matches!(of_images(json!(false), weights), Err(LoadError::TensorMissing { .. })));
+    }
+}
+
+/// transformers converts them to the dtype of the config.
+#[test]
+fn weights_of_double_precision_are_refused_with_a_remedy() {
+    let header = r#"{"model.embed_tokens.weight": {"dtype": "F64", "shape": [302, 32], "data_offsets": [0, 77312]}}"#;
+    let files = [("config.json", of_model("config.json")), ("model.safetensors", file(header, &[0; 77_312]))];
+    error_texts::check("load/double", refused(&files));
+}
+
+/// A terminal obeys such characters.
+#[test]
+fn control_characters_of_the_names_of_files_are_escaped_in_errors() {
+    let names = ["a\u{1b}[31m\n.gguf", "b\u{9b}.gguf"];
+    let header = || b"GGUF".to_vec();
+    let errors = [refused(&names.map(|name| (name, header()))), refused(&[(names[0], header())])];
+    assert!(errors.iter().all(|error| !error.contains(char::is_control)), "{errors:?}");
+    error_texts::check_rows("load/file-names", errors);
 }
 
 #[test]

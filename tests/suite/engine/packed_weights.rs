@@ -2,7 +2,7 @@
 //! reader's own dequantization, to the bit.
 
 use tandem_core::error::LoadError;
-use tandem_core::weights::quant::dequantize;
+use tandem_core::weights::quant::{dequantize, not_finite};
 use tandem_core::weights::{RowOrder, Stored};
 use tandem_kernels::{BlockFormat, Format, IsaLevel, Kernels, Rows, Target};
 use tandem_model_files::gguf::{GgmlType, Gguf};
@@ -53,6 +53,30 @@ fn packed_blocks_equal_the_dequantization_of_the_reader() {
     }
 }
 
+/// The numbers of a block are finite if its scale and its minimum are.
+#[test]
+fn the_first_number_of_a_tensor_that_is_not_finite_is_found() {
+    let floats = [GgmlType::F32, GgmlType::F16, GgmlType::BF16];
+    for dtype in BLOCKS.map(|(dtype, _)| dtype).into_iter().chain(floats) {
+        let size = dtype.block_bytes() as usize;
+        let (mut sound, mut broken) = (Vec::new(), 0);
+        for block in bytes(4000 * size).chunks_exact(size) {
+            let wrong = dequantize(dtype, block).expect("a known type").into_iter().find(|number| !number.is_finite());
+            let found = not_finite(dtype, block);
+            assert_eq!(found.is_some(), wrong.is_some(), "{dtype:?} {block:?}");
+            match wrong {
+                None => sound.extend(block),
+                Some(_) => {
+                    broken += 1;
+                    let found = not_finite(dtype, &[&sound, block].concat());
+                    assert!(found.is_some_and(|number| !number.is_finite()), "{dtype:?} after {}", sound.len());
+                }
+            }
+        }
+        assert!(broken > 10 && not_finite(dtype, &sound).is_none(), "{dtype:?}: {broken}");
+    }
+}
+
 /// Returns a file with a tensor of numbers from 0, in `rows` rows of one number.
 fn numbers(rows: u64) -> Gguf {
     let path = File::new().weights("q", &[1, rows], |row| row as f32).write();
@@ -69,7 +93,7 @@ fn interleaved(file: &Gguf, heads: usize) -> Stored<'_> {
 fn interleaved_rows_are_read_first_half_first() {
     let file = numbers(12);
     let stored = interleaved(&file, 2);
-    stored.check(&[12, 1]).expect("whole heads");
+    let stored = stored.shaped(&[12, 1]).expect("whole heads");
     let expected = [0.0, 2.0, 4.0, 1.0, 3.0, 5.0, 6.0, 8.0, 10.0, 7.0, 9.0, 11.0];
     assert_eq!(stored.to_f32().expect("floats"), expected);
 }
@@ -78,7 +102,7 @@ fn interleaved_rows_are_read_first_half_first() {
 fn heads_that_do_not_divide_the_rows_into_pairs_are_refused() {
     let file = numbers(6);
     for heads in [0, 2, 4, usize::MAX] {
-        let error = interleaved(&file, heads).check(&[6, 1]).expect_err("no whole pairs");
+        let error = interleaved(&file, heads).shaped(&[6, 1]).expect_err("no whole pairs");
         assert!(matches!(error, LoadError::TensorShape { .. }), "{heads}: {error}");
     }
 }

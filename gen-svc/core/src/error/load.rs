@@ -6,9 +6,9 @@ use tandem_common::status::{Reason, chain};
 use tandem_images::ProcessorError;
 use tandem_model_files::artifacts::ArtifactsError;
 use tandem_model_files::artifacts::safetensors::SafetensorsError;
-use tandem_model_files::excerpt;
 use tandem_model_files::gguf::GgufError;
 use tandem_model_files::tokenizer::TokenizerError;
+use tandem_model_files::{excerpt, shown};
 use tandem_template::CompileError;
 
 use super::config::ConfigError;
@@ -49,7 +49,7 @@ pub enum LoadError {
     #[error("the vocabulary has no image token {:?}", excerpt(token))]
     ImageToken { token: String },
     /// The projector of an `mmproj` file is not supported.
-    #[error("{}: projector {:?} is not supported; these are: {supported}", file.display(), excerpt(found))]
+    #[error("{}: projector {:?} is not supported; these are: {supported}", shown(file), excerpt(found))]
     UnsupportedProjector {
         file: PathBuf,
         /// The value of `clip.projector_type`.
@@ -58,7 +58,7 @@ pub enum LoadError {
         supported: String,
     },
     /// The projector of an `mmproj` file is for other language models.
-    #[error("{}: projector {projector:?} needs a language model of {expected}, the model is {found}", file.display())]
+    #[error("{}: projector {projector:?} needs a language model of {expected}, the model is {found}", shown(file))]
     ProjectorOfOthers {
         file: PathBuf,
         projector: &'static str,
@@ -68,7 +68,7 @@ pub enum LoadError {
         found: String,
     },
     /// The rows of an `mmproj` file do not have the language model's hidden size.
-    #[error("{}: projector has rows of {found} numbers, the model's hidden size is {expected}", file.display())]
+    #[error("{}: projector has rows of {found} numbers, the model's hidden size is {expected}", shown(file))]
     ProjectorRows {
         file: PathBuf,
         /// The value of `clip.vision.projection_dim`.
@@ -86,26 +86,26 @@ pub enum LoadError {
     #[error("the mmproj file has {} = {value}, which is not supported", excerpt(key))]
     MmprojSetting { key: String, value: String },
     /// Several `mmproj` files beside the model fit it.
-    #[error("several mmproj files beside the model fit it: {names}; name one with --mmproj")]
+    #[error("several mmproj files beside the model fit it: {}; name one with --mmproj", shown(names))]
     SeveralMmproj {
         /// Their names.
         names: String,
     },
     /// An `mmproj` file is given for a folder with safetensors.
-    #[error("--mmproj needs a GGUF file as the model, {} is a folder with its own tower", model.display())]
+    #[error("--mmproj needs a GGUF file as the model, {} is a folder with its own tower", shown(model))]
     MmprojOfFolder {
         /// The folder.
         model: PathBuf,
     },
     /// The folder has no config.
-    #[error("{} contains no config.json, which names the architecture{remedy}", path.display())]
+    #[error("{} contains no config.json, which names the architecture{remedy}", shown(path))]
     NoConfig {
         path: PathBuf,
         /// Empty, or the remedy after a semicolon.
         remedy: &'static str,
     },
     /// The config names no architecture.
-    #[error("{} has no model_type, the name of the architecture", path.display())]
+    #[error("{} has no model_type, the name of the architecture", shown(path))]
     NoModelType { path: PathBuf },
     /// The architecture is not supported.
     #[error(
@@ -136,7 +136,7 @@ pub enum LoadError {
     #[error("the model's header has {} = {value}, which is not supported: use a file without it", excerpt(key))]
     HeaderSetting { key: String, value: String },
     /// A sampling default of the model is out of range.
-    #[error("{}: {parameter} {problem}", file.display())]
+    #[error("{}: {parameter} {problem}", shown(file))]
     SamplingDefault {
         /// The file that has the value.
         file: PathBuf,
@@ -183,8 +183,8 @@ pub enum LoadError {
         /// Error of the operating system.
         source: std::io::Error,
     },
-    /// A tensor that is a setting has a value that is NaN or infinite.
-    #[error("tensor {} has the value {found}, expected finite numbers", excerpt(name))]
+    /// A tensor has a value that is NaN or infinite.
+    #[error("tensor {} has the value {found}, expected finite numbers: take other files", excerpt(name))]
     TensorNotFinite {
         /// The name in the file.
         name: String,
@@ -202,16 +202,14 @@ pub enum LoadError {
         found: Vec<i64>,
     },
     /// A tensor has a storage type that is not supported.
-    #[error(
-        "tensor {} has type {}, which is not supported; files named Q4_K_M, Q5_K_M, Q6_K or Q8_0 have types that are",
-        excerpt(name),
-        excerpt(found)
-    )]
+    #[error("tensor {} has type {}, which is not supported; {remedy}", excerpt(name), excerpt(found))]
     TensorType {
         /// The name in the file.
         name: String,
         /// The storage type.
         found: String,
+        /// Supported types, and where to find them.
+        remedy: &'static str,
     },
     /// The device is not available.
     #[error("device {device} is not available: {problem}")]

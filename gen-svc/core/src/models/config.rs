@@ -14,6 +14,10 @@ pub(super) use crate::error::ConfigError;
 /// The maximum of each size in a config.
 const MAX_SIZE: usize = 1 << 24;
 
+/// transformers' names of the GELU that is approximated with tanh. They differ in the order of operations only.
+pub(super) const GELU_TANH: &[&str] =
+    &["gelu_pytorch_tanh", "gelu_new", "gelu_fast", "gelu_accurate", "gelu_python_tanh"];
+
 /// The settings of a language model that transformers reads from the whole config of a model of several modalities.
 const OF_WHOLE: &[&str] = &["tie_word_embeddings"];
 
@@ -252,7 +256,7 @@ impl<'a> Config<'a> {
     pub(super) fn activation(&self, name: &'static str, default: &'static str) -> Result<Activation, ConfigError> {
         match self.find_text(name)?.unwrap_or(default) {
             "silu" | "swish" => Ok(Activation::Silu),
-            "gelu_pytorch_tanh" => Ok(Activation::GeluTanh),
+            name if GELU_TANH.contains(&name) => Ok(Activation::GeluTanh),
             other => Err(unsupported(name, Value::from(other))),
         }
     }

@@ -4,7 +4,8 @@ use super::decoder::{Decoder, Matrix};
 use crate::error::LoadError;
 use crate::weights::{ModelFile, Stored};
 
-const NAME: &str = "lm_head";
+/// The module of the output matrix.
+pub(super) const NAME: &str = "lm_head";
 
 /// The bytes of a part that is compared at once.
 const PART_BYTES: usize = 1 << 20;

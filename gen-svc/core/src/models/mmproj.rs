@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tandem_model_files::artifacts::{mmproj_beside, open_mmproj};
 use tandem_model_files::gguf::Gguf;
+use tandem_model_files::shown;
 
 use super::vision;
 use crate::error::LoadError;
@@ -46,7 +47,7 @@ pub(super) fn find(path: &Path, given: Option<&Path>, text: LanguageModel<'_>) -
         supported: vision::projector_names().collect::<Vec<_>>().join(", "),
     })?;
     check(&path, &header, projector, text)?;
-    tracing::info!(file = %path.display(), projector = projector.name, "mmproj file opened");
+    tracing::info!(file = %shown(&path), projector = projector.name, "mmproj file opened");
     Ok(Some((header, *projector)))
 }
 
@@ -80,7 +81,7 @@ fn beside(model: &Path, text: LanguageModel<'_>) -> Result<Option<(PathBuf, Arc<
         if fits(&gguf, text)? {
             found.push((path, gguf));
         } else {
-            tracing::warn!(file = %path.display(), "mmproj file is of another model, and is not used");
+            tracing::warn!(file = %shown(&path), "mmproj file is of another model, and is not used");
         }
     }
     if found.len() > 1 {

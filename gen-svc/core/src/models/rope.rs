@@ -152,9 +152,18 @@ impl RopeSetting {
             }
             other => {
                 let found = serde_json::Value::from(other);
-                Err(unsupported("rope_type", format_args!("{found} (served are {SERVED})")))
+                let remedy = if other == "yarn" { self.without_yarn(section)? } else { String::new() };
+                Err(unsupported("rope_type", format_args!("{found} (served are {SERVED}{remedy})")))
             }
         }
+    }
+
+    /// Returns how to serve a model without YaRN, by which published models extend the context of their training.
+    fn without_yarn(&self, section: &Section<'_>) -> Result<String, ConfigError> {
+        let original = self.original(section)?;
+        Ok(format!(
+            "; to serve the original context, write rope_type = \"default\" and max_position_embeddings = {original}"
+        ))
     }
 
     /// Applies Phi's scaling: a divisor for each frequency. There are two sets of divisors: one for

@@ -1,10 +1,11 @@
 //! Parts of the files that the model does not use.
 
 use serde_json::{Value, json};
-use tandem_model_files::excerpt;
+use tandem_model_files::{excerpt, shown};
 
 use super::config::{ConfigError, Reads, unsupported};
 use super::decoder::{Decoder, Pairs};
+use super::head;
 use crate::error::LoadError;
 use crate::weights::ModelFile;
 
@@ -20,11 +21,11 @@ const LANGUAGE_MODEL: &[&str] = &[
 ];
 
 /// The start of the names of modules beside the language model that answers do not depend on: the value head of
-/// training by reinforcement, and the layers that draft several tokens. transformers ignores them too. The heads of
-/// classifiers are not among them: such a model is not for answers.
+/// training by reinforcement, and the layers that draft several tokens. transformers ignores them too.
 const OTHER_HEADS: &[&str] = &["v_head.", "mtp.", "model.mtp.", "model.language_model.mtp.", "language_model.mtp."];
 
-/// The start of the names of heads of classifiers.
+/// The start of the names of heads of classifiers. A model that has one in place of an output matrix is not for answers.
+/// With both, transformers ignores it.
 const CLASSIFIERS: &[&str] = &["score.", "classifier."];
 
 /// Settings without an effect that published configs have: they are of training or of the library, are read
@@ -75,7 +76,9 @@ pub(super) fn check(file: &ModelFile, decoder: &Decoder, reads: &Reads) -> Resul
     let has_towers = ["vision_config", "audio_config"].iter().any(|section| config[*section].is_object());
     let is_checked = |name: &String| !has_towers || is_of_language_model(name);
     let unused = file.unread().into_iter().filter(|name| is_checked(name) && !is_harmless(name, decoder));
-    let (heads, unused): (Vec<_>, Vec<_>) = unused.partition(|name| starts_with(name, OTHER_HEADS));
+    let may_classify = file.has(&format!("{}.weight", head::NAME));
+    let is_head = |name: &str| starts_with(name, OTHER_HEADS) || (may_classify && starts_with(name, CLASSIFIERS));
+    let (heads, unused): (Vec<_>, Vec<_>) = unused.partition(|name| is_head(name));
     if let Some(name) = unused.into_iter().min() {
         return Err(LoadError::TensorUnused { name });
     }
@@ -84,7 +87,7 @@ pub(super) fn check(file: &ModelFile, decoder: &Decoder, reads: &Reads) -> Resul
     }
     let ignored = ignored(text_settings(config), reads);
     if !ignored.is_empty() {
-        tracing::info!(settings = ignored.join(", "), "settings of the model have no effect");
+        tracing::info!(settings = %shown(ignored.join(", ")), "settings of the model have no effect");
     }
     Ok(())
 }

@@ -12,6 +12,12 @@ use crate::error::LoadError;
 /// The dtypes of weights that can be served.
 const DTYPES: &[(&str, GgmlType)] = &[("F32", GgmlType::F32), ("F16", GgmlType::F16), ("BF16", GgmlType::BF16)];
 
+/// The remedy for weights of F64.
+const OF_DOUBLES: &str = "F32, F16 and BF16 are: AutoModelForCausalLM.from_pretrained(FOLDER, dtype=\"bfloat16\")\
+                          .save_pretrained(FOLDER) of transformers converts it";
+/// The remedy for weights of other dtypes.
+const OF_OTHERS: &str = "F32, F16 and BF16 are";
+
 /// Prefixes that replace `model.`: in a model of several modalities, in older and in newer folders, and in a
 /// folder of a model without a head.
 const INNER: &[&str] = &["language_model.model.", "model.language_model.", "model.text_model.", ""];
@@ -118,7 +124,8 @@ impl TensorSource for FolderModel {
         let found = whole.or_else(|| self.expert(name));
         let (name, dtype, shape, data) = found.ok_or_else(|| LoadError::TensorMissing { name: name.to_owned() })?;
         let known = DTYPES.iter().find(|(known, _)| *known == dtype);
-        let unreadable = || LoadError::TensorType { name: name.clone(), found: dtype.to_owned() };
+        let remedy = if dtype == "F64" { OF_DOUBLES } else { OF_OTHERS };
+        let unreadable = || LoadError::TensorType { name: name.clone(), found: dtype.to_owned(), remedy };
         let (_, dtype) = known.ok_or_else(unreadable)?;
         Ok(Stored::new(name.clone(), *dtype, &shape, data, RowOrder::AsIs))
     }

@@ -46,6 +46,45 @@ pub fn dequantize_into(dtype: GgmlType, data: &[u8], out: &mut [f32]) -> Option<
     Some(())
 }
 
+/// The numbers that are checked at once, without a branch between them.
+const CHECKED: usize = 1 << 12;
+
+/// The exponents of numbers that are NaN or infinite.
+const F32_EXPONENT: u32 = 0x7f80_0000;
+const F16_EXPONENT: u16 = 0x7c00;
+const BF16_EXPONENT: u16 = 0x7f80;
+
+/// Returns a number of whole blocks that is NaN or infinite: a value of a float type, or the scale or the minimum of a
+/// block, whose other numbers are whole.
+#[must_use]
+pub fn not_finite(dtype: GgmlType, data: &[u8]) -> Option<f32> {
+    let is_f16 = |bytes| u16::from_le_bytes(bytes) & F16_EXPONENT == F16_EXPONENT;
+    let is_bf16 = |bytes| u16::from_le_bytes(bytes) & BF16_EXPONENT == BF16_EXPONENT;
+    let scales: &[usize] = match dtype {
+        GgmlType::F32 => {
+            let is_f32 = |bytes| u32::from_le_bytes(bytes) & F32_EXPONENT == F32_EXPONENT;
+            return first(data, is_f32).map(f32::from_le_bytes);
+        }
+        GgmlType::F16 => return first(data, is_f16).map(|bytes| f16(&bytes)),
+        GgmlType::BF16 => return first(data, is_bf16).map(|bytes| half::bf16::from_le_bytes(bytes).to_f32()),
+        GgmlType::Q4_0 | GgmlType::Q5_0 | GgmlType::Q8_0 => &[0],
+        GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
+        GgmlType::Q6_K => &[208],
+        _ => return None,
+    };
+    let blocks = data.chunks_exact(dtype.block_bytes() as usize);
+    let mut numbers = blocks.flat_map(|block| scales.iter().map(|&at| [block[at], block[at + 1]]));
+    numbers.find(|bytes| is_f16(*bytes)).map(|bytes| f16(&bytes))
+}
+
+/// Returns the bytes of the first number that is `wrong`.
+fn first<const N: usize>(data: &[u8], wrong: impl Fn([u8; N]) -> bool) -> Option<[u8; N]> {
+    let (numbers, _) = data.as_chunks::<N>();
+    let mut parts = numbers.chunks(CHECKED);
+    let part = parts.find(|part| part.iter().fold(false, |found, bytes| found | wrong(*bytes)))?;
+    part.iter().find(|bytes| wrong(**bytes)).copied()
+}
+
 fn f32_block(block: &[u8], out: &mut [f32]) {
     out[0] = f32::from_le_bytes([block[0], block[1], block[2], block[3]]);
 }

@@ -147,6 +147,6 @@ fn format(stored: &Stored<'_>) -> Result<Format, LoadError> {
         GgmlType::Q4_K => Format::Block(BlockFormat::Q4_K),
         GgmlType::Q5_K => Format::Block(BlockFormat::Q5_K),
         GgmlType::Q6_K => Format::Block(BlockFormat::Q6_K),
-        other => return Err(LoadError::TensorType { name: stored.name.clone(), found: other.to_string() }),
+        _ => return Err(stored.unreadable()),
     })
 }

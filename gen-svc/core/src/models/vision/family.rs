@@ -22,8 +22,7 @@ pub struct Family {
     pub(super) recipe: fn(&Settings) -> Result<Box<dyn Recipe>, ProcessorError>,
     /// The language model.
     pub(in crate::models) language: Language,
-    /// True if the output matrix is the embedding matrix, if the file has no other and the config has no
-    /// flag outside of `text_config`.
+    /// True if the output matrix is the embedding matrix, if the config has no flag outside of `text_config`.
     pub(in crate::models) is_tied: bool,
     /// The tensor of the patch embedding. Files without it have the language model alone.
     pub(super) patches: &'static str,

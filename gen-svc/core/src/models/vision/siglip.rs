@@ -6,7 +6,7 @@ use super::tower::{
     Activation, Attention, Block, Head, HeadNorms, Linear, Mlp, Norm, Patches, Positions, TableOrder, Tower,
 };
 use crate::error::LoadError;
-use crate::models::config::{ConfigError, unsupported};
+use crate::models::config::{ConfigError, GELU_TANH, unsupported};
 use crate::weights::gguf::architecture::Name;
 use crate::weights::gguf::header::GgufHeader;
 use crate::weights::gguf::refused;
@@ -120,7 +120,7 @@ pub(super) fn activation(configs: &Configs<'_>, default: &'static str) -> Result
     match configs.vision.find_text("hidden_act")?.unwrap_or(default) {
         "silu" => Ok(Activation::Silu),
         "gelu" => Ok(Activation::Gelu),
-        "gelu_pytorch_tanh" => Ok(Activation::GeluTanh),
+        name if GELU_TANH.contains(&name) => Ok(Activation::GeluTanh),
         "quick_gelu" => Ok(Activation::QuickGelu),
         other => Err(unsupported("hidden_act", other)),
     }
