@@ -88,6 +88,17 @@ fn dynamic_scaling_has_no_effect_within_the_context() {
     assert!(matches!(describe(&config), LoadError::TensorMissing { .. }));
 }
 
+#[test]
+fn a_config_with_yarn_is_read_with_the_remedy_of_the_error() {
+    let mut config = sound();
+    config["rope_scaling"] = json!({"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16});
+    let error = describe(&config);
+    assert!(matches!(error, LoadError::UnsupportedSetting { setting: "rope_type", .. }), "{error:?}");
+    assert!(error.chain().contains("rope_type = \"default\" and max_position_embeddings = 16)"), "{}", error.chain());
+    (config["rope_scaling"]["rope_type"], config["max_position_embeddings"]) = (json!("default"), json!(16));
+    assert!(matches!(describe(&config), LoadError::TensorMissing { .. }));
+}
+
 /// transformers writes the indexes of layers with as many digits as the last one has.
 #[test]
 fn settings_of_single_layers_are_read_by_index_or_refused() {
