@@ -6,7 +6,7 @@ use tandem_common::pb::generate::v1::{FinishReason, GenerateRequest, ReturnOptio
 use tandem_tests::{Generation, goldens};
 use tonic::transport::Channel;
 
-use tandem_tests_full::llama::Llama;
+use tandem_tests::llama::Llama;
 
 use super::engines::{Output, asking, bridge, client, generate, greedy};
 use super::grammars::grammars_of_every_kind_bind;

@@ -10,8 +10,8 @@ use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceCli
 use tandem_common::pb::generate::v1::{
     FinishReason, GenerateRequest, ReturnOptions, Sampling, Stop, TokenIds, TokenInfo, Usage,
 };
+use tandem_tests::llama::Llama;
 use tandem_tests::{Process, default_model};
-use tandem_tests_full::llama::Llama;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 

@@ -12,7 +12,7 @@ use tandem_tests::{Generation, Process, default_model};
 use tonic::transport::Endpoint;
 use tonic::{Code, Status, Streaming};
 
-use tandem_tests_full::llama::Llama;
+use tandem_tests::llama::Llama;
 
 use super::engines::{asking, bridge, client, wait_for_health};
 

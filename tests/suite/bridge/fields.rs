@@ -10,7 +10,7 @@ use tandem_tests::failure::is_failed;
 use tandem_tests::{default_artifacts, default_model};
 use tonic::Code;
 
-use tandem_tests_full::llama::Llama;
+use tandem_tests::llama::Llama;
 
 use super::engines::{asking, bridge, client, generate};
 

@@ -1,11 +1,13 @@
-"""Serves a model with llama.cpp's own HTTP server until it is killed. Arguments: MODEL PORT SLOTS KEY CONTEXT; port 0 is a free one."""
+"""Serves a model with llama.cpp's own HTTP server until its parent has ended. Arguments: MODEL PORT SLOTS KEY CONTEXT; port 0 is a free one."""
 
+import os
 import sys
 import time
 
 import xllamacpp
 
 model, port, slots = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+parent = os.getppid()
 params = xllamacpp.CommonParams()
 params.model.path = model
 params.hostnames = ["127.0.0.1"]
@@ -19,5 +21,5 @@ params.warmup = False
 params.api_keys = [sys.argv[4]] if sys.argv[4] else []
 server = xllamacpp.Server(params)
 print("llama-server listening on", server.listening_address.removeprefix("http://"), flush=True)
-while True:
-    time.sleep(3600)
+while os.getppid() == parent:
+    time.sleep(0.5)

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tandem_tests_full::gguf_pair;
-use tandem_tests_full::llama::Llama;
+use tandem_tests::gguf_pair;
+use tandem_tests::llama::Llama;
 
 use super::client::Client;
 use super::servers::Servers;

@@ -20,6 +20,8 @@ use suites::{Clients, SUITES, Suite};
 
 /// The keys of `tests/contract/servers.json` whose servers have no state.
 const STATELESS: &str = "render,many,generate,task,tokens";
+/// The key whose vectors also hold where a bridge takes the place of gen-svc.
+const BRIDGED: &str = "task";
 
 /// Tests the clients of one language or of all.
 pub(super) fn run(layout: &Layout, only: Option<Language>) -> Result<ExitCode> {
@@ -34,10 +36,13 @@ pub(crate) fn steps(layout: &Layout, only: Option<Language>) -> Result<Vec<Step>
     files::remove_folder(&exchange)?;
     files::make_folder(&exchange)?;
     let programs = Programs::of(Profile::Dev)?.folder().to_owned();
-    let newer = newer_programs(layout, &programs)?;
+    let newer = linked(layout, "newer", &programs, [("gen-svc", "newer-service"), ("render-svc", "newer-service")])?;
+    let bridged = linked(layout, "bridged", &programs, [("gen-svc", "bridged-service"), ("render-svc", "render-svc")])?;
+    venv::engines(layout)?;
     let (python, buf) = (venv::clients(layout)?, venv::buf(layout)?);
-    let clients = Clients { layout, programs, newer, python, buf, exchange };
-    let services = cargo::build_command(layout, Profile::Dev, &["gen-svc", "render-svc", "newer-service"]);
+    let clients = Clients { layout, programs, newer, bridged, python, buf, exchange };
+    let built = ["gen-svc", "render-svc", "gen-bridge", "newer-service", "bridged-service"];
+    let services = cargo::build_command(layout, Profile::Dev, &built);
     let mut steps = vec![Step::new("services", services)];
     let chosen = SUITES.iter().filter(|suite| only.is_none_or(|language| language == suite.language));
     let (complete, incomplete): (Vec<_>, Vec<_>) = chosen.partition(|suite| suite.missing_tool().is_none());
@@ -56,13 +61,13 @@ pub(crate) fn steps(layout: &Layout, only: Option<Language>) -> Result<Vec<Step>
     Ok(steps)
 }
 
-/// Makes a folder with a link for each service to the program that runs it as one of a later version.
-fn newer_programs(layout: &Layout, programs: &Path) -> Result<PathBuf> {
-    let folder = layout.tandem().join("newer");
+/// Makes a folder with links to programs that run in place of the services: the service's name, and the program's.
+fn linked(layout: &Layout, name: &str, programs: &Path, links: [(&str, &str); 2]) -> Result<PathBuf> {
+    let folder = layout.tandem().join(name);
     files::remove_folder(&folder)?;
     files::make_folder(&folder)?;
-    for service in ["gen-svc", "render-svc"] {
-        symlink(programs.join("newer-service"), folder.join(service)).context("cannot link a program")?;
+    for (service, program) in links {
+        symlink(programs.join(program), folder.join(service)).context("cannot link a program")?;
     }
     Ok(folder)
 }
@@ -79,15 +84,16 @@ impl Suite {
     fn steps(&self, clients: &Clients<'_>) -> Vec<Step> {
         let package = self.package.map(|package| Step::of(format!("{} package", self.name), package(clients)));
         let replay = Step::of(format!("{} vectors", self.name), (self.replay)(clients));
-        let newer = Step::new(format!("{}, newer servers", self.name), self.with_newer_servers(clients));
-        package.into_iter().chain([replay, newer]).map(|step| step.in_lane(self.name)).collect()
+        let newer = Step::new(format!("{}, newer servers", self.name), self.again(clients, &clients.newer, STATELESS));
+        let bridged = Step::new(format!("{}, a bridge", self.name), self.again(clients, &clients.bridged, BRIDGED));
+        package.into_iter().chain([replay, newer, bridged]).map(|step| step.in_lane(self.name)).collect()
     }
 
-    /// Returns the command that replays the vectors of servers without a state against those of a later version.
-    fn with_newer_servers(&self, clients: &Clients<'_>) -> Command {
+    /// Returns the command that replays the vectors of these servers against other programs.
+    fn again(&self, clients: &Clients<'_>, programs: &Path, servers: &str) -> Command {
         let mut command = (self.replay_again)(clients);
-        command.env("TANDEM_PROGRAMS", &clients.newer).env("TANDEM_SERVICES", &clients.programs);
-        command.env("TANDEM_SERVERS", STATELESS).env_remove("TANDEM_EXCHANGE");
+        command.env("TANDEM_PROGRAMS", programs).env("TANDEM_SERVICES", &clients.programs);
+        command.env("TANDEM_SERVERS", servers).env_remove("TANDEM_EXCHANGE");
         command
     }
 

@@ -5,8 +5,8 @@ use std::process::{Command, Output};
 
 use serde_json::json;
 use tandem_tests::generate_command::{answers, generate_by};
+use tandem_tests::gguf_pair::{MMPROJ, MODEL, Pair};
 use tandem_tests::{binary, default_model, error_texts, text_only_program};
-use tandem_tests_full::gguf_pair::{MMPROJ, MODEL, Pair};
 use tandem_tests_full::image_checkpoint::Goldens;
 
 use super::CASES;

@@ -12,7 +12,7 @@ use serde_json::Value;
 use tandem_core::engine::Engine;
 use tandem_core::models::{self, Features};
 use tandem_model_files::artifacts::Artifacts;
-use tandem_tests_full::gguf_pair::{Entry, MMPROJ, MODEL, Pair};
+use tandem_tests::gguf_pair::{Entry, MMPROJ, MODEL, Pair};
 use tandem_tests_full::vision_oracle;
 use tandem_torch::{TorchTarget, TorchTower};
 use tempfile::TempDir;

@@ -37,6 +37,8 @@ pub(super) struct Clients<'a> {
     pub(super) programs: PathBuf,
     /// The folder of programs that run the services as those of a later version.
     pub(super) newer: PathBuf,
+    /// The folder of programs that run a bridge as gen-svc.
+    pub(super) bridged: PathBuf,
     /// A Python with the suite's requirements.
     pub(super) python: PathBuf,
     pub(super) buf: PathBuf,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tandem_core::answer::Token;
-use tandem_tests_full::gguf_pair::{MMPROJ, MODEL, Pair};
+use tandem_tests::gguf_pair::{MMPROJ, MODEL, Pair};
 use tandem_tests_full::image_checkpoint::Goldens;
 use tandem_tests_full::image_model::{ImageModel, bitmap, rows};
 use tempfile::TempDir;

@@ -5,7 +5,7 @@ use std::path::Path;
 use gen_svc::load;
 use tandem_core::engine::{Config, DtypeChoice};
 use tandem_tests::error_texts;
-use tandem_tests_full::gguf_pair::{Entry, GgufModel, MMPROJ, MODEL, Pair};
+use tandem_tests::gguf_pair::{Entry, GgufModel, MMPROJ, MODEL, Pair};
 use tandem_torch::Libtorch;
 
 use super::{for_each, pairs};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::gguf_file::File;
 use half::f16;
-use tandem_tests::gguf_file::File;
 
 /// The type id of f16 tensors.
 const HALF: u32 = 1;

@@ -5,8 +5,8 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::{default_model, repository};
 use tandem_process::{Service, Signal};
-use tandem_tests::{default_model, repository};
 
 /// The tokens of a slot's context.
 const CONTEXT: usize = 2048;

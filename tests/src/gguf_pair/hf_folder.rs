@@ -7,7 +7,6 @@ use half::bf16;
 use serde_json::Value;
 
 use super::gguf_model::Tensor;
-use crate::vision_oracle::json;
 
 /// A folder.
 #[derive(Debug)]
@@ -26,7 +25,7 @@ impl HfFolder {
     /// Reads a folder. A file that it lacks is null, or an empty template.
     pub(super) fn read(folder: &Path) -> Self {
         let file =
-            |name: &str| Some(folder.join(name)).filter(|path| path.exists()).map_or(Value::Null, |path| json(&path));
+            |name: &str| Some(folder.join(name)).filter(|path| path.exists()).map_or(Value::Null, |path| read(&path));
         Self {
             config: file("config.json"),
             generation: file("generation_config.json"),
@@ -57,4 +56,8 @@ fn tensors(file: &[u8]) -> BTreeMap<String, Tensor> {
         (name, Tensor { shape: numbers(&entry["shape"]), values })
     };
     header.into_iter().filter(|(name, _)| name != "__metadata__").map(tensor).collect()
+}
+
+fn read(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).expect("a file")).expect("JSON")
 }
