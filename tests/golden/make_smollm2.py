@@ -91,6 +91,14 @@ CONVERSATIONS = {
         )
     ],
     "one-word": [user("Hi")],
+    "continuation": [user("Once upon a time, a fox"), assistant("found a lantern."), user("Then?")],
+    "list": [user("List the planets of the solar system, one per line.")],
+    "letter": [system("You write letters."), user("Write to my landlord: the window of the kitchen is broken.")],
+    "german": [user("Warum schwimmt Eis auf dem Wasser? Bitte kurz, ohne Formeln.")],
+    "russian": [user("Почему листья осенью желтеют?")],
+    "mathematics": [user("Solve for x: 3x + 7 = 22. Show each step.")],
+    "markup": [user("Write an HTML table with the columns City and Country, and two rows.")],
+    "refusal": [system("Answer only with yes or no."), user("Is the moon larger than the earth?")],
 }
 
 LOGITS_OF = ["plain", "spaced-digits"]
