@@ -2,9 +2,8 @@
 
 mod connection_problem;
 
-use std::fs;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -74,7 +73,7 @@ impl Credentials {
         let files = self.ca.iter().chain(self.identity.iter().flatten());
         let mut digest = Sha256::new();
         for file in files {
-            digest.update(Sha256::digest(fs::read(file).ok()?));
+            digest.update(Sha256::digest(SourceFile::read_again(file).ok()?.content));
         }
         Some(digest.finalize().into())
     }
@@ -82,12 +81,11 @@ impl Credentials {
     fn tls(&self, name: &Uri, endpoint: Endpoint) -> Result<Endpoint, Cause> {
         let ca =
             self.ca.as_deref().ok_or_else(|| format!("{name} needs its certificate authorities: set {CA_FLAGS}"))?;
-        let ca = SourceFile::read(ca)?;
-        pem::roots(&ca)?;
+        let ca = authorities(ca)?;
         let host = name.host().unwrap_or_default().trim_matches(['[', ']']);
-        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca.content)).domain_name(host);
+        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(ca)).domain_name(host);
         if let Some([certificate, key]) = &self.identity {
-            let (certificate, key) = (SourceFile::read(certificate)?, SourceFile::read(key)?);
+            let (certificate, key) = (SourceFile::read_again(certificate)?, SourceFile::read_again(key)?);
             pem::identity(&certificate, &key)?;
             tls = tls.identity(Identity::from_pem(certificate.content, key.content));
         }
@@ -103,6 +101,16 @@ impl Credentials {
         let token = self.token_file.clone().map(watch).transpose();
         token.map_err(|source| CredentialsError { what: "the token file for the other service", source })
     }
+}
+
+/// Reads a PEM file of authorities that may sign another service's certificate.
+///
+/// # Errors
+/// It cannot be read, or has no certificate, or one that cannot be used.
+pub fn authorities(file: &Path) -> Result<Vec<u8>, Cause> {
+    let file = SourceFile::read_again(file)?;
+    pem::roots(&file)?;
+    Ok(file.content)
 }
 
 /// The bearer token of outgoing calls.

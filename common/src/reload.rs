@@ -4,7 +4,8 @@ use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Weak, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -37,7 +38,7 @@ impl SourceFile {
     ///
     /// # Errors
     /// It cannot be read, or has more than [`MAX_BYTES`].
-    pub(crate) fn read(path: &Path) -> Result<Self, Cause> {
+    fn read(path: &Path) -> Result<Self, Cause> {
         let file = File::open(path).map_err(|error| named(path, error))?;
         let length = file.metadata().map_err(|error| named(path, error))?.len();
         let mut content = Vec::new();
@@ -50,8 +51,11 @@ impl SourceFile {
         Ok(Self { path: path.to_owned(), content })
     }
 
-    /// Reads a file again. At the start, it may be a pipe, which has its content once.
-    fn read_again(path: &Path) -> Result<Self, Cause> {
+    /// Reads a file that is read more than once. A pipe has its content once.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and it is no regular file.
+    pub(crate) fn read_again(path: &Path) -> Result<Self, Cause> {
         let metadata = fs::metadata(path).map_err(|error| named(path, error))?;
         if !metadata.is_file() {
             return Err(named(path, "not a regular file"));
@@ -78,7 +82,7 @@ pub(crate) struct Reloaded<T> {
 impl<T: Send + Sync + 'static> Reloaded<T> {
     /// Reads the files now, and checks them every five seconds as long as the value is in use.
     pub(crate) fn watch(paths: Vec<PathBuf>, build: Build<T>) -> Result<Arc<Self>, Cause> {
-        let files = read(&paths, SourceFile::read)?;
+        let files = read_at_start(&paths)?;
         let current = ArcSwap::from_pointee(build(&files)?);
         let reloaded = Arc::new(Self { paths, build, current });
         tokio::spawn(follow(Arc::downgrade(&reloaded), digests(&files)));
@@ -155,6 +159,17 @@ async fn follow<T: Send + Sync + 'static>(reloaded: Weak<Reloaded<T>>, digests: 
 /// Digests detect a change without keeping the files' secrets.
 fn digests(files: &[SourceFile]) -> Vec<[u8; 32]> {
     files.iter().map(|file| Sha256::digest(&file.content).into()).collect()
+}
+
+/// Reads files within [`MAX_CHECK_TIME`]. One may be a pipe, whose writer may not come.
+fn read_at_start(paths: &[PathBuf]) -> Result<Vec<SourceFile>, Cause> {
+    let (sender, result) = mpsc::channel();
+    let files = paths.to_vec();
+    thread::spawn(move || sender.send(read(&files, SourceFile::read)));
+    result.recv_timeout(MAX_CHECK_TIME).unwrap_or_else(|_| {
+        let names: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+        Err(format!("{}: cannot be read within {MAX_CHECK_TIME:?}", names.join(", ")).into())
+    })
 }
 
 fn read(paths: &[PathBuf], read: fn(&Path) -> Result<SourceFile, Cause>) -> Result<Vec<SourceFile>, Cause> {

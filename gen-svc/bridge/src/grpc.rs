@@ -38,9 +38,7 @@ impl Grpc {
         let mut endpoint = endpoint.connect_timeout(CONNECT_TIMEOUT).tcp_nodelay(true);
         if target.url.starts_with("https:") {
             let no_ca = || target.unusable("an https address of a gRPC engine needs --engine-ca".to_owned());
-            let ca = target.ca.as_ref().ok_or_else(no_ca)?;
-            let pem =
-                std::fs::read(ca).map_err(|error| target.unusable(format!("--engine-ca {}: {error}", ca.display())))?;
+            let pem = target.authorities()?.ok_or_else(no_ca)?;
             let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem));
             endpoint = endpoint.tls_config(tls).map_err(failed)?;
         }

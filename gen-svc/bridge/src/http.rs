@@ -42,13 +42,8 @@ impl Http {
         // Each call has a new connection: engines close idle ones without a word, and a call on one that closes fails.
         let mut builder = Client::builder().connect_timeout(CONNECT_TIMEOUT).no_proxy().tcp_nodelay(true);
         builder = builder.pool_max_idle_per_host(0);
-        if let Some(ca) = &target.ca {
-            let of_file = |error: String| target.unusable(format!("--engine-ca {}: {error}", ca.display()));
-            let pem = std::fs::read(ca).map_err(|error| of_file(error.to_string()))?;
-            let roots = Certificate::from_pem_bundle(&pem).map_err(|error| of_file(last_cause(&error)))?;
-            if roots.is_empty() {
-                return Err(of_file("the file has no certificate".to_owned()));
-            }
+        if let Some(pem) = target.authorities()? {
+            let roots = Certificate::from_pem_bundle(&pem).map_err(|error| target.unusable(last_cause(&error)))?;
             builder = builder.tls_certs_only(roots);
         } else if target.url.starts_with("http://") {
             // Otherwise the client fails where the system has no authorities, as in the image.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use tandem_common::call::{BearerToken, Credentials};
+use tandem_common::call::{BearerToken, Credentials, authorities};
 use tandem_common::status::chain;
 use tandem_core::error::LoadError;
 
@@ -25,6 +25,15 @@ impl Target {
     pub(crate) fn token(&self) -> Result<Option<BearerToken>, LoadError> {
         let credentials = Credentials { token_file: self.token_file.clone(), ..Credentials::default() };
         credentials.token().map_err(|error| self.unusable(chain(&error)))
+    }
+
+    /// Returns the PEM file of authorities. None without a file.
+    ///
+    /// # Errors
+    /// It cannot be read, or has no certificate.
+    pub(crate) fn authorities(&self) -> Result<Option<Vec<u8>>, LoadError> {
+        let pem = self.ca.as_deref().map(authorities).transpose();
+        pem.map_err(|error| self.unusable(format!("--engine-ca {error}")))
     }
 
     /// Returns the error of an address or of credentials that cannot be used.
