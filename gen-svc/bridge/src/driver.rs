@@ -12,7 +12,7 @@ use tandem_core::grammar::GrammarKind;
 use tandem_core::request::{PreparedRequest, Stage};
 use tandem_core::sampling::{Chosen, Sampling};
 use tandem_model_files::tokenizer::Tokenizer;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
 use crate::call::{Call, CallEnd, CallError, Report, Reports};
 use crate::choice;
@@ -62,7 +62,7 @@ async fn generate(answer: &mut CheckedAnswer, outputs: &mut [Output], shared: &S
                     shared.count_tokens(tokens.len());
                 }
                 shared.beat();
-                outputs[at].take(answer, report, at == 0).await?;
+                outputs[at].take(answer, report, at == 0)?;
             }
             () = sleep_until(look) => {}
             () = shared.stop.cancelled() => look = Instant::now(),
@@ -118,6 +118,8 @@ struct Output {
     /// The tokens that the call was asked for, and the reported ones.
     asked: usize,
     reported: usize,
+    /// No call starts before, because the engine was busy.
+    pause_end: Instant,
     has_ended: bool,
 }
 
@@ -132,6 +134,7 @@ impl Output {
             call_end: None,
             asked: 0,
             reported: 0,
+            pause_end: Instant::now(),
             has_ended: false,
         };
         (0..request.sampling.n).map(output).collect()
@@ -156,7 +159,7 @@ impl Output {
             } else if let Some(end) = self.call_end.take() {
                 self.call = None;
                 self.end_call(answer, end)?;
-            } else if self.call.is_some() {
+            } else if self.call.is_some() || Instant::now() < self.pause_end {
                 return Ok(false);
             } else if let Some(id) = answer.forced(self.index) {
                 accept(answer, 0)?;
@@ -261,7 +264,7 @@ impl Output {
     }
 
     /// Takes a report of the call. `is_first`: of the request's first output.
-    async fn take(
+    fn take(
         &mut self,
         answer: &mut CheckedAnswer,
         report: Option<Result<Report, CallError>>,
@@ -294,7 +297,7 @@ impl Output {
             Some(Ok(Report::Ended(end))) => self.call_end = Some(end),
             Some(Err(CallError::Busy)) if self.reported == 0 => {
                 self.call = None;
-                sleep(BUSY_PAUSE).await;
+                self.pause_end = Instant::now() + BUSY_PAUSE;
             }
             Some(Err(error)) => return Err(error.into()),
             None => return Err(CallError::Lost("the call ended without an end".to_owned()).into()),
