@@ -15,6 +15,7 @@ use tandem_core::answer::{
 };
 use tandem_core::engine::{Config, Engine, EngineEnded, EngineLimits, Gauges, TokenEngine};
 use tandem_core::error::RequestError;
+use tandem_core::grammar::GrammarKind;
 use tandem_core::lifecycle::Lifecycle;
 use tandem_core::output::Matched;
 use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, ServedModel, StopOptions};
@@ -70,7 +71,7 @@ impl TokenEngine for Remote {
         let (model, cancelled) = (Arc::clone(&self.model), Arc::clone(&self.cancelled));
         let contradictions = Arc::clone(&self.contradictions);
         thread::spawn(move || {
-            let mut answer = CheckedAnswer::new(answer, &model);
+            let mut answer = CheckedAnswer::new(answer, &model).with_same_grammars(true);
             if let Err(contradiction) = relay(&mut answer, &reports, &cancelled) {
                 contradictions.lock().expect("no panic").push(contradiction);
                 answer.abort();
@@ -316,6 +317,35 @@ fn a_stop_token_before_the_least_number_of_tokens_contradicts_the_request() {
     assert!(matches!(read(events), Err(RequestError::EngineFailed)));
     let text = contradictions.lock().expect("no panic")[0].to_string();
     assert_eq!(text, "sent a stop token after 2 tokens, requested at least 3");
+}
+
+/// An engine with the same grammars chooses no token beyond them: a stop token only after a whole text.
+#[test]
+fn a_token_that_the_grammar_does_not_allow_contradicts_the_request() {
+    let tokenizer = default_artifacts().tokenizer().expect("a tokenizer");
+    let ids = |text: &str| tokenizer.encode(text, false).expect("ids");
+    let (number, word) = (ids("7"), ids("a"));
+    for (tokens, error) in [
+        (vec![number[0], 2], None),
+        (vec![2], Some(2)),
+        (vec![number[0], word[0]], Some(word[0])),
+        (vec![number[0], number[0], number[0], 2], None),
+    ] {
+        let Started { engine, senders, contradictions, .. } = start(1);
+        let grammar = Some(GrammarKind::Regex("7|77+".to_owned()).into());
+        let events = submit(&engine, GenerateRequest { grammar, ..request(&[]) }, None);
+        send(&senders[0], [ACCEPTED].into_iter().chain(tokens.iter().map(|&id| token(id))));
+        match (read(events), error) {
+            (Ok((text, finished, _)), None) => {
+                assert_eq!((text, finished.reason), ("7".repeat(tokens.len() - 1), FinishReason::Stop));
+            }
+            (Err(RequestError::EngineFailed), Some(id)) => {
+                let text = contradictions.lock().expect("no panic")[0].to_string();
+                assert_eq!(text, format!("sent the token id {id}, which the grammar does not allow"));
+            }
+            (other, _) => panic!("{tokens:?}: {other:?}"),
+        }
+    }
 }
 
 /// Each output ends once, also those of a resumed request, and then comes the summary.

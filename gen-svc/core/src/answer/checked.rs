@@ -15,6 +15,8 @@ use crate::sampling::{Chosen, Logprobs};
 pub struct CheckedAnswer {
     answer: Box<Answer>,
     outputs: Vec<CheckedOutput>,
+    /// The model's end tokens.
+    end_tokens: Vec<u32>,
     /// True if a token that the grammar does not allow is the engine's fault.
     has_same_grammars: bool,
 }
@@ -46,7 +48,7 @@ impl CheckedAnswer {
             has_ended: false,
         };
         let outputs = (0..request.sampling.n).map(output).collect();
-        Self { answer, outputs, has_same_grammars: false }
+        Self { answer, outputs, end_tokens: model.eos_token_ids.clone(), has_same_grammars: false }
     }
 
     /// Takes a token that the grammar does not allow for a contradiction. Otherwise the engine may read grammars in
@@ -174,13 +176,12 @@ impl CheckedAnswer {
             return Err(Contradiction::without_room(output));
         }
         let followed = self.follow(output, chosen.id)?;
-        let id = chosen.id;
+        if followed == Followed::Refused && self.has_same_grammars {
+            return Err(Contradiction::of_grammar(chosen.id));
+        }
         let flow = self.answer.push(output, chosen, |_| followed == Followed::Completes);
         match (flow, followed) {
             (Flow::Ended, _) => self.output(output)?.has_ended = true,
-            (Flow::Continues, Followed::Refused) if self.has_same_grammars => {
-                return Err(Contradiction::of_grammar(id));
-            }
             (Flow::Continues, Followed::Completes) => {
                 self.output(output)?.has_ended = true;
                 self.answer.end(output, FinishReason::Stop);
@@ -197,8 +198,9 @@ impl CheckedAnswer {
         let Some(grammar) = self.answer.request().grammar.clone().filter(|_| is_bound) else {
             return Ok(Followed::Continues);
         };
+        let is_end = self.end_tokens.contains(&token);
         let follower = &mut self.output(output)?.follower;
-        Ok(follower.get_or_insert_with(|| Follower::new(&grammar)).push(token))
+        Ok(follower.get_or_insert_with(|| Follower::new(&grammar)).push(token, is_end))
     }
 
     /// Ends an output for the engine's reason, after this number of tokens. Ignored if it has ended above the

@@ -148,14 +148,18 @@ impl Follower {
         Self { parser: Some(Box::new(grammar.parser.lock().deep_clone())) }
     }
 
-    /// Adds the next token.
-    pub fn push(&mut self, token: u32) -> Followed {
+    /// Adds the next token. `is_end`: it is an end token of the model, which may only follow a whole text.
+    pub fn push(&mut self, token: u32, is_end: bool) -> Followed {
         let Some(mut parser) = self.parser.take() else { return Followed::Continues };
-        match consume(&mut parser, token) {
-            Ok(()) => {}
-            // Whether the engine has this limit too is not known.
-            Err(MaskError::Limit(_)) => return Followed::Continues,
-            Err(MaskError::Failed(_)) => return Followed::Refused,
+        if is_end {
+            let is_whole = guarded(&mut parser, |parser| Ok::<_, String>(parser.is_accepting()));
+            return if is_whole.unwrap_or(true) { Followed::Completes } else { Followed::Refused };
+        }
+        match guarded(&mut parser, |parser| parser.validate_tokens_raw(&[token])) {
+            Ok(0) => return Followed::Refused,
+            Ok(_) if consume(&mut parser, token).is_ok() => {}
+            // A limit of this library. Whether the engine has it too is not known.
+            Ok(_) | Err(_) => return Followed::Continues,
         }
         if is_complete(&parser) {
             return Followed::Completes;
