@@ -24,7 +24,7 @@ use self::noticed::Answers;
 use self::servers::{Server, Servers};
 
 /// The servers whose answers do not depend on earlier calls.
-const STATELESS: [&str; 5] = ["render", "many", "generate", "task", "tokens"];
+const STATELESS: [&str; 6] = ["render", "many", "generate", "task", "prompt_task", "tokens"];
 
 /// A request, and the answer that the contract demands. `tests/contract/README.md` describes the keys.
 #[derive(Debug, Clone, Deserialize)]

@@ -481,7 +481,7 @@ def tasks(area: Area, oracle: Oracle) -> None:
     head, tail = answered(run)["events"][:2], answered(run)["events"][2:]
     area.add(
         "prompt_logprobs",
-        "task",
+        "prompt_task",
         TASK,
         request | {"returnOptions": {"promptLogprobs": 0}},
         {"events": [*head, {"promptLogprobs": {"tokens": [{"id": id} for id in run.ids[1:]]}}, *tail]},

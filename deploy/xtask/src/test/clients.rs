@@ -19,8 +19,9 @@ pub(crate) use suites::Language;
 use suites::{Clients, SUITES, Suite};
 
 /// The keys of `tests/contract/servers.json` whose servers have no state.
-const STATELESS: &str = "render,many,generate,task,tokens";
-/// The key whose vectors also hold where a bridge takes the place of gen-svc.
+const STATELESS: &str = "render,many,generate,task,prompt_task,tokens";
+/// The key whose vectors also hold where a bridge takes the place of gen-svc. llama.cpp has no log-probabilities of a
+/// prompt, which those of `prompt_task` need.
 const BRIDGED: &str = "task";
 
 /// Tests the clients of one language or of all.
