@@ -29,6 +29,7 @@ mod terminal;
 pub mod tiny_llama;
 mod tiny_model;
 pub mod tokenizers;
+pub mod vllm;
 
 pub use files::{
     binary, corpus, default_artifacts, default_model, envoy, program, python, repository, scratch, text_only_program,

@@ -122,9 +122,9 @@ pub(crate) fn run(layout: &Layout, args: &Args) -> Result<ExitCode> {
 /// Runs the tests against vLLM whose names start with `filter`.
 fn engines(layout: &Layout, filter: &str) -> Result<ExitCode> {
     let Some(vllm) = engines::vllm(layout)? else { return Ok(ExitCode::SUCCESS) };
-    let filter = format!("bridge::vllm::{filter}");
-    let options = [&filter, "--ignored", "--nocapture", "--test-threads=1"];
-    let arguments: Vec<_> = iter::once("--").chain(options).map(OsString::from).collect();
+    let filters = ["bridge::vllm", "vectors::bridged"].map(|area| format!("{area}::{filter}"));
+    let options = ["--ignored", "--nocapture", "--test-threads=1"].map(str::to_owned);
+    let arguments: Vec<_> = iter::once("--".to_owned()).chain(filters).chain(options).map(OsString::from).collect();
     let mut command = command(layout, &arguments)?;
     let status = command.env("TANDEM_VLLM", vllm.folder).status().context("cannot run cargo")?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use sha2::{Digest as _, Sha256};
 use tandem_core::answer::{CheckedAnswer, Contradiction, FinishReason, Flow};
 use tandem_core::error::RequestError;
 use tandem_core::grammar::GrammarKind;
@@ -245,7 +246,7 @@ impl Output {
                 _ => Arc::clone(&grammar.source),
             }),
             priority: request.priority,
-            cache_salt: Arc::clone(&request.cache_salt),
+            cache_salt: hidden(&request.cache_salt),
         }
     }
 
@@ -304,6 +305,12 @@ impl Output {
         }
         Ok(())
     }
+}
+
+/// Returns a salt as the engine gets it: vLLM allows 128 characters, and not all.
+fn hidden(salt: &str) -> Arc<str> {
+    let digest = |salt: &str| Sha256::digest(salt).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    Some(salt).filter(|salt| !salt.is_empty()).map(digest).unwrap_or_default().into()
 }
 
 /// Takes the request out of the queue, at the engine's first report.

@@ -1,7 +1,5 @@
 //! gen-bridge in front of vLLM on this processor. `cargo xtask test --engines` installs vLLM and runs these tests.
 
-mod server;
-
 use std::time::{Duration, Instant};
 
 use tandem_common::pb::generate::v1::finished::Matched;
@@ -11,10 +9,10 @@ use tandem_common::pb::generate::v1::{
 };
 use tandem_process::Signal;
 use tandem_tests::failure::failed;
+use tandem_tests::vllm::{self, Api, Vllm};
 use tandem_tests::{Generation, Process, goldens};
 use tonic::transport::Channel;
 
-use self::server::{Api, Vllm};
 use super::engines::{asking, client, generate, greedy, wait_for_health};
 use super::grammars::grammars_of_every_kind_bind;
 
@@ -175,8 +173,9 @@ async fn fails_when_killed(process: &Process, kill: impl FnOnce()) {
 }
 
 async fn serves_the_contract(api: Api) {
-    let vllm = Vllm::start(api, &[]);
-    let process = bridge_with(&vllm, &server::model().display().to_string());
+    let model = vllm::model();
+    let vllm = Vllm::start(api, &model, &[]);
+    let process = bridge_with(&vllm, &model.display().to_string());
     let mut client = client(&process).await;
     greedy_ids_are_those_of_transformers(&client).await;
     stops_are_those_of_the_contract(&mut client).await;
@@ -212,7 +211,7 @@ async fn python_grpc_server_serves_the_contract() {
 #[ignore = "needs vLLM: cargo xtask test --engines"]
 async fn two_nodes_serve_until_one_is_killed() {
     let (vllm, second) = Vllm::start_two_nodes();
-    let model = server::random_model().display().to_string();
+    let model = vllm::random_model().display().to_string();
     let process = bridge_with(&vllm, &model);
     let own = Process::start("127.0.0.1:0", &["gen-svc", "--model", &model, "--dtype", "f32"]);
     let options =

@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use prost::Message;
 use tandem_core::engine::Promise;
-use tandem_core::grammar::Whitespace;
 use tandem_core::sampling::{Chosen, Logprobs};
 use tandem_model_files::tokenizer::Tokenizer;
 use tokio::sync::mpsc::Sender;
@@ -255,7 +254,7 @@ fn request(call: Call) -> Result<GenerateRequest, CallError> {
         prompt_logprobs: call.prompt_logprobs.and_then(number),
         seed: i32::try_from(call.seed(SEED_BITS)).ok(),
         grammar_from_first_token: call.grammar.is_some(),
-        grammar: call.grammar.as_ref().map(|grammar| lark(grammar, Whitespace::Bounded)),
+        grammar: call.grammar.as_ref().map(|grammar| lark(grammar)),
         stop_token_ids: call.stop_token_ids,
         logit_bias,
     };

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use tandem_core::engine::Promise;
-use tandem_core::grammar::Whitespace;
 use tandem_core::sampling::{Chosen, Logprobs};
 use tandem_model_files::tokenizer::Tokenizer;
 use tokio::sync::mpsc::Sender;
@@ -178,10 +177,7 @@ fn request(call: Call) -> GenerateRequest {
             repetition_penalty: sampling.repetition_penalty,
             logit_bias: sampling.logit_bias.iter().copied().collect(),
             bad_words_token_ids: call.banned.iter().map(|id| TokenIds { ids: vec![*id] }).collect(),
-            structured_output: call
-                .grammar
-                .as_ref()
-                .map(|grammar| StructuredOutput::Grammar(lark(grammar, Whitespace::Bounded))),
+            structured_output: call.grammar.as_ref().map(|grammar| StructuredOutput::Grammar(lark(grammar))),
             ..DecodingParameters::default()
         }),
         stopping: Some(StoppingCriteria {

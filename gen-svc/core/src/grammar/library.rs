@@ -53,14 +53,17 @@ pub(super) fn read(Grammar { kind, whitespace }: &Grammar) -> Result<TopLevelGra
 
 impl Grammar {
     /// Returns it as a Lark grammar of the library llguidance, for an engine that has this library. The same texts are
-    /// allowed there, but for `bounded`, which takes the place of bounded white space: old versions ignore a pattern of
-    /// white space.
+    /// allowed there, but for bounded white space, which becomes one space after each comma and colon: older versions
+    /// ignore a pattern of white space.
     ///
     /// # Errors
     /// As for a grammar that is compiled here.
-    pub fn to_lark(&self, bounded: Whitespace) -> Result<String, RequestError> {
+    pub fn to_lark(&self) -> Result<String, RequestError> {
         let refused = |problem| RequestError::invalid(self.kind.field(), problem);
-        let whitespace = if self.whitespace == Whitespace::Bounded { bounded } else { self.whitespace };
+        let whitespace = match self.whitespace {
+            Whitespace::Bounded => Whitespace::Spaced,
+            other => other,
+        };
         Ok(match &self.kind {
             GrammarKind::JsonSchema(text) => {
                 lark::adapt(&format!("start: {} {text}", lark::JSON), whitespace).map_err(refused)?

@@ -1,19 +1,24 @@
-"""Makes two folders for vLLM, which reads no GGUF. Arguments: GGUF FOLDER RANDOM_FOLDER.
+"""Makes folders for vLLM, which reads no GGUF. Arguments: GGUF VECTORS_MODEL FOLDER RANDOM_FOLDER WIDE_FOLDER.
 
-The first has the default model, and the second a small model with its tokenizer, random weights, and a count of heads that
-two processes can share.
+The first has the default model. The second has a small model with its tokenizer, random weights, and a count of heads that
+two processes can share. The third has the vectors' model with heads of 32 numbers in place of 16, which vLLM needs on a CPU:
 
-The weights are the file's, as 32-bit floats. transformers does not save a model that it loaded from such a file, so that
+the added ones are zero, each number keeps the frequency of its rotation, and the query makes up for the other scale.
+
+The weights of the default model are the file's, as 32-bit floats. transformers does not save a model that it loaded from such a file, so that
 they move into a new one.
 """
 
+import json
 import os
+import shutil
 import sys
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-source, target = sys.argv[1], sys.argv[2]
+source, vectors, target, random, wide = sys.argv[1:]
 folder, name = os.path.split(source)
 loaded = AutoModelForCausalLM.from_pretrained(folder, gguf_file=name, dtype=torch.float32)
 model = AutoModelForCausalLM.from_config(loaded.config)
@@ -40,5 +45,32 @@ config = LlamaConfig(
     bos_token_id=model.config.bos_token_id,
     eos_token_id=model.config.eos_token_id,
 )
-LlamaForCausalLM(config).save_pretrained(sys.argv[3])
-tokenizer.save_pretrained(sys.argv[3])
+LlamaForCausalLM(config).save_pretrained(random)
+tokenizer.save_pretrained(random)
+
+SIZE = 16  # of a head
+shutil.copytree(vectors, wide, dirs_exist_ok=True)
+with open(os.path.join(wide, "config.json"), encoding="utf-8") as file:
+    config = json.load(file)
+assert config["head_dim"] == SIZE
+with open(os.path.join(wide, "config.json"), "w", encoding="utf-8") as file:
+    json.dump(config | {"head_dim": 2 * SIZE}, file)
+
+
+def widened(rows):
+    """Doubles the heads of a matrix. The two halves of a head rotate as pairs, and the frequency falls half as fast."""
+    heads = rows.reshape(-1, SIZE, rows.shape[1])
+    wider = torch.zeros(heads.shape[0], 2 * SIZE, rows.shape[1])
+    wider[:, ::2] = heads
+    return wider.reshape(-1, rows.shape[1])
+
+
+weights = load_file(os.path.join(vectors, "model.safetensors"))
+for name in weights:
+    if name.endswith(("k_proj.weight", "v_proj.weight")):
+        weights[name] = widened(weights[name])
+    elif name.endswith("q_proj.weight"):
+        weights[name] = widened(weights[name]) * 2**0.5
+    elif name.endswith("o_proj.weight"):
+        weights[name] = widened(weights[name].T.contiguous()).T.contiguous()
+save_file(weights, os.path.join(wide, "model.safetensors"))

@@ -1,7 +1,7 @@
 //! The bodies of requests and answers.
 
 use serde_json::{Value, json};
-use tandem_core::grammar::{GrammarKind, Whitespace};
+use tandem_core::grammar::GrammarKind;
 use tandem_core::sampling::{Chosen, Logprobs};
 
 use crate::call::{Call, CallEnd, CallError, Report};
@@ -48,7 +48,7 @@ pub(super) fn completion(call: &Call, most: usize, is_early: bool, stream: bool,
     });
     if let Some(grammar) = call.grammar.as_deref().filter(|_| has_llguidance) {
         // Its version ignores a pattern of white space.
-        body["grammar"] = format!("{LLGUIDANCE}\n{}", lark(grammar, Whitespace::Spaced)).into();
+        body["grammar"] = format!("{LLGUIDANCE}\n{}", lark(grammar)).into();
         return body;
     }
     match call.grammar.as_deref().map(|grammar| &grammar.kind) {

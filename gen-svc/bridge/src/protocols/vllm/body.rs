@@ -1,7 +1,6 @@
 //! The bodies of requests and answers.
 
 use serde_json::{Map, Value, json};
-use tandem_core::grammar::Whitespace;
 use tandem_core::sampling::{Chosen, Logprobs};
 
 use crate::call::{Call, CallEnd, CallError, plain, with_top};
@@ -79,7 +78,7 @@ fn sampling(call: &Call, stream: bool) -> Map<String, Value> {
         "seed": call.seed(SEED_BITS),
         "logprobs": call.logprobs,
         "prompt_logprobs": call.prompt_logprobs.filter(|_| !stream),
-        "structured_outputs": call.grammar.as_ref().map(|grammar| json!({"grammar": lark(grammar, Whitespace::Bounded)})),
+        "structured_outputs": call.grammar.as_ref().map(|grammar| json!({"grammar": lark(grammar)})),
     });
     let Value::Object(body) = body else { unreachable!("an object") };
     body

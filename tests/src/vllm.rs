@@ -1,4 +1,4 @@
-//! vLLM as processes.
+//! vLLM as processes. `cargo xtask test --engines` installs it.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -17,7 +17,7 @@ const ENGINE_CORE: &str = "VLLM::EngineCor"; // the kernel keeps 15 bytes
 
 /// An interface of vLLM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Api {
+pub enum Api {
     Http,
     /// `vllm.Inference` of the Rust frontend.
     Inference,
@@ -27,7 +27,7 @@ pub(super) enum Api {
 
 impl Api {
     /// Returns the value of `--engine`.
-    pub(super) fn flag(self) -> &'static str {
+    pub fn flag(self) -> &'static str {
         match self {
             Self::Http => "vllm",
             Self::Inference => "vllm-grpc",
@@ -38,7 +38,7 @@ impl Api {
 
 /// A server and its processes. Dropping it kills them.
 #[derive(Debug)]
-pub(super) struct Vllm {
+pub struct Vllm {
     api: Api,
     child: Child,
     port: u16,
@@ -49,12 +49,20 @@ fn folder() -> PathBuf {
 }
 
 /// Returns the default model's folder, with f32 weights.
-pub(super) fn model() -> PathBuf {
+#[must_use]
+pub fn model() -> PathBuf {
     folder().join("model")
 }
 
+/// Returns the folder of the vectors' model, with heads that vLLM can compute.
+#[must_use]
+pub fn vectors_model() -> PathBuf {
+    folder().join("wide")
+}
+
 /// Returns the folder of a model whose heads two processes can share: the default one has three heads of keys.
-pub(super) fn random_model() -> PathBuf {
+#[must_use]
+pub fn random_model() -> PathBuf {
     folder().join("random")
 }
 
@@ -64,17 +72,17 @@ fn free_port() -> u16 {
 }
 
 impl Vllm {
-    /// Starts a server on both cores, and waits until it listens.
-    pub(super) fn start(api: Api, arguments: &[&str]) -> Self {
+    /// Starts a server of a model on both cores, and waits until it listens.
+    pub fn start(api: Api, model: &Path, arguments: &[&str]) -> Self {
         let flags = ["--enable-scale-out", "--enable-prompt-tokens-details"];
         let flags: &[&str] = if api == Api::Http { &flags } else { &[] };
-        let mut server = Self::spawn(api, &model(), "0-1", &[flags, arguments].concat());
+        let mut server = Self::spawn(api, model, "0-1", &[flags, arguments].concat());
         server.wait();
         server
     }
 
     /// Starts two processes with half of each weight, as on two nodes. The first one has the interface.
-    pub(super) fn start_two_nodes() -> (Self, Self) {
+    pub fn start_two_nodes() -> (Self, Self) {
         let port = free_port().to_string();
         let shared = ["--tensor-parallel-size", "2", "--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port"];
         let shared = [&shared[..], &[&port, "--distributed-executor-backend", "mp"]].concat();
@@ -119,16 +127,16 @@ impl Vllm {
         eprintln!("vLLM listens after {:?}", start.elapsed());
     }
 
-    pub(super) fn api(&self) -> Api {
+    pub fn api(&self) -> Api {
         self.api
     }
 
-    pub(super) fn url(&self) -> String {
+    pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }
 
     /// Returns the outputs that it generates. None: this interface does not report it.
-    pub(super) fn running(&self) -> Option<u64> {
+    pub fn running(&self) -> Option<u64> {
         if self.api != Api::Http {
             return None;
         }
@@ -142,7 +150,7 @@ impl Vllm {
     }
 
     /// Signals the processes of this server that compute.
-    pub(super) fn signal_engine(&self, signal: Signal) {
+    pub fn signal_engine(&self, signal: Signal) {
         let group = self.child.id();
         let mut found = 0;
         for entry in fs::read_dir("/proc").expect("processes").flatten() {
