@@ -124,6 +124,14 @@ struct Secret {
 }
 
 impl BearerToken {
+    /// Returns a text of the other service without the tokens, should it quote one.
+    #[must_use]
+    pub fn hide_in(&self, text: &str) -> String {
+        let secrets = self.0.get();
+        let tokens = secrets.iter().filter_map(|secret| secret.header.to_str().ok()?.split_once(' '));
+        tokens.fold(text.to_owned(), |text, (_, token)| text.replace(token, "[token]"))
+    }
+
     /// Adds the first unexpired token to a call's metadata.
     pub fn add_to(&self, metadata: &mut MetadataMap) {
         if let Some(secret) = self.0.get().iter().find(|secret| is_unexpired(secret.until)) {

@@ -140,8 +140,14 @@ fn engine_kind() -> impl TypedValueParser<Value = &'static EngineKind> {
 /// Reads the value of `--engine-url`.
 fn engine_url(text: &str) -> Result<String, String> {
     let uri = service_uri(text)?;
-    match uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        true => Err("the address has a password, which logs would show: use --engine-token-file".to_owned()),
-        false => Ok(uri.to_string()),
+    let has_password = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
+    match uri.query() {
+        _ if has_password => {
+            Err("the address has a password, which logs would show: use --engine-token-file".to_owned())
+        }
+        Some(_) => Err("the address has a query, which logs would show: a token has its place in \
+            --engine-token-file"
+            .to_owned()),
+        None => Ok(uri.to_string()),
     }
 }

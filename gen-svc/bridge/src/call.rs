@@ -119,6 +119,18 @@ impl CallError {
     }
 }
 
+/// Returns whether the engine accepts a request.
+///
+/// # Errors
+/// It is busy.
+pub(crate) fn is_accepted<T>(answer: Result<T, CallError>) -> Result<bool, CallError> {
+    match answer {
+        Ok(_) => Ok(true),
+        Err(CallError::Busy) => Err(CallError::Busy),
+        Err(_) => Ok(false),
+    }
+}
+
 /// Returns the last cause of an error. The ones before it have the address.
 pub(crate) fn last_cause(error: &(dyn Error + 'static)) -> String {
     let mut last = error;

@@ -100,7 +100,6 @@ impl TokenEngine for RemoteEngine {
             return Err(EngineEnded);
         }
         let answer = CheckedAnswer::new(answer, &self.shared.model);
-        let answer = answer.with_same_grammars(self.shared.facts.lock().has_llguidance);
         let request = answer.request();
         let entry = Entry {
             caller: Arc::clone(&request.caller),

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use reqwest::redirect::Policy;
 use reqwest::{Certificate, Client, Method, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 use tandem_common::call::BearerToken;
@@ -40,7 +41,8 @@ impl Http {
         // Fails if there is one already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         // Each call has a new connection: engines close idle ones without a word, and a call on one that closes fails.
-        let mut builder = Client::builder().connect_timeout(CONNECT_TIMEOUT).no_proxy().tcp_nodelay(true);
+        let mut builder =
+            Client::builder().connect_timeout(CONNECT_TIMEOUT).no_proxy().tcp_nodelay(true).redirect(Policy::none());
         builder = builder.pool_max_idle_per_host(0);
         if let Some(pem) = target.authorities()? {
             let roots = Certificate::from_pem_bundle(&pem).map_err(|error| target.unusable(last_cause(&error)))?;
@@ -118,17 +120,18 @@ impl Http {
         if status.is_success() {
             return Ok(response);
         }
-        Err(refusal(status, &read(response).await.unwrap_or_default()))
+        let message = message(&read(response).await.unwrap_or_default());
+        Err(refusal(status, self.token.as_ref().map_or(message.clone(), |token| token.hide_in(&message))))
     }
 }
 
 /// Returns the error of an answer with this status. Only a caller sees the engine's message: it may quote a request,
 /// and no log may.
-fn refusal(status: StatusCode, body: &[u8]) -> CallError {
+fn refusal(status: StatusCode, message: String) -> CallError {
     match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => CallError::Busy,
         StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY | StatusCode::PAYLOAD_TOO_LARGE => {
-            CallError::Rejected(message(body))
+            CallError::Rejected(message)
         }
         status if status.is_client_error() => CallError::Denied(status.as_u16()),
         status => CallError::Lost(format!("it answers {status}")),

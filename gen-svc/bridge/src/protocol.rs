@@ -94,7 +94,11 @@ impl Facts {
     pub fn is_of(&self, other: &Self) -> bool {
         let versions = [&self.version, &other.version];
         let has_version = versions.into_iter().all(|version| !version.is_empty());
-        (&self.model, self.context) == (&other.model, other.context) && !(has_version && versions[0] != versions[1])
+        let rows = [self.vocabulary, other.vocabulary];
+        let has_rows = rows.iter().all(Option::is_some);
+        (&self.model, self.context) == (&other.model, other.context)
+            && !(has_version && versions[0] != versions[1])
+            && !(has_rows && rows[0] != rows[1])
     }
 }
 

@@ -14,7 +14,7 @@ use tandem_core::request::{SamplingOptions, ServedModel};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_model_files::tokenizer::Tokenizer;
 use tokio::runtime::Handle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::call::CallError;
 use crate::engine::RemoteEngine;
@@ -28,6 +28,8 @@ use crate::target::Target;
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Looks in a row without an answer after which the engine counts as gone. A busy machine may miss one.
 const MAX_MISSES: u32 = 2;
+/// How long an engine that was proven before may take to generate the tokens that show its settings.
+const DETAILS_LIMIT: Duration = Duration::from_secs(5);
 /// How often a wait for the engine is logged.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Events that a request's channel has room for.
@@ -140,6 +142,7 @@ async fn first_facts(protocol: &dyn Protocol, tokenizer: &Tokenizer, url: &str) 
                 Ok(facts) => return Ok(facts),
                 // It may end just now; its state says so next.
                 Err(Skew::Engine(CallError::Lost(problem))) => log_wait(&mut log, url, &problem),
+                Err(Skew::Engine(CallError::Busy)) => log_wait(&mut log, url, "it is busy"),
                 Err(skew) => return Err(LoadError::Engine { url: url.to_owned(), problem: skew.to_string() }),
             },
             EngineState::Loading => log_wait(&mut log, url, "it loads its model"),
@@ -163,6 +166,22 @@ async fn prove(protocol: &dyn Protocol, tokenizer: &Tokenizer) -> Result<Facts, 
     Ok(facts)
 }
 
+/// As [`prove`], for an engine that was proven before. The same engine keeps its details if all its places are taken, so
+/// that the requests which ask for them would wait.
+async fn prove_within(shared: &Shared) -> Result<Facts, Skew> {
+    let (protocol, before) = (shared.protocol.as_ref(), shared.facts());
+    let facts = protocol.facts().await?;
+    let is_same = facts.is_of(&before);
+    let facts = match timeout(DETAILS_LIMIT, protocol.details(facts)).await {
+        Ok(Ok(facts)) => facts,
+        Ok(Err(CallError::Busy)) | Err(_) if is_same => before,
+        Ok(Err(error)) => return Err(error.into()),
+        Err(_) => return Err(CallError::Busy.into()),
+    };
+    identity::prove(protocol, &facts, &shared.model.tokenizer).await?;
+    Ok(facts)
+}
+
 /// Watches the engine's health and load. After a look without an answer, or with other facts, it is proven again: it
 /// may serve another model.
 async fn watch(shared: Arc<Shared>, lifecycle: Lifecycle) {
@@ -171,8 +190,8 @@ async fn watch(shared: Arc<Shared>, lifecycle: Lifecycle) {
         sleep(LOOK_INTERVAL).await;
         let problem = match shared.protocol.state().await {
             EngineState::Ready if misses == 0 && has_same_facts(&shared).await => {
-                shared.beat();
-                if let Ok(load) = shared.protocol.load().await {
+                // A busy engine may report its load late.
+                if let Ok(Ok(load)) = timeout(LOOK_INTERVAL, shared.protocol.load()).await {
                     shared.set_load(load);
                 }
                 continue;
@@ -204,14 +223,16 @@ async fn watch(shared: Arc<Shared>, lifecycle: Lifecycle) {
     }
 }
 
-/// Returns true if the engine reports the facts of its last proof. An answer that is late is no other fact.
+/// Returns true if the engine, which is ready, reports the facts of its last proof. A late answer is no other fact.
 async fn has_same_facts(shared: &Shared) -> bool {
-    shared.protocol.facts().await.map_or(true, |facts| facts.is_of(&shared.facts()))
+    shared.beat();
+    let facts = timeout(LOOK_INTERVAL, shared.protocol.facts()).await;
+    facts.ok().and_then(Result::ok).is_none_or(|facts| facts.is_of(&shared.facts()))
 }
 
 /// Proves that an engine which was gone still serves the same model, as large as before.
 async fn prove_again(shared: &Shared) -> Result<(), String> {
-    let facts = prove(shared.protocol.as_ref(), &shared.model.tokenizer).await.map_err(|skew| skew.to_string())?;
+    let facts = prove_within(shared).await.map_err(|skew| skew.to_string())?;
     let before = shared.facts();
     if facts.context < before.context {
         return Err(format!(

@@ -71,7 +71,7 @@ impl TokenEngine for Remote {
         let (model, cancelled) = (Arc::clone(&self.model), Arc::clone(&self.cancelled));
         let contradictions = Arc::clone(&self.contradictions);
         thread::spawn(move || {
-            let mut answer = CheckedAnswer::new(answer, &model).with_same_grammars(true);
+            let mut answer = CheckedAnswer::new(answer, &model);
             if let Err(contradiction) = relay(&mut answer, &reports, &cancelled) {
                 contradictions.lock().expect("no panic").push(contradiction);
                 answer.abort();
@@ -345,6 +345,23 @@ fn a_token_that_the_grammar_does_not_allow_contradicts_the_request() {
             }
             (other, _) => panic!("{tokens:?}: {other:?}"),
         }
+    }
+}
+
+#[test]
+fn an_end_within_the_grammar_contradicts_the_request() {
+    let tokenizer = default_artifacts().tokenizer().expect("a tokenizer");
+    let number = tokenizer.encode("7", false).expect("ids")[0];
+    for (count, is_whole) in [(0, false), (1, false), (2, true), (3, true)] {
+        let Started { engine, senders, contradictions, .. } = start(1);
+        let grammar = Some(GrammarKind::Regex("777*".to_owned()).into());
+        let events = submit(&engine, GenerateRequest { grammar, ..request(&[]) }, None);
+        let end = Report::End(0, FinishReason::Stop, count);
+        send(&senders[0], [ACCEPTED].into_iter().chain(vec![token(number); count]).chain([end]));
+        assert_eq!(read(events).is_ok(), is_whole, "{count}");
+        let texts: Vec<_> = contradictions.lock().expect("no panic").iter().map(Contradiction::to_string).collect();
+        let text = format!("ended the output after {count} tokens, within its grammar");
+        assert_eq!(texts, if is_whole { vec![] } else { vec![text] });
     }
 }
 

@@ -53,8 +53,8 @@ async fn vectors_hold_in_front_of_vllm() {
     replay_bridged(vllm.api().flag(), &vllm.url(), OF_VLLM).await;
 }
 
-/// Replays the vectors in front of an engine. Answers may differ where the bridge refuses what the engine lacks, and in
-/// the given vectors.
+/// Replays the vectors in front of an engine. Answers may differ where the bridge refuses a field that the engine lacks,
+/// and in the given vectors.
 async fn replay_bridged(kind: &str, url: &str, different: &[(&str, &str)]) {
     let vectors: Vec<Vector> =
         vectors().into_iter().filter(|vector| SERVERS.contains(&vector.server.as_str())).collect();

@@ -10,16 +10,18 @@ mod lost_ids;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 use tandem_core::engine::Promise;
 use tandem_model_files::tokenizer::Tokenizer;
 use tokio::sync::mpsc::Sender;
+use tokio::time::sleep;
 
 use self::body::{ended, logprobs, prompt_progress};
 use self::lost_ids::LostIds;
-use crate::call::{Call, CallEnd, CallError, Report, plain};
+use crate::call::{Call, CallEnd, CallError, Report, is_accepted, plain};
 use crate::http::Http;
 use crate::json;
 use crate::kind::{Connected, EngineKind};
@@ -37,6 +39,8 @@ const HIDDEN_TOP: usize = 256;
 /// A bias that no logit exceeds.
 const FORCE: f32 = 1000.0;
 
+/// The pause before a busy server is asked for the next part of a call.
+const BUSY_PAUSE: Duration = Duration::from_millis(200);
 /// The fields that a server lacks if it is built without llguidance.
 static BY_SETTINGS: &[Lack] = &[
     Lack {
@@ -138,7 +142,7 @@ impl Protocol for LlamaCpp {
 
     async fn details(&self, facts: Facts) -> Result<Facts, CallError> {
         let body = json!({"prompt": [0], "n_predict": 1, "grammar": LLGUIDANCE_ONLY});
-        let has_llguidance = self.http.generation("/completion", &body).await.is_ok();
+        let has_llguidance = is_accepted(self.http.generation("/completion", &body).await)?;
         self.has_llguidance.store(has_llguidance, Ordering::Relaxed);
         let lacks = if has_llguidance { Vec::new() } else { BY_SETTINGS.iter().collect() };
         Ok(Facts { has_llguidance, lacks, ..facts })
@@ -164,10 +168,14 @@ impl Protocol for LlamaCpp {
             let made = call.ids.len() - asked;
             let part = Part { of_call: last - call.ids.len(), banned: call.min_tokens.saturating_sub(made) };
             let next = match is_streamed {
-                true => self.stream(&mut call, part, reports).await?,
-                false => self.piece(&mut call, part, reports).await?,
+                true => self.stream(&mut call, part, reports).await,
+                false => self.piece(&mut call, part, reports).await,
             };
-            match next {
+            if made > 0 && next == Err(CallError::Busy) {
+                sleep(BUSY_PAUSE).await;
+                continue;
+            }
+            match next? {
                 Next::Ended(end) => return Ok(end),
                 Next::Streams => is_streamed = streams,
                 Next::Piece => is_streamed = false,
@@ -209,7 +217,7 @@ impl LlamaCpp {
                 if let Some(cached) = json::number(&event["timings"]["cache_n"]) {
                     send(reports, Report::Cached(cached)).await?;
                 }
-                return Ok(if total == count { part.next(ended(&event)?, count) } else { Next::Piece });
+                return Ok(if total == count { part.next(ended(&event)?, count)? } else { Next::Piece });
             }
             let mut ids = json::ids(&event["tokens"])?;
             let missing =
@@ -253,7 +261,7 @@ impl LlamaCpp {
         call.ids.extend(&ids);
         let count = ids.len();
         send(reports, Report::Tokens(chosen)).await?;
-        Ok(part.next(ended(&answer)?, count))
+        part.next(ended(&answer)?, count)
     }
 }
 
@@ -291,7 +299,8 @@ impl LlamaCpp {
     /// Asks for the log-probability of a token after others of the output. The answer is another token, which is a
     /// whole character: then the server reports its position.
     async fn hidden(&self, call: &Call, before: &[u32], id: u32, most: u32) -> Result<Chosen, CallError> {
-        let call = Call { ids: [&call.ids, before].concat(), ..call.clone() };
+        // The grammar would refuse the other token. The log-probabilities are those before it.
+        let call = Call { ids: [&call.ids, before].concat(), grammar: None, ..call.clone() };
         let whole = self.tokenizer.encode("a", false).ok().and_then(|ids| ids.first().copied()).unwrap_or(0);
         for count in [HIDDEN_TOP, self.tokenizer.vocab_size()] {
             let mut body = self.body(&call, 1, false, false);
@@ -325,14 +334,21 @@ impl Part {
     }
 
     /// Returns what follows this part, which ended after `count` tokens.
-    fn next(self, end: CallEnd, count: usize) -> Next {
+    ///
+    /// # Errors
+    /// It has no tokens, and does not end.
+    fn next(self, end: CallEnd, count: usize) -> Result<Next, CallError> {
         let has_ended = end == CallEnd::Stop || count >= self.of_call;
-        if has_ended { Next::Ended(end) } else { Next::Streams }
+        match count {
+            _ if has_ended => Ok(Next::Ended(end)),
+            0 => Err(json::contradiction("tokens_predicted")),
+            _ => Ok(Next::Streams),
+        }
     }
 }
 
 /// What follows a part of a call.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Ended(CallEnd),
     /// A request with a stream, if the call has none.

@@ -7,14 +7,16 @@ mod metrics;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tandem_core::engine::Promise;
 use tandem_model_files::tokenizer::Tokenizer;
 use tokio::sync::mpsc::Sender;
+use tokio::time::timeout;
 
 use self::body::Chunk;
-use crate::call::{Call, CallEnd, CallError, Report};
+use crate::call::{Call, CallEnd, CallError, Report, is_accepted};
 use crate::http::Http;
 use crate::json;
 use crate::kind::{Connected, EngineKind};
@@ -29,6 +31,9 @@ const GENERATE: &str = "/inference/v1/generate";
 const COMPLETIONS: &str = "/v1/completions";
 /// More outputs than a server generates at once: it rejects the request, and names its limit.
 const TOO_MANY_OUTPUTS: u32 = 16_384;
+
+/// How long the events after an output's end may take.
+const LAST_EVENTS_LIMIT: Duration = Duration::from_secs(1);
 
 /// vLLM over HTTP.
 pub(super) static KIND: EngineKind = EngineKind {
@@ -114,7 +119,7 @@ impl Protocol for Vllm {
         }
         // The first grammar decides which library a server uses for all.
         let grammar = json!({"structured_outputs": {"grammar": LLGUIDANCE_ONLY}});
-        let has_llguidance = self.http.generation(COMPLETIONS, &probe(grammar)).await.is_ok();
+        let has_llguidance = is_accepted(self.http.generation(COMPLETIONS, &probe(grammar)).await)?;
         Ok(lacks::with_llguidance(Facts { slots, vocabulary, advice, ..facts }, has_llguidance))
     }
 
@@ -135,10 +140,11 @@ impl Protocol for Vllm {
         let mut events = self.http.events(self.path(), &self.body(&call, true)).await?;
         let mut last = Vec::new();
         let mut end = None;
-        while let Some(data) = events.next().await? {
-            if data == "[DONE]" {
-                break;
-            }
+        loop {
+            // After the end come the usage and a mark, which are not worth a wait.
+            let most = if end.is_some() { LAST_EVENTS_LIMIT } else { Duration::MAX };
+            let Ok(data) = timeout(most, events.next()).await else { break };
+            let Some(data) = data?.filter(|data| data != "[DONE]") else { break };
             match body::chunk(&json::event(&data)?, call.logprobs)? {
                 Chunk::Tokens(tokens, None) if end.is_none() => send(reports, Report::Tokens(tokens)).await?,
                 Chunk::Tokens(tokens, Some(ended)) if end.is_none() => (last, end) = (tokens, Some(ended)),

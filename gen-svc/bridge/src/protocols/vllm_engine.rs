@@ -19,7 +19,7 @@ use self::messages::{
     Nothing, Response, SamplingParams, ServerInfo, Tokenized, TopLogprobs,
 };
 use super::vllm::lacks;
-use crate::call::{Call, CallEnd, CallError, Report, plain, with_top};
+use crate::call::{Call, CallEnd, CallError, Report, is_accepted, plain, with_top};
 use crate::grpc::{Grpc, MAX_MESSAGE_BYTES, failure};
 use crate::json::contradiction;
 use crate::kind::{Connected, EngineKind};
@@ -125,7 +125,7 @@ impl Protocol for VllmEngine {
         if let Some(sampling) = &mut probe.sampling_params {
             sampling.grammar = Some(LLGUIDANCE_ONLY.to_owned());
         }
-        let has_llguidance = self.first(probe).await.is_ok();
+        let has_llguidance = is_accepted(self.first(probe).await)?;
         Ok(lacks::with_llguidance(facts, has_llguidance))
     }
 
@@ -170,7 +170,8 @@ impl Protocol for VllmEngine {
                     return match complete.finish_reason.as_str() {
                         "stop" => Ok(CallEnd::Stop),
                         "length" => Ok(CallEnd::Length),
-                        other => Err(CallError::Lost(format!("the output ended with {other}"))),
+                        "abort" | "error" => Err(CallError::Lost("the output ended with an error".to_owned())),
+                        _ => Err(contradiction("finish_reason")),
                     };
                 }
                 None => return Err(contradiction("a message")),

@@ -20,7 +20,7 @@ use vllm_proto::{
 };
 
 use super::vllm::lacks;
-use crate::call::{Call, CallEnd, CallError, Report, plain, with_top};
+use crate::call::{Call, CallEnd, CallError, Report, is_accepted, plain, with_top};
 use crate::grpc::{Grpc, MAX_MESSAGE_BYTES, failure};
 use crate::json::contradiction;
 use crate::kind::{Connected, EngineKind};
@@ -94,7 +94,8 @@ impl Protocol for VllmGrpc {
         let grammar = StructuredOutput::Grammar(LLGUIDANCE_ONLY.to_owned());
         let mut probe = one_token(Prompt::TokenIds(TokenIds { ids: vec![0] }));
         probe.decoding = Some(DecodingParameters { structured_output: Some(grammar), ..DecodingParameters::default() });
-        let has_llguidance = self.inference().generate(self.grpc.generation(probe)).await.is_ok();
+        let answer = self.inference().generate(self.grpc.generation(probe)).await;
+        let has_llguidance = is_accepted(answer.map_err(|status| failure(&status)))?;
         Ok(lacks::with_llguidance(facts, has_llguidance))
     }
 

@@ -47,6 +47,10 @@ impl Contradiction {
         Self(format!("sent the token id {id}, which the grammar does not allow"))
     }
 
+    pub(super) fn of_end(tokens: usize) -> Self {
+        Self(format!("ended the output after {tokens} tokens, within its grammar"))
+    }
+
     pub(super) fn of_cached(cached: usize, prompt: usize) -> Self {
         Self(format!("reported {cached} cached tokens of {prompt}"))
     }

@@ -17,8 +17,6 @@ pub struct CheckedAnswer {
     outputs: Vec<CheckedOutput>,
     /// The model's end tokens.
     end_tokens: Vec<u32>,
-    /// True if a token that the grammar does not allow is the engine's fault.
-    has_same_grammars: bool,
 }
 
 #[derive(Debug)]
@@ -48,14 +46,7 @@ impl CheckedAnswer {
             has_ended: false,
         };
         let outputs = (0..request.sampling.n).map(output).collect();
-        Self { answer, outputs, end_tokens: model.eos_token_ids.clone(), has_same_grammars: false }
-    }
-
-    /// Takes a token that the grammar does not allow for a contradiction. Otherwise the engine may read grammars in
-    /// another way.
-    #[must_use]
-    pub fn with_same_grammars(self, has_same_grammars: bool) -> Self {
-        Self { has_same_grammars, ..self }
+        Self { answer, outputs, end_tokens: model.eos_token_ids.clone() }
     }
 
     /// Returns the request.
@@ -176,7 +167,7 @@ impl CheckedAnswer {
             return Err(Contradiction::without_room(output));
         }
         let followed = self.follow(output, chosen.id)?;
-        if followed == Followed::Refused && self.has_same_grammars {
+        if followed == Followed::Refused {
             return Err(Contradiction::of_grammar(chosen.id));
         }
         let flow = self.answer.push(output, chosen, |_| followed == Followed::Completes);
@@ -194,13 +185,16 @@ impl CheckedAnswer {
 
     /// Adds a token to the text of the grammar, if it binds the output.
     fn follow(&mut self, output: u32, token: u32) -> Result<Followed, Contradiction> {
-        let is_bound = self.answer.stage(output) == Stage::Bound;
-        let Some(grammar) = self.answer.request().grammar.clone().filter(|_| is_bound) else {
-            return Ok(Followed::Continues);
-        };
         let is_end = self.end_tokens.contains(&token);
-        let follower = &mut self.output(output)?.follower;
-        Ok(follower.get_or_insert_with(|| Follower::new(&grammar)).push(token, is_end))
+        let follower = self.follower(output)?;
+        Ok(follower.map_or(Followed::Continues, |follower| follower.push(token, is_end)))
+    }
+
+    /// Returns the grammar's state. None: no grammar binds the output.
+    fn follower(&mut self, output: u32) -> Result<Option<&mut Follower>, Contradiction> {
+        let is_bound = self.answer.stage(output) == Stage::Bound;
+        let Some(grammar) = self.answer.request().grammar.clone().filter(|_| is_bound) else { return Ok(None) };
+        Ok(Some(self.output(output)?.follower.get_or_insert_with(|| Follower::new(&grammar))))
     }
 
     /// Ends an output for the engine's reason, after this number of tokens. Ignored if it has ended above the
@@ -214,7 +208,10 @@ impl CheckedAnswer {
             return Ok(());
         }
         state.check.end(reason, tokens)?;
-        state.has_ended = true;
+        if reason == FinishReason::Stop && self.follower(output)?.is_some_and(|follower| !follower.is_whole()) {
+            return Err(Contradiction::of_end(tokens));
+        }
+        self.output(output)?.has_ended = true;
         self.answer.end(output, reason);
         Ok(())
     }

@@ -152,8 +152,7 @@ impl Follower {
     pub fn push(&mut self, token: u32, is_end: bool) -> Followed {
         let Some(mut parser) = self.parser.take() else { return Followed::Continues };
         if is_end {
-            let is_whole = guarded(&mut parser, |parser| Ok::<_, String>(parser.is_accepting()));
-            return if is_whole.unwrap_or(true) { Followed::Completes } else { Followed::Refused };
+            return if is_accepting(&mut parser) { Followed::Completes } else { Followed::Refused };
         }
         match guarded(&mut parser, |parser| parser.validate_tokens_raw(&[token])) {
             Ok(0) => return Followed::Refused,
@@ -167,6 +166,16 @@ impl Follower {
         self.parser = Some(parser);
         Followed::Continues
     }
+
+    /// Returns true if the text may end here. Also if that is not known, after a token whose cost is over a limit.
+    pub fn is_whole(&mut self) -> bool {
+        self.parser.as_deref_mut().is_none_or(is_accepting)
+    }
+}
+
+/// Returns true if the text may end here, as far as the library can say.
+fn is_accepting(parser: &mut TokenParser) -> bool {
+    guarded(parser, |parser| Ok::<_, String>(parser.is_accepting())).unwrap_or(true)
 }
 
 /// The grammar of one output, with its state.

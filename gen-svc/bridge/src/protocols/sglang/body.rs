@@ -84,7 +84,8 @@ pub(super) fn end(event: &Value) -> Result<Option<CallEnd>, CallError> {
         Some("stop") => Ok(Some(CallEnd::Stop)),
         Some("length") => Ok(Some(CallEnd::Length)),
         Some("abort") if matches!(reason["status_code"].as_u64(), Some(429 | 503)) => Err(CallError::Busy),
-        Some(other) => Err(CallError::Lost(format!("the output ended with {other}"))),
+        Some("abort") => Err(CallError::Lost("the output ended with an error".to_owned())),
+        Some(_) => Err(contradiction("finish_reason")),
     }
 }
 
@@ -141,7 +142,7 @@ fn position(info: &Value, side: &str, at: usize, id: u32, most: u32) -> Result<(
 
 /// Returns the sum of a number over the ranks of `/v1/loads`.
 pub(super) fn sum(loads: &Value, key: &str) -> usize {
-    ranks(loads).iter().filter_map(|load| json::number(&load[key])).sum()
+    ranks(loads).iter().filter_map(|load| json::number(&load[key])).fold(0, usize::saturating_add)
 }
 
 /// Returns the mean of a share over the ranks of `/v1/loads`. None: there are none.

@@ -100,6 +100,9 @@ pub(super) fn chunk(event: &Value, logprobs: Option<u32>) -> Result<Chunk, CallE
     let Some(choice) = event["choices"].get(0) else {
         return Ok(Chunk::Usage(json::number(&event["usage"]["prompt_tokens_details"]["cached_tokens"]).unwrap_or(0)));
     };
+    if json::number(&choice["index"]) != Some(0) || event["choices"].get(1).is_some() {
+        return Err(contradiction("choices"));
+    }
     let ids = json::ids(&choice["token_ids"])?;
     let chosen = match logprobs {
         None => plain(&ids),
@@ -109,7 +112,8 @@ pub(super) fn chunk(event: &Value, logprobs: Option<u32>) -> Result<Chunk, CallE
         None => None,
         Some("stop") => Some(CallEnd::Stop),
         Some("length") => Some(CallEnd::Length),
-        Some(other) => return Err(CallError::Lost(format!("the output ended with {other}"))),
+        Some("abort" | "error") => return Err(CallError::Lost("the output ended with an error".to_owned())),
+        Some(_) => return Err(contradiction("finish_reason")),
     };
     Ok(Chunk::Tokens(chosen, end))
 }
