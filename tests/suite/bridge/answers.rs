@@ -2,7 +2,8 @@
 
 use tandem_common::pb::generate::v1::finished::Matched;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
-use tandem_common::pb::generate::v1::{FinishReason, GenerateRequest, ReturnOptions, Sampling, Stop};
+use tandem_common::pb::generate::v1::grammar::Kind;
+use tandem_common::pb::generate::v1::{Choice, FinishReason, GenerateRequest, Grammar, ReturnOptions, Sampling, Stop};
 use tandem_tests::{Generation, goldens};
 use tonic::transport::Channel;
 
@@ -98,15 +99,20 @@ async fn log_probabilities_are_of_every_token_inside_characters_too() {
     let mut bridged = client(&process).await;
     let mut own = GenerateServiceClient::new(generation.running.channel().await);
     let options = ReturnOptions { token_ids: true, logprobs: Some(3), ..ReturnOptions::default() };
-    let request =
-        GenerateRequest { return_options: Some(options), ..asking("Repeat exactly: 🌍 👩‍👩‍👧", 12) };
-    let (theirs, _) = generate(&mut bridged, request.clone()).await.expect("an answer");
-    let (ours, _) = generate(&mut own, request).await.expect("an answer");
-    assert_eq!(theirs[0].ids, ours[0].ids);
-    assert_eq!(theirs[0].text, ours[0].text);
-    for (one, other) in theirs[0].tokens.iter().zip(&ours[0].tokens) {
-        assert_eq!((one.id, &one.bytes, one.top_logprobs.len()), (other.id, &other.bytes, 3));
-        assert!((one.logprob - other.logprob).abs() < NEAR_TIE, "{one:?} {other:?}");
+    let free = |count| asking("Repeat exactly: 🌍 👩‍👩‍👧", count);
+    let choice = Some(Kind::Choice(Choice { values: vec!["🌍🌍".to_owned()] }));
+    let grammar = Some(Grammar { kind: choice, ..Grammar::default() });
+    let forced = |count| GenerateRequest { grammar: grammar.clone(), ..free(count) };
+    for request in [free(12), forced(12), forced(2)] {
+        let request = GenerateRequest { return_options: Some(options), ..request };
+        let (theirs, _) = generate(&mut bridged, request.clone()).await.expect("an answer");
+        let (ours, _) = generate(&mut own, request).await.expect("an answer");
+        assert_eq!(theirs[0].ids, ours[0].ids);
+        assert_eq!(theirs[0].text, ours[0].text);
+        for (one, other) in theirs[0].tokens.iter().zip(&ours[0].tokens) {
+            assert_eq!((one.id, &one.bytes, one.top_logprobs.len()), (other.id, &other.bytes, 3));
+            assert!((one.logprob - other.logprob).abs() < NEAR_TIE, "{one:?} {other:?}");
+        }
     }
 }
 

@@ -267,7 +267,8 @@ impl LlamaCpp {
 
 /// Completes log-probabilities.
 impl LlamaCpp {
-    /// Returns `ids` with their log-probabilities. The server reports none of a token that ends inside a character.
+    /// Returns `ids` with their log-probabilities. The server reports none of a token that ends inside
+    /// a character.
     async fn with_hidden(
         &self,
         call: &Call,

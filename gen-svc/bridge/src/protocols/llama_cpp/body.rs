@@ -82,11 +82,14 @@ pub(super) fn prompt_progress(event: &Value) -> Option<Report> {
 }
 
 /// Returns the tokens of an answer's `completion_probabilities`, each with the log-probabilities of at most `most`
-/// others.
+/// others. An answer that ends inside its first character has none.
 ///
 /// # Errors
 /// It is not as documented.
 pub(super) fn logprobs(value: &Value, most: u32) -> Result<Vec<Chosen>, CallError> {
+    if value.is_null() {
+        return Ok(Vec::new());
+    }
     let positions = json::items(value, "completion_probabilities")?;
     let chosen = |value: &Value| {
         let (id, logprob) = token_logprob(value)?;
