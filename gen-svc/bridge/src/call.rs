@@ -3,11 +3,14 @@
 use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::Stream;
 use tandem_core::grammar::Grammar;
 use tandem_core::sampling::{Chosen, Logprobs, Sampling};
 
+/// The pause before a busy engine is asked again.
+pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(200);
 /// The most bytes of an engine's message in an error.
 const MAX_MESSAGE_BYTES: usize = 300;
 

@@ -15,15 +15,13 @@ use tandem_core::sampling::{Chosen, Sampling};
 use tandem_model_files::tokenizer::Tokenizer;
 use tokio::time::{Instant, sleep_until};
 
-use crate::call::{Call, CallEnd, CallError, Report, Reports};
+use crate::call::{BUSY_PAUSE, Call, CallEnd, CallError, Report, Reports};
 use crate::choice;
 use crate::shared::{Problem, Shared};
 use crate::spawned::Spawned;
 
 /// How often a request is asked whether it ends.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
-/// The pause before a busy engine is asked again.
-const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
 /// Generates the outputs of a request until each has ended.
 pub(crate) async fn run(mut answer: CheckedAnswer, shared: &Shared) {
@@ -246,7 +244,7 @@ impl Output {
                 _ => Arc::clone(&grammar.source),
             }),
             priority: request.priority,
-            cache_salt: hidden(&request.cache_salt),
+            cache_salt: engine_salt(&request.cache_salt),
         }
     }
 
@@ -308,7 +306,7 @@ impl Output {
 }
 
 /// Returns a salt as the engine gets it: vLLM allows 128 characters, and not all.
-fn hidden(salt: &str) -> Arc<str> {
+fn engine_salt(salt: &str) -> Arc<str> {
     let digest = |salt: &str| Sha256::digest(salt).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     Some(salt).filter(|salt| !salt.is_empty()).map(digest).unwrap_or_default().into()
 }

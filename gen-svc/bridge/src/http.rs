@@ -120,30 +120,33 @@ impl Http {
         if status.is_success() {
             return Ok(response);
         }
-        let message = message(&read(response).await.unwrap_or_default());
-        Err(refusal(status, self.token.as_ref().map_or(message.clone(), |token| token.hide_in(&message))))
+        let mut message = message(&read(response).await.unwrap_or_default());
+        if let Some(token) = &self.token {
+            message = token.hide_in(&message);
+        }
+        Err(refusal(status, &message))
     }
 }
 
 /// Returns the error of an answer with this status. Only a caller sees the engine's message: it may quote a request,
 /// and no log may.
-fn refusal(status: StatusCode, message: String) -> CallError {
+fn refusal(status: StatusCode, message: &str) -> CallError {
     match status {
         StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => CallError::Busy,
         StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY | StatusCode::PAYLOAD_TOO_LARGE => {
-            CallError::Rejected(message)
+            CallError::Rejected(shortened(message))
         }
         status if status.is_client_error() => CallError::Denied(status.as_u16()),
         status => CallError::Lost(format!("it answers {status}")),
     }
 }
 
-/// Returns the message in an engine's error, shortened.
+/// Returns the message in an engine's error.
 fn message(body: &[u8]) -> String {
     let json: Value = serde_json::from_slice(body).unwrap_or_default();
     let error = json.get("error").unwrap_or(&json);
     let message = error.as_str().or_else(|| error.get("message").or_else(|| error.get("detail"))?.as_str());
-    shortened(&message.map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned))
+    message.map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned)
 }
 
 async fn read(mut response: Response) -> Result<Vec<u8>, CallError> {

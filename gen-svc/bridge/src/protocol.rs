@@ -84,8 +84,6 @@ pub struct Facts {
     pub advice: Vec<String>,
     /// The fields that the engine lacks with its settings, of [`crate::kind::EngineKind::lacks_by_settings`].
     pub lacks: Vec<&'static Lack>,
-    /// Whether the engine reads grammars with llguidance, as the bridge does.
-    pub has_llguidance: bool,
 }
 
 impl Facts {

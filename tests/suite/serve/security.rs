@@ -332,6 +332,31 @@ async fn check_reaches_a_service_with_client_certificates() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn credentials_of_pipes_without_a_writer_are_refused() {
+    let folder = TempDir::new().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo runs").success());
+    let service = "https://localhost:1".parse().expect("a URI");
+    let of_ca = Credentials { ca: Some(pipe.clone()), ..Credentials::default() };
+    let text = chain(&of_ca.check(&[service]).expect_err("refused"));
+    assert!(text.ends_with("pipe: not a regular file"), "{text}");
+    let of_token = Credentials { token_file: Some(pipe), ..Credentials::default() };
+    let text = chain(&of_token.token().expect_err("refused"));
+    assert!(text.ends_with("pipe: cannot be read within 10s"), "{text}");
+}
+
+#[tokio::test]
+async fn a_token_is_hidden_in_a_text_that_quotes_it() {
+    let folder = TempDir::new().expect("a folder");
+    let file = folder.path().join("tokens");
+    fs::write(&file, "secret-one\nsecret-two\n").expect("a file");
+    let credentials = Credentials { token_file: Some(file), ..Credentials::default() };
+    let token = credentials.token().expect("a token").expect("a file of tokens");
+    let text = token.hide_in("invalid key Bearer secret-one (secret-one, secret-two)");
+    assert_eq!(text, "invalid key Bearer [token] ([token], [token])");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn failed_checks_say_what_to_do() {
     let (authority, files) = (Authority::new(), Files::new());
     files.write(authority.sign(2999));

@@ -10,7 +10,6 @@ mod lost_ids;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use reqwest::StatusCode;
 use serde_json::{Value, json};
@@ -21,7 +20,7 @@ use tokio::time::sleep;
 
 use self::body::{ended, logprobs, prompt_progress};
 use self::lost_ids::LostIds;
-use crate::call::{Call, CallEnd, CallError, Report, is_accepted, plain};
+use crate::call::{BUSY_PAUSE, Call, CallEnd, CallError, Report, is_accepted, plain};
 use crate::http::Http;
 use crate::json;
 use crate::kind::{Connected, EngineKind};
@@ -39,8 +38,6 @@ const HIDDEN_TOP: usize = 256;
 /// A bias that no logit exceeds.
 const FORCE: f32 = 1000.0;
 
-/// The pause before a busy server is asked for the next part of a call.
-const BUSY_PAUSE: Duration = Duration::from_millis(200);
 /// The fields that a server lacks if it is built without llguidance.
 static BY_SETTINGS: &[Lack] = &[
     Lack {
@@ -145,7 +142,7 @@ impl Protocol for LlamaCpp {
         let has_llguidance = is_accepted(self.http.generation("/completion", &body).await)?;
         self.has_llguidance.store(has_llguidance, Ordering::Relaxed);
         let lacks = if has_llguidance { Vec::new() } else { BY_SETTINGS.iter().collect() };
-        Ok(Facts { has_llguidance, lacks, ..facts })
+        Ok(Facts { lacks, ..facts })
     }
 
     async fn tokenize(&self, text: &str) -> Result<Vec<u32>, CallError> {
@@ -267,8 +264,7 @@ impl LlamaCpp {
 
 /// Completes log-probabilities.
 impl LlamaCpp {
-    /// Returns `ids` with their log-probabilities. The server reports none of a token that ends inside
-    /// a character.
+    /// Returns `ids` with their log-probabilities. The server reports none of a token that ends inside a character.
     async fn with_hidden(
         &self,
         call: &Call,

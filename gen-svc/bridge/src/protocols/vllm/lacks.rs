@@ -49,5 +49,5 @@ pub(in crate::protocols) fn with_llguidance(mut facts: Facts, has_llguidance: bo
         facts.advice.push(advice.to_owned());
         facts.lacks.extend(BY_SETTINGS);
     }
-    Facts { has_llguidance, ..facts }
+    facts
 }
