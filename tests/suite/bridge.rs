@@ -3,6 +3,7 @@
 mod answers;
 mod engines;
 mod failures;
+mod faults;
 mod fields;
 mod grammars;
 mod life;

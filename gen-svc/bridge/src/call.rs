@@ -13,6 +13,12 @@ use tandem_core::sampling::{Chosen, Logprobs, Sampling};
 pub(crate) const BUSY_PAUSE: Duration = Duration::from_millis(200);
 /// The most bytes of an engine's message in an error.
 const MAX_MESSAGE_BYTES: usize = 300;
+/// The most bytes of an answer, whatever the call asks for.
+const MAX_ANSWER_BYTES: usize = 64 << 20;
+/// The bytes of an answer beside its tokens.
+pub(crate) const ANSWER_BYTES: usize = 1 << 20;
+/// The most bytes of a token in an answer, and of each likely token with its log-probability.
+pub(crate) const TOKEN_BYTES: usize = 512;
 
 /// What an engine generates. Every value is set, so that no default of an engine applies.
 #[derive(Debug, Clone)]
@@ -45,6 +51,15 @@ pub struct Call {
 }
 
 impl Call {
+    /// Returns the most bytes of an answer, or of an event of a stream, which may repeat the output so far.
+    #[must_use]
+    pub fn max_bytes(&self) -> usize {
+        let of_prompt = self.prompt_logprobs.map_or(0, |_| self.ids.len());
+        let likely = self.logprobs.max(self.prompt_logprobs).map_or(0, |count| count as usize + 1);
+        let tokens = self.max_tokens.saturating_add(of_prompt);
+        tokens.saturating_mul((1 + likely) * TOKEN_BYTES).saturating_add(ANSWER_BYTES).min(MAX_ANSWER_BYTES)
+    }
+
     /// Returns the seed of a request for the tokens after [`ids`](Self::ids), with this many bits. Each request starts
     /// new random numbers, so that it depends on the position too. The mixing is the finalizer of SplitMix64.
     #[must_use]
@@ -131,6 +146,19 @@ pub(crate) fn is_accepted<T>(answer: Result<T, CallError>) -> Result<bool, CallE
         Ok(_) => Ok(true),
         Err(CallError::Busy) => Err(CallError::Busy),
         Err(_) => Ok(false),
+    }
+}
+
+/// Checks a count that an engine reports. None: it reports none.
+///
+/// # Errors
+/// It is not that of the call.
+pub(crate) fn check_count(name: &str, reported: Option<usize>, count: usize) -> Result<(), CallError> {
+    match reported {
+        Some(reported) if reported != count => {
+            Err(CallError::Contradiction(format!("{name} is {reported}, and the call has {count}")))
+        }
+        _ => Ok(()),
     }
 }
 

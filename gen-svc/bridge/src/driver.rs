@@ -26,6 +26,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Generates the outputs of a request until each has ended.
 pub(crate) async fn run(mut answer: CheckedAnswer, shared: &Shared) {
     let mut outputs = Output::all(answer.request());
+    let (request, most) = (answer.request(), answer.request().limits.max_new_tokens);
+    let tokens = request.prompt_tokens.saturating_add(most.saturating_mul(outputs.len()));
+    let _running = shared.count_running(tokens);
     if let Err(problem) = generate(&mut answer, &mut outputs, shared).await {
         shared.report_problem(&problem);
         match problem {
@@ -50,7 +53,11 @@ async fn generate(answer: &mut CheckedAnswer, outputs: &mut [Output], shared: &S
                 return Err(CallError::Lost("it does not answer".to_owned()).into());
             }
             is_full = answer.is_full();
-            look = Instant::now() + LOOK_INTERVAL;
+            if is_full {
+                // The reader is waited for, not the engine.
+                shared.record_work();
+            }
+            look = next_look(answer);
         }
         if !is_full {
             is_full = advance(answer, outputs, shared)?;
@@ -60,7 +67,7 @@ async fn generate(answer: &mut CheckedAnswer, outputs: &mut [Output], shared: &S
                 if let Some(Ok(Report::Tokens(tokens))) = &report {
                     shared.count_tokens(tokens.len());
                 }
-                shared.beat();
+                shared.record_work();
                 outputs[at].take(answer, report, at == 0)?;
             }
             () = sleep_until(look) => {}
@@ -68,6 +75,12 @@ async fn generate(answer: &mut CheckedAnswer, outputs: &mut [Output], shared: &S
         }
     }
     Ok(())
+}
+
+/// Returns when a request is asked again whether it ends: at its deadline, and regularly before.
+fn next_look(answer: &CheckedAnswer) -> Instant {
+    let look = Instant::now() + LOOK_INTERVAL;
+    answer.deadline().map_or(look, |deadline| look.min(deadline.max(std::time::Instant::now()).into()))
 }
 
 /// Advances the outputs that run: the first one until it has a token, then as many as the engine generates at once.

@@ -69,21 +69,23 @@ impl Grpc {
         request.set_timeout(HEALTH_TIMEOUT);
         request
     }
-}
 
-/// Returns the error of a status. Only a caller sees the engine's message.
-pub(crate) fn failure(status: &Status) -> CallError {
-    match status.code() {
-        Code::ResourceExhausted => CallError::Busy,
-        Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition => {
-            CallError::Rejected(shortened(status.message()))
+    /// Returns the error of a status. Only a caller sees the engine's message.
+    pub(crate) fn failure(&self, status: &Status) -> CallError {
+        match status.code() {
+            Code::ResourceExhausted => CallError::Busy,
+            Code::InvalidArgument | Code::OutOfRange | Code::FailedPrecondition => {
+                let message = status.message();
+                let hidden = self.token.as_ref().map(|token| token.hide_in(message));
+                CallError::Rejected(shortened(hidden.as_deref().unwrap_or(message)))
+            }
+            Code::Unauthenticated => CallError::Denied(401),
+            Code::PermissionDenied => CallError::Denied(403),
+            Code::Unimplemented => CallError::Denied(404),
+            code => CallError::Lost(match status.source() {
+                Some(_) => last_cause(status),
+                None => format!("it answers {code:?}"),
+            }),
         }
-        Code::Unauthenticated => CallError::Denied(401),
-        Code::PermissionDenied => CallError::Denied(403),
-        Code::Unimplemented => CallError::Denied(404),
-        code => CallError::Lost(match status.source() {
-            Some(_) => last_cause(status),
-            None => format!("it answers {code:?}"),
-        }),
     }
 }

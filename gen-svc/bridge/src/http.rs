@@ -20,8 +20,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the answer about the engine's health may take. An engine whose process is stopped does not answer.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
-/// The most bytes of an answer without a stream.
-const MAX_ANSWER_BYTES: usize = 64 << 20;
+/// The most bytes of an answer without a generation.
+const MAX_ANSWER_BYTES: usize = 8 << 20;
+/// The most bytes of an error.
+const MAX_ERROR_BYTES: usize = 64 << 10;
 
 /// The HTTP interface of an engine.
 #[derive(Debug, Clone)]
@@ -76,18 +78,12 @@ impl Http {
     /// # Errors
     /// The engine does not answer in time, with an error, or with no JSON.
     pub(crate) async fn json(&self, path: &str, body: Option<&Value>) -> Result<Value, CallError> {
-        self.answer(path, body, Some(ANSWER_TIMEOUT)).await
+        parse(path, &read(self.send(path, body, Some(ANSWER_TIMEOUT)).await?, MAX_ANSWER_BYTES).await?)
     }
 
-    /// As [`json`](Self::json), for an answer that takes as long as a generation.
-    pub(crate) async fn generation(&self, path: &str, body: &Value) -> Result<Value, CallError> {
-        self.answer(path, Some(body), None).await
-    }
-
-    async fn answer(&self, path: &str, body: Option<&Value>, most: Option<Duration>) -> Result<Value, CallError> {
-        let response = self.send(path, body, most).await?;
-        let bytes = read(response).await?;
-        serde_json::from_slice(&bytes).map_err(|error| CallError::Contradiction(format!("{path}: no JSON: {error}")))
+    /// As [`json`](Self::json), for an answer of at most `most` bytes that takes as long as a generation.
+    pub(crate) async fn generation(&self, path: &str, body: &Value, most: usize) -> Result<Value, CallError> {
+        parse(path, &read(self.send(path, Some(body), None).await?, most).await?)
     }
 
     /// Returns the text of a GET.
@@ -95,16 +91,16 @@ impl Http {
     /// # Errors
     /// As [`json`](Self::json).
     pub(crate) async fn text(&self, path: &str) -> Result<String, CallError> {
-        let bytes = read(self.send(path, None, Some(ANSWER_TIMEOUT)).await?).await?;
+        let bytes = read(self.send(path, None, Some(ANSWER_TIMEOUT)).await?, MAX_ANSWER_BYTES).await?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Returns the events of a streamed answer.
+    /// Returns the events of a streamed answer, each of at most `most` bytes.
     ///
     /// # Errors
     /// The engine does not answer, or with an error.
-    pub(crate) async fn events(&self, path: &str, body: &Value) -> Result<Events, CallError> {
-        Ok(Events::new(self.send(path, Some(body), None).await?))
+    pub(crate) async fn events(&self, path: &str, body: &Value, most: usize) -> Result<Events, CallError> {
+        Ok(Events::new(self.send(path, Some(body), None).await?, most))
     }
 
     async fn send(&self, path: &str, body: Option<&Value>, most: Option<Duration>) -> Result<Response, CallError> {
@@ -120,7 +116,7 @@ impl Http {
         if status.is_success() {
             return Ok(response);
         }
-        let mut message = message(&read(response).await.unwrap_or_default());
+        let mut message = message(&read(response, MAX_ERROR_BYTES).await.unwrap_or_default());
         if let Some(token) = &self.token {
             message = token.hide_in(&message);
         }
@@ -149,11 +145,15 @@ fn message(body: &[u8]) -> String {
     message.map_or_else(|| String::from_utf8_lossy(body).into_owned(), str::to_owned)
 }
 
-async fn read(mut response: Response) -> Result<Vec<u8>, CallError> {
+fn parse(path: &str, bytes: &[u8]) -> Result<Value, CallError> {
+    serde_json::from_slice(bytes).map_err(|error| CallError::Contradiction(format!("{path}: no JSON: {error}")))
+}
+
+async fn read(mut response: Response, most: usize) -> Result<Vec<u8>, CallError> {
     let mut bytes = Vec::new();
     while let Some(chunk) = response.chunk().await.map_err(|error| CallError::lost(&error))? {
-        if bytes.len() + chunk.len() > MAX_ANSWER_BYTES {
-            return Err(CallError::Contradiction(format!("an answer has more than {MAX_ANSWER_BYTES} bytes")));
+        if bytes.len() + chunk.len() > most {
+            return Err(CallError::Contradiction(format!("an answer has more than {most} bytes")));
         }
         bytes.extend_from_slice(&chunk);
     }

@@ -19,7 +19,7 @@ const TEXTS: [&str; 10] = [
     "don't we'll I'm they've SHOUTING camelCase snake_case kebab-case",
 ];
 /// The most control tokens that are compared.
-const MAX_CONTROL_TOKENS: usize = 512;
+const MAX_CONTROL_TOKENS: usize = 8192;
 /// Ids that are compared beside those of the texts, spread over the vocabulary.
 const SPREAD_IDS: usize = 256;
 

@@ -115,4 +115,14 @@ pub struct Load {
     pub kv_block_size: usize,
     /// Preemptions since its start.
     pub preemptions: u64,
+    /// Steps since its start. 0: not reported.
+    pub steps: u64,
+}
+
+impl Load {
+    /// Returns true if the load changes while the engine computes a prompt.
+    #[must_use]
+    pub fn shows_work(&self) -> bool {
+        self.steps > 0 || self.kv_used.is_some()
+    }
 }

@@ -20,6 +20,10 @@ use crate::turns::Turns;
 
 /// How long an engine may not answer before its running requests end, so that other replicas resume them.
 const LOST_AFTER: Duration = Duration::from_secs(5);
+/// How long an engine that answers may show no work on its requests.
+const STALLED_AFTER: Duration = Duration::from_secs(60);
+/// The tokens per second of an engine whose work is not seen, at least.
+const SLOWEST: u64 = 20;
 
 /// Why a request cannot be completed.
 #[derive(Debug, thiserror::Error)]
@@ -75,10 +79,48 @@ pub(crate) struct Shared {
 #[derive(Debug)]
 struct Life {
     origin: Instant,
-    /// Milliseconds from `origin`.
+    /// Its last answer, in milliseconds from `origin`.
     beat: AtomicU64,
+    /// Its last sign of work, or its last look without a request, in milliseconds from `origin`.
+    work: AtomicU64,
+    /// The tokens of the running requests: of their prompts, and the most of their outputs.
+    tokens: AtomicU64,
     /// True from the first look that finds no engine until it is proven again.
     is_gone: AtomicBool,
+}
+
+impl Life {
+    fn new() -> Self {
+        let (beat, work, tokens) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+        Self { origin: Instant::now(), beat, work, tokens, is_gone: AtomicBool::new(false) }
+    }
+
+    fn now(&self) -> u64 {
+        u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn since(&self, sign: &AtomicU64) -> Duration {
+        Duration::from_millis(self.now().saturating_sub(sign.load(Ordering::Relaxed)))
+    }
+
+    /// `is_seen`: whether work shows in the engine's load. Else a long prompt is silent until its first token.
+    fn is_stalled(&self, is_seen: bool) -> bool {
+        let tokens = if is_seen { 0 } else { self.tokens.load(Ordering::Relaxed) };
+        self.since(&self.work) > STALLED_AFTER + Duration::from_secs(tokens / SLOWEST)
+    }
+}
+
+/// The tokens of a running request.
+#[derive(Debug)]
+pub(crate) struct RunningTokens<'a> {
+    life: &'a Life,
+    tokens: u64,
+}
+
+impl Drop for RunningTokens<'_> {
+    fn drop(&mut self) {
+        self.life.tokens.fetch_sub(self.tokens, Ordering::Relaxed);
+    }
 }
 
 impl Shared {
@@ -95,21 +137,39 @@ impl Shared {
             facts: Mutex::new(facts),
             load: Mutex::default(),
             turns: Mutex::new(Turns::new(limits.max_running)),
-            life: Life { origin: Instant::now(), beat: AtomicU64::new(0), is_gone: AtomicBool::new(false) },
+            life: Life::new(),
             tokens: AtomicU64::new(0),
         }
     }
 
-    /// Records a sign of life.
+    /// Records that the engine answers.
     pub(crate) fn beat(&self) {
-        self.life.beat.store(self.now(), Ordering::Relaxed);
+        self.life.beat.store(self.life.now(), Ordering::Relaxed);
+    }
+
+    /// Records that the engine works, or that it has no request of the bridge.
+    pub(crate) fn record_work(&self) {
+        self.life.work.store(self.life.now(), Ordering::Relaxed);
+        self.beat();
+    }
+
+    /// Counts the tokens of a running request until the answer is dropped.
+    pub(crate) fn count_running(&self, tokens: usize) -> RunningTokens<'_> {
+        let tokens = tokens as u64;
+        self.life.tokens.fetch_add(tokens, Ordering::Relaxed);
+        RunningTokens { life: &self.life, tokens }
+    }
+
+    /// Returns true if the engine answers, and generates nothing.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.life.is_stalled(self.load.lock().shows_work())
     }
 
     /// Records whether the engine answers with the model of the bridge's files.
     pub(crate) fn set_gone(&self, is_gone: bool) {
         self.life.is_gone.store(is_gone, Ordering::Relaxed);
         if !is_gone {
-            self.beat();
+            self.record_work();
         }
     }
 
@@ -123,11 +183,7 @@ impl Shared {
     }
 
     pub(crate) fn age(&self) -> Duration {
-        Duration::from_millis(self.now().saturating_sub(self.life.beat.load(Ordering::Relaxed)))
-    }
-
-    fn now(&self) -> u64 {
-        u64::try_from(self.life.origin.elapsed().as_millis()).unwrap_or(u64::MAX)
+        self.life.since(&self.life.beat)
     }
 
     /// Returns the fields that the engine lacks, always or with its settings.
@@ -143,8 +199,12 @@ impl Shared {
         self.facts.lock().clone()
     }
 
+    /// Records the engine's load. While requests run, only a change shows work.
     pub(crate) fn set_load(&self, load: Load) {
-        *self.load.lock() = load;
+        let before = std::mem::replace(&mut *self.load.lock(), load);
+        if before != load {
+            self.record_work();
+        }
     }
 
     /// Counts generated tokens.

@@ -4,13 +4,12 @@ use reqwest::Response;
 
 use crate::call::CallError;
 
-/// The most bytes of one event. The largest is the first of a prompt's log-probabilities.
-const MAX_EVENT_BYTES: usize = 64 << 20;
-
 /// The data of the events of a response, one after the other.
 #[derive(Debug)]
 pub(crate) struct Events {
     response: Response,
+    /// The most bytes of an event.
+    most: usize,
     /// Bytes that are not read yet.
     buffer: Vec<u8>,
     /// The start of the unread line in the buffer.
@@ -20,8 +19,8 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub(crate) fn new(response: Response) -> Self {
-        Self { response, buffer: Vec::new(), start: 0, scanned: 0 }
+    pub(crate) fn new(response: Response, most: usize) -> Self {
+        Self { response, most, buffer: Vec::new(), start: 0, scanned: 0 }
     }
 
     /// Returns the text of the next field `data`, or of the field `error` of llama.cpp. None: the stream has ended.
@@ -59,8 +58,8 @@ impl Events {
     fn add(&mut self, bytes: &[u8]) -> Result<(), CallError> {
         self.buffer.drain(..self.start);
         self.start = 0;
-        if self.buffer.len() + bytes.len() > MAX_EVENT_BYTES {
-            return Err(CallError::Contradiction(format!("an event has more than {MAX_EVENT_BYTES} bytes")));
+        if self.buffer.len() + bytes.len() > self.most {
+            return Err(CallError::Contradiction(format!("an event has more than {} bytes", self.most)));
         }
         self.buffer.extend_from_slice(bytes);
         Ok(())

@@ -141,15 +141,19 @@ async fn first_facts(protocol: &dyn Protocol, tokenizer: &Tokenizer, url: &str) 
             EngineState::Ready => match prove(protocol, tokenizer).await {
                 Ok(facts) => return Ok(facts),
                 // It may end just now; its state says so next.
-                Err(Skew::Engine(CallError::Lost(problem))) => log_wait(&mut log, url, &problem),
+                Err(Skew::Engine(CallError::Lost(problem))) => log_wait(&mut log, url, &lost(&problem)),
                 Err(Skew::Engine(CallError::Busy)) => log_wait(&mut log, url, "it is busy"),
                 Err(skew) => return Err(LoadError::Engine { url: url.to_owned(), problem: skew.to_string() }),
             },
             EngineState::Loading => log_wait(&mut log, url, "it loads its model"),
-            EngineState::Lost(problem) => log_wait(&mut log, url, &problem),
+            EngineState::Lost(problem) => log_wait(&mut log, url, &lost(&problem)),
         }
         sleep(LOOK_INTERVAL).await;
     }
+}
+
+fn lost(problem: &str) -> String {
+    format!("{problem}; if the engine runs, check --engine and --engine-url")
 }
 
 fn log_wait(log: &mut Instant, url: &str, problem: &str) {
@@ -171,12 +175,13 @@ async fn prove(protocol: &dyn Protocol, tokenizer: &Tokenizer) -> Result<Facts, 
 async fn prove_within(shared: &Shared) -> Result<Facts, Skew> {
     let (protocol, before) = (shared.protocol.as_ref(), shared.facts());
     let facts = protocol.facts().await?;
-    let is_same = facts.is_of(&before);
+    // Details of a stalled engine show that it generates.
+    let is_same = facts.is_of(&before) && !shared.is_stalled();
     let facts = match timeout(DETAILS_LIMIT, protocol.details(facts)).await {
         Ok(Ok(facts)) => facts,
         Ok(Err(CallError::Busy)) | Err(_) if is_same => before,
         Ok(Err(error)) => return Err(error.into()),
-        Err(_) => return Err(CallError::Busy.into()),
+        Err(_) => return Err(CallError::Lost("it generates nothing".to_owned()).into()),
     };
     identity::prove(protocol, &facts, &shared.model.tokenizer).await?;
     Ok(facts)
@@ -189,10 +194,13 @@ async fn watch(shared: Arc<Shared>, lifecycle: Lifecycle) {
     while !lifecycle.is_stopped() {
         sleep(LOOK_INTERVAL).await;
         let problem = match shared.protocol.state().await {
-            EngineState::Ready if misses == 0 && has_same_facts(&shared).await => {
+            EngineState::Ready if misses == 0 && !shared.is_stalled() && has_same_facts(&shared).await => {
                 // A busy engine may report its load late.
                 if let Ok(Ok(load)) = timeout(LOOK_INTERVAL, shared.protocol.load()).await {
                     shared.set_load(load);
+                }
+                if shared.turns.lock().running() == 0 {
+                    shared.record_work();
                 }
                 continue;
             }

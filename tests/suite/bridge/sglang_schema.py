@@ -109,6 +109,7 @@ class Handler(BaseHTTPRequestHandler):
                  "max_running_requests": 4}
         pages = {
             "/ready": {},
+            "/health": {},
             "/v1/models": {"data": [{"id": "m", "root": "m", "parent": None, "max_model_len": 2048}]},
             "/server_info": {"version": "0.5.23", "dtype": "float32", "quantization": None,
                              "incremental_streaming_output": mode == "incremental",

@@ -20,7 +20,9 @@ use tokio::time::sleep;
 
 use self::body::{ended, logprobs, prompt_progress};
 use self::lost_ids::LostIds;
-use crate::call::{BUSY_PAUSE, Call, CallEnd, CallError, Report, is_accepted, plain};
+use crate::call::{
+    ANSWER_BYTES, BUSY_PAUSE, Call, CallEnd, CallError, Report, TOKEN_BYTES, check_count, is_accepted, plain,
+};
 use crate::http::Http;
 use crate::json;
 use crate::kind::{Connected, EngineKind};
@@ -139,7 +141,7 @@ impl Protocol for LlamaCpp {
 
     async fn details(&self, facts: Facts) -> Result<Facts, CallError> {
         let body = json!({"prompt": [0], "n_predict": 1, "grammar": LLGUIDANCE_ONLY});
-        let has_llguidance = is_accepted(self.http.generation("/completion", &body).await)?;
+        let has_llguidance = is_accepted(self.http.generation("/completion", &body, ANSWER_BYTES).await)?;
         self.has_llguidance.store(has_llguidance, Ordering::Relaxed);
         let lacks = if has_llguidance { Vec::new() } else { BY_SETTINGS.iter().collect() };
         Ok(Facts { lacks, ..facts })
@@ -185,10 +187,14 @@ impl Protocol for LlamaCpp {
         let metrics = self.http.text("/metrics").await?;
         let value = |name: &str| {
             let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
-            line.and_then(|value| value.trim().parse::<f64>().ok()).unwrap_or(0.0) as usize
+            line.and_then(|value| value.trim().parse::<f64>().ok()).unwrap_or(0.0)
         };
-        let (waiting, running) = (value("llamacpp:requests_deferred"), value("llamacpp:requests_processing"));
-        Ok(Load { waiting, running, ..Load::default() })
+        Ok(Load {
+            waiting: value("llamacpp:requests_deferred") as usize,
+            running: value("llamacpp:requests_processing") as usize,
+            steps: value("llamacpp:n_decode_total") as u64,
+            ..Load::default()
+        })
     }
 }
 
@@ -201,21 +207,24 @@ impl LlamaCpp {
     async fn stream(&self, call: &mut Call, part: Part, reports: &Sender<Report>) -> Result<Next, CallError> {
         let most = part.tokens(usize::MAX);
         let body = self.body(call, most, part.banned > 0, true);
-        let mut events = self.http.events("/completion", &body).await?;
-        let mut count = 0;
+        let mut events = self.http.events("/completion", &body, call.max_bytes()).await?;
+        let (mut count, mut held) = (0, Vec::new());
         while let Some(data) = events.next().await? {
             let event = json::event(&data)?;
-            if let Some(report) = prompt_progress(&event) {
+            if let Some(report) = prompt_progress(&event, call.ids.len())? {
                 send(reports, report).await?;
                 continue;
             }
             let total = json::count(&event["tokens_predicted"])?;
             if event["stop"].as_bool() == Some(true) {
+                check_prompt(&event, call.ids.len() - count)?;
                 if let Some(cached) = json::number(&event["timings"]["cache_n"]) {
                     send(reports, Report::Cached(cached)).await?;
                 }
+                send_tokens(reports, held).await?;
                 return Ok(if total == count { part.next(ended(&event)?, count)? } else { Next::Piece });
             }
+            send_tokens(reports, std::mem::take(&mut held)).await?;
             let mut ids = json::ids(&event["tokens"])?;
             let missing =
                 total.checked_sub(count + ids.len()).ok_or_else(|| json::contradiction("tokens_predicted"))?;
@@ -230,7 +239,13 @@ impl LlamaCpp {
             }
             count = total;
             call.ids.extend(&ids);
-            send(reports, Report::Tokens(plain(&ids))).await?;
+            // The output may end here. Whether the engine has used the whole prompt comes with the next event.
+            let is_last = count >= most || ids.last().is_some_and(|id| call.stop_token_ids.contains(id));
+            if is_last {
+                held = ids;
+            } else {
+                send_tokens(reports, ids).await?;
+            }
         }
         Err(CallError::Lost("the stream ended before its last event".to_owned()))
     }
@@ -240,8 +255,10 @@ impl LlamaCpp {
         // A grammar starts again with each request.
         let most = part.tokens(if call.grammar.is_some() { usize::MAX } else { PIECE });
         let body = self.body(call, most, part.banned > 0, false);
-        let answer = self.http.generation("/completion", &body).await?;
+        let answer = self.http.generation("/completion", &body, call.max_bytes()).await?;
         let ids = json::ids(&answer["tokens"])?;
+        check_prompt(&answer, call.ids.len())?;
+        check_count("tokens_predicted", json::number(&answer["tokens_predicted"]), ids.len())?;
         if let Some(cached) = json::number(&answer["timings"]["cache_n"]) {
             send(reports, Report::Cached(cached)).await?;
         }
@@ -260,6 +277,10 @@ impl LlamaCpp {
         send(reports, Report::Tokens(chosen)).await?;
         part.next(ended(&answer)?, count)
     }
+}
+
+async fn send_tokens(reports: &Sender<Report>, ids: Vec<u32>) -> Result<(), CallError> {
+    if ids.is_empty() { Ok(()) } else { send(reports, Report::Tokens(plain(&ids))).await }
 }
 
 /// Completes log-probabilities.
@@ -288,7 +309,7 @@ impl LlamaCpp {
         let mut text: Vec<u8> = Vec::new();
         let is_inside = |id: &u32| {
             text.extend(self.tokenizer.token_bytes(*id).unwrap_or_default());
-            std::str::from_utf8(&text).is_err_and(|error| error.error_len().is_none())
+            ends_inside(&text)
         };
         ids.iter().map(is_inside).collect()
     }
@@ -303,7 +324,8 @@ impl LlamaCpp {
             let mut body = self.body(&call, 1, false, false);
             body["logit_bias"] = json!([[whole, FORCE]]);
             body["n_probs"] = count.into();
-            let answer = self.http.generation("/completion", &body).await?;
+            let most_bytes = ANSWER_BYTES + count * TOKEN_BYTES;
+            let answer = self.http.generation("/completion", &body, most_bytes).await?;
             let top = body::top_logprobs(&answer["completion_probabilities"][0])?;
             if let Some(&(_, logprob)) = top.iter().find(|(other, _)| *other == id) {
                 let top = top.into_iter().take(most as usize).collect();
@@ -312,6 +334,23 @@ impl LlamaCpp {
         }
         Err(json::contradiction("top_logprobs"))
     }
+}
+
+/// Returns whether the server takes the end of a text for a part of a character: one of the last bytes starts a
+/// character that has more. It does not look at the bytes before them.
+fn ends_inside(text: &[u8]) -> bool {
+    let length = |lead: u8| match lead {
+        0xc0..=0xdf => 2,
+        0xe0..=0xef => 3,
+        0xf0..=0xf7 => 4,
+        _ => 1,
+    };
+    text.iter().rev().take(4).zip(1..).any(|(&byte, bytes)| bytes < length(byte))
+}
+
+/// Checks that the prompt was used whole.
+fn check_prompt(answer: &Value, tokens: usize) -> Result<(), CallError> {
+    check_count("tokens_evaluated", json::number(&answer["tokens_evaluated"]), tokens)
 }
 
 /// A part of a call that is one request.

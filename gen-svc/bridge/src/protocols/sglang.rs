@@ -12,7 +12,7 @@ use tandem_model_files::tokenizer::Tokenizer;
 use tokio::sync::mpsc::Sender;
 
 use self::body::Progress;
-use crate::call::{Call, CallEnd, CallError, Report};
+use crate::call::{Call, CallEnd, CallError, Report, check_count};
 use crate::http::Http;
 use crate::json;
 use crate::kind::{Connected, EngineKind};
@@ -82,7 +82,7 @@ impl Sglang {
 #[tonic::async_trait]
 impl Protocol for Sglang {
     async fn state(&self) -> EngineState {
-        // `/health` generates a token, which takes a second.
+        // `/health` generates a token, and takes a second.
         match self.http.health("/ready").await {
             Ok(StatusCode::SERVICE_UNAVAILABLE) => EngineState::Loading,
             Ok(status) if status.is_success() => EngineState::Ready,
@@ -102,6 +102,8 @@ impl Protocol for Sglang {
     }
 
     async fn details(&self, facts: Facts) -> Result<Facts, CallError> {
+        // It answers once a token is generated.
+        self.http.text("/health").await?;
         let server = self.http.json("/server_info", None).await?;
         let loads = self.http.json("/v1/loads", None).await?;
         let slots = body::sum(&loads, "max_running_requests");
@@ -134,7 +136,7 @@ impl Protocol for Sglang {
     }
 
     async fn run(&self, call: Call, reports: &Sender<Report>) -> Result<CallEnd, CallError> {
-        let mut events = self.http.events("/generate", &body::request(&call)).await?;
+        let mut events = self.http.events("/generate", &body::request(&call), call.max_bytes()).await?;
         let mut progress = Progress::default();
         let mut has_prompt = call.prompt_logprobs.is_none();
         while let Some(data) = events.next().await? {
@@ -143,6 +145,7 @@ impl Protocol for Sglang {
             }
             let event = json::event(&data)?;
             let end = body::end(&event)?;
+            check_count("prompt_tokens", json::number(&event["meta_info"]["prompt_tokens"]), call.ids.len())?;
             if !std::mem::replace(&mut has_prompt, true) {
                 let tokens = body::prompt_logprobs(&event, &call.ids, call.prompt_logprobs.unwrap_or_default())?;
                 send(reports, Report::PromptLogprobs(tokens)).await?;
@@ -173,5 +176,3 @@ impl Protocol for Sglang {
         })
     }
 }
-
-impl Sglang {}

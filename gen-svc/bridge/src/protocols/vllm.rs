@@ -16,7 +16,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::time::timeout;
 
 use self::body::Chunk;
-use crate::call::{Call, CallEnd, CallError, Report, is_accepted};
+use crate::call::{ANSWER_BYTES, Call, CallEnd, CallError, Report, check_count, is_accepted};
 use crate::http::Http;
 use crate::json;
 use crate::kind::{Connected, EngineKind};
@@ -110,16 +110,17 @@ impl Protocol for Vllm {
         let probe = |fields: Value| {
             merged(json!({"model": facts.model, "prompt": [0], "max_tokens": 1, "temperature": 0}), fields)
         };
-        let answer = self.http.generation(COMPLETIONS, &probe(json!({}))).await?;
+        let answer = self.http.generation(COMPLETIONS, &probe(json!({})), ANSWER_BYTES).await?;
         if answer["usage"]["prompt_tokens_details"].is_null() {
             advice.push("start vLLM with --enable-prompt-tokens-details: usage.cached_tokens is 0".into());
         }
-        if self.http.generation(COMPLETIONS, &probe(json!({"logprobs": lacks::MAX_LOGPROBS}))).await.is_err() {
+        let likely = probe(json!({"logprobs": lacks::MAX_LOGPROBS}));
+        if self.http.generation(COMPLETIONS, &likely, ANSWER_BYTES).await.is_err() {
             advice.push("start vLLM with --max-logprobs 20: it refuses return_options.logprobs".into());
         }
         // The first grammar decides which library a server uses for all.
         let grammar = json!({"structured_outputs": {"grammar": LLGUIDANCE_ONLY}});
-        let has_llguidance = is_accepted(self.http.generation(COMPLETIONS, &probe(grammar)).await)?;
+        let has_llguidance = is_accepted(self.http.generation(COMPLETIONS, &probe(grammar), ANSWER_BYTES).await)?;
         Ok(lacks::with_llguidance(Facts { slots, vocabulary, advice, ..facts }, has_llguidance))
     }
 
@@ -137,19 +138,28 @@ impl Protocol for Vllm {
         if call.prompt_logprobs.is_some() {
             self.prompt_logprobs(&call, reports).await?;
         }
-        let mut events = self.http.events(self.path(), &self.body(&call, true)).await?;
-        let mut last = Vec::new();
-        let mut end = None;
+        let mut events = self.http.events(self.path(), &self.body(&call, true), call.max_bytes()).await?;
+        let (mut last, mut end, mut count) = (Vec::new(), None, 0);
         loop {
             // After the end come the usage and a mark, which are not worth a wait.
             let most = if end.is_some() { LAST_EVENTS_LIMIT } else { Duration::MAX };
             let Ok(data) = timeout(most, events.next()).await else { break };
             let Some(data) = data?.filter(|data| data != "[DONE]") else { break };
             match body::chunk(&json::event(&data)?, call.logprobs)? {
-                Chunk::Tokens(tokens, None) if end.is_none() => send(reports, Report::Tokens(tokens)).await?,
-                Chunk::Tokens(tokens, Some(ended)) if end.is_none() => (last, end) = (tokens, Some(ended)),
-                Chunk::Tokens(..) => return Err(json::contradiction("a choice after its end")),
-                Chunk::Usage(cached) => send(reports, Report::Cached(cached)).await?,
+                Chunk::Tokens(..) if end.is_some() => return Err(json::contradiction("a choice after its end")),
+                Chunk::Tokens(tokens, ended) => {
+                    count += tokens.len();
+                    end = ended;
+                    match end {
+                        None => send(reports, Report::Tokens(tokens)).await?,
+                        Some(_) => last = tokens,
+                    }
+                }
+                Chunk::Usage(usage) => {
+                    check_count("usage.prompt_tokens", usage.prompt, call.ids.len())?;
+                    check_count("usage.completion_tokens", usage.output.filter(|_| end.is_some()), count)?;
+                    send(reports, Report::Cached(usage.cached)).await?;
+                }
             }
         }
         // The last tokens come after the usage: with them the output may end.
@@ -172,7 +182,7 @@ impl Vllm {
             GENERATE => json!({"model": facts.model, "token_ids": [0], "sampling_params": fields}),
             _ => merged(json!({"model": facts.model, "prompt": [0]}), fields),
         };
-        match self.http.generation(self.path(), &body).await {
+        match self.http.generation(self.path(), &body, ANSWER_BYTES).await {
             Ok(_) => Ok(None),
             Err(CallError::Rejected(message)) => Ok(number_after(&message, mark)),
             Err(error) => Err(error),
@@ -182,7 +192,7 @@ impl Vllm {
     /// Asks for the log-probabilities of the prompt: a stream has none.
     async fn prompt_logprobs(&self, call: &Call, reports: &Sender<Report>) -> Result<(), CallError> {
         let first = Call { max_tokens: 1, min_tokens: 0, grammar: None, logprobs: None, ..call.clone() };
-        let answer = self.http.generation(self.path(), &self.body(&first, false)).await?;
+        let answer = self.http.generation(self.path(), &self.body(&first, false), first.max_bytes()).await?;
         let of_answer = &answer["prompt_logprobs"];
         let positions = if of_answer.is_null() { &answer["choices"][0]["prompt_logprobs"] } else { of_answer };
         let tokens = body::prompt_logprobs(positions, &call.ids, call.prompt_logprobs.unwrap_or_default())?;

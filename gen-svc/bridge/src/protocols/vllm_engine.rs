@@ -19,8 +19,8 @@ use self::messages::{
     Nothing, Response, SamplingParams, ServerInfo, Tokenized, TopLogprobs,
 };
 use super::vllm::lacks;
-use crate::call::{Call, CallEnd, CallError, Report, is_accepted, plain, with_top};
-use crate::grpc::{Grpc, MAX_MESSAGE_BYTES, failure};
+use crate::call::{Call, CallEnd, CallError, Report, check_count, is_accepted, plain, with_top};
+use crate::grpc::{Grpc, MAX_MESSAGE_BYTES};
 use crate::json::contradiction;
 use crate::kind::{Connected, EngineKind};
 use crate::lack::Lack;
@@ -75,7 +75,7 @@ impl VllmEngine {
         client.ready().await.map_err(|error| CallError::lost(&error))?;
         let codec = ProstCodec::<Nothing, A>::default();
         let answer = client.unary(request, PathAndQuery::from_static(path), codec).await;
-        Ok(answer.map_err(|status| failure(&status))?.into_inner())
+        Ok(answer.map_err(|status| self.grpc.failure(&status))?.into_inner())
     }
 
     async fn stream(&self, request: GenerateRequest) -> Result<Streaming<GenerateResponse>, CallError> {
@@ -83,7 +83,7 @@ impl VllmEngine {
         client.ready().await.map_err(|error| CallError::lost(&error))?;
         let path = PathAndQuery::from_static("/vllm.grpc.engine.VllmEngine/Generate");
         let answer = client.server_streaming(self.grpc.generation(request), path, ProstCodec::default()).await;
-        Ok(answer.map_err(|status| failure(&status))?.into_inner())
+        Ok(answer.map_err(|status| self.grpc.failure(&status))?.into_inner())
     }
 
     fn client(&self) -> tonic::client::Grpc<tonic::transport::Channel> {
@@ -144,10 +144,10 @@ impl Protocol for VllmEngine {
 
     // The last message repeats the ids of the one before it.
     async fn run(&self, call: Call, reports: &Sender<Report>) -> Result<CallEnd, CallError> {
-        let (prompt_logprobs, logprobs) = (call.prompt_logprobs, call.logprobs);
+        let (prompt, prompt_logprobs, logprobs) = (call.ids.len(), call.prompt_logprobs, call.logprobs);
         let mut stream = self.stream(request(call)?).await?;
-        let mut held = Vec::new();
-        while let Some(message) = stream.message().await.map_err(|status| failure(&status))? {
+        let (mut held, mut count) = (Vec::new(), 0);
+        while let Some(message) = stream.message().await.map_err(|status| self.grpc.failure(&status))? {
             match message.response {
                 Some(Response::Chunk(chunk)) => {
                     if let (Some(most), Some(input)) = (prompt_logprobs, &chunk.input_logprobs) {
@@ -156,6 +156,7 @@ impl Protocol for VllmEngine {
                         let tokens = with_logprobs(&input.token_ids, &logprob, &input.top_logprobs, most)?;
                         send(reports, Report::PromptLogprobs(tokens.into_iter().skip(1).collect())).await?;
                     }
+                    count += chunk.token_ids.len();
                     // The last chunk waits for the count of cached tokens.
                     let tokens = std::mem::replace(&mut held, chosen(chunk, logprobs)?);
                     if !tokens.is_empty() {
@@ -163,6 +164,8 @@ impl Protocol for VllmEngine {
                     }
                 }
                 Some(Response::Complete(complete)) => {
+                    check_count("prompt_tokens", Some(complete.prompt_tokens as usize), prompt)?;
+                    check_count("completion_tokens", Some(complete.completion_tokens as usize), count)?;
                     send(reports, Report::Cached(complete.cached_tokens as usize)).await?;
                     if !held.is_empty() {
                         send(reports, Report::Tokens(held)).await?;
@@ -201,7 +204,7 @@ impl VllmEngine {
     /// Returns the answer to a request without a stream.
     async fn first(&self, request: GenerateRequest) -> Result<Complete, CallError> {
         let mut stream = self.stream(request).await?;
-        while let Some(message) = stream.message().await.map_err(|status| failure(&status))? {
+        while let Some(message) = stream.message().await.map_err(|status| self.grpc.failure(&status))? {
             if let Some(Response::Complete(complete)) = message.response {
                 return Ok(complete);
             }

@@ -20,8 +20,8 @@ use vllm_proto::{
 };
 
 use super::vllm::lacks;
-use crate::call::{Call, CallEnd, CallError, Report, is_accepted, plain, with_top};
-use crate::grpc::{Grpc, MAX_MESSAGE_BYTES, failure};
+use crate::call::{Call, CallEnd, CallError, Report, check_count, is_accepted, plain, with_top};
+use crate::grpc::{Grpc, MAX_MESSAGE_BYTES};
 use crate::json::contradiction;
 use crate::kind::{Connected, EngineKind};
 use crate::lark::{LLGUIDANCE_ONLY, lark};
@@ -67,15 +67,15 @@ impl Protocol for VllmGrpc {
     async fn state(&self) -> EngineState {
         match self.control().get_server_info(self.grpc.health(GetServerInfoRequest {})).await {
             Ok(_) => EngineState::Ready,
-            Err(status) => EngineState::Lost(failure(&status).to_string()),
+            Err(status) => EngineState::Lost(self.grpc.failure(&status).to_string()),
         }
     }
 
     async fn facts(&self) -> Result<Facts, CallError> {
         let server = self.control().get_server_info(self.grpc.question(GetServerInfoRequest {})).await;
-        let server = server.map_err(|status| failure(&status))?.into_inner();
+        let server = server.map_err(|status| self.grpc.failure(&status))?.into_inner();
         let model = self.control().get_model_info(self.grpc.question(GetModelInfoRequest {})).await;
-        let model = model.map_err(|status| failure(&status))?.into_inner();
+        let model = model.map_err(|status| self.grpc.failure(&status))?.into_inner();
         let advice = (server.proto_version != vllm_proto::VERSION).then(|| {
             let (theirs, ours) = (&server.proto_version, vllm_proto::VERSION);
             format!("its protocol has the version {theirs}, the bridge has {ours}: fields may be missing")
@@ -95,13 +95,13 @@ impl Protocol for VllmGrpc {
         let mut probe = one_token(Prompt::TokenIds(TokenIds { ids: vec![0] }));
         probe.decoding = Some(DecodingParameters { structured_output: Some(grammar), ..DecodingParameters::default() });
         let answer = self.inference().generate(self.grpc.generation(probe)).await;
-        let has_llguidance = is_accepted(answer.map_err(|status| failure(&status)))?;
+        let has_llguidance = is_accepted(answer.map_err(|status| self.grpc.failure(&status)))?;
         Ok(lacks::with_llguidance(facts, has_llguidance))
     }
 
     async fn tokenize(&self, text: &str) -> Result<Vec<u32>, CallError> {
         let answer = self.inference().generate(self.grpc.generation(one_token(Prompt::Text(text.to_owned())))).await;
-        let answer = answer.map_err(|status| failure(&status))?.into_inner();
+        let answer = answer.map_err(|status| self.grpc.failure(&status))?.into_inner();
         answer.prompt_info.map(|info| info.token_ids).ok_or_else(|| contradiction("prompt_info"))
     }
 
@@ -112,14 +112,22 @@ impl Protocol for VllmGrpc {
     async fn run(&self, call: Call, reports: &Sender<Report>) -> Result<CallEnd, CallError> {
         let (ids, prompt_logprobs, logprobs) = (call.ids.clone(), call.prompt_logprobs, call.logprobs);
         let stream = self.inference().generate_stream(self.grpc.generation(request(call))).await;
-        let mut stream = stream.map_err(|status| failure(&status))?.into_inner();
-        while let Some(response) = stream.message().await.map_err(|status| failure(&status))? {
-            if let (Some(info), Some(most)) = (response.prompt_info, prompt_logprobs) {
-                let tokens = with_logprobs(&ids, &info.logprobs, info.candidate_tokens, most)?;
-                send(reports, Report::PromptLogprobs(tokens.into_iter().skip(1).collect())).await?;
+        let mut stream = stream.map_err(|status| self.grpc.failure(&status))?.into_inner();
+        let mut count = 0;
+        while let Some(response) = stream.message().await.map_err(|status| self.grpc.failure(&status))? {
+            if let Some(info) = response.prompt_info {
+                check_count("num_prompt_tokens", reported(info.num_prompt_tokens), ids.len())?;
+                if let Some(most) = prompt_logprobs {
+                    let tokens = with_logprobs(&ids, &info.logprobs, info.candidate_tokens, most)?;
+                    send(reports, Report::PromptLogprobs(tokens.into_iter().skip(1).collect())).await?;
+                }
             }
             let Some(output) = response.outputs else { continue };
+            count += output.token_ids.len();
             let finish = output.finish_info.clone();
+            if let Some(finish) = finish.as_ref().filter(|finish| finish.finish_reason() != FinishReason::NotFinished) {
+                check_count("num_output_tokens", reported(finish.num_output_tokens), count)?;
+            }
             if let Some(cached) = finish.as_ref().and_then(|finish| finish.num_cached_tokens) {
                 send(reports, Report::Cached(cached as usize)).await?;
             }
@@ -142,7 +150,10 @@ impl Protocol for VllmGrpc {
     }
 }
 
-impl VllmGrpc {}
+/// Returns a count. None: it is not set.
+fn reported(count: u32) -> Option<usize> {
+    Some(count as usize).filter(|count| *count > 0)
+}
 
 /// Returns a request for one token, whose answer has the ids of the prompt.
 fn one_token(prompt: Prompt) -> GenerateRequest {

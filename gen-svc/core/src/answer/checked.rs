@@ -55,6 +55,12 @@ impl CheckedAnswer {
         self.answer.request()
     }
 
+    /// Returns when the request ends at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.answer.deadline()
+    }
+
     /// Ends the outputs that have not ended if the caller has cancelled the request, its deadline has passed, it
     /// is read too slowly, or the engine stops. Returns true if it did. Measures the room for events.
     pub fn interrupt(&mut self, is_stopped: bool, patience: Duration) -> bool {

@@ -174,6 +174,12 @@ impl Answer {
         &self.progress
     }
 
+    /// Returns when the request ends at the latest.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
     /// Returns why the request ends now, if it does, and measures its back-pressure. `is_stopped`: the engine
     /// ends. `patience`: how long a reader may leave the channel full.
     pub fn interruption(&mut self, is_stopped: bool, patience: Duration) -> Option<Interruption> {

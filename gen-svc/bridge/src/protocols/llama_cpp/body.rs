@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use tandem_core::grammar::GrammarKind;
 use tandem_core::sampling::{Chosen, Logprobs};
 
-use crate::call::{Call, CallEnd, CallError, Report};
+use crate::call::{Call, CallEnd, CallError, Report, check_count};
 use crate::json;
 use crate::lark::{LLGUIDANCE, lark};
 
@@ -74,11 +74,16 @@ fn choice(choices: &[String]) -> String {
     format!("root ::= {}", quoted.collect::<Vec<_>>().join(" | "))
 }
 
-/// Returns the progress of the prompt, if the event reports it. Such an event has a token that is none.
-pub(super) fn prompt_progress(event: &Value) -> Option<Report> {
-    let progress = event.get("prompt_progress")?;
+/// Returns the progress of a prompt with this many tokens, if the event reports it. Such an event has a token that is
+/// none.
+///
+/// # Errors
+/// It is of another prompt.
+pub(super) fn prompt_progress(event: &Value, tokens: usize) -> Result<Option<Report>, CallError> {
+    let Some(progress) = event.get("prompt_progress") else { return Ok(None) };
+    check_count("prompt_progress.total", json::number(&progress["total"]), tokens)?;
     let count = |key: &str| json::number(&progress[key]).unwrap_or(0);
-    Some(Report::Prompt { computed: count("processed"), cached: count("cache") })
+    Ok(Some(Report::Prompt { computed: count("processed"), cached: count("cache") }))
 }
 
 /// Returns the tokens of an answer's `completion_probabilities`, each with the log-probabilities of at most `most`

@@ -88,8 +88,18 @@ fn sampling(call: &Call, stream: bool) -> Map<String, Value> {
 pub(super) enum Chunk {
     /// The next tokens, and the end of the call.
     Tokens(Vec<Chosen>, Option<CallEnd>),
+    /// The usage, of which the last event has all.
+    Usage(Usage),
+}
+
+/// The counts of a call.
+#[derive(Debug, Default)]
+pub(super) struct Usage {
     /// The tokens of the prompt that were found in the cache.
-    Usage(usize),
+    pub(super) cached: usize,
+    /// The tokens of the prompt, and of the output. None: not reported.
+    pub(super) prompt: Option<usize>,
+    pub(super) output: Option<usize>,
 }
 
 /// Reads an event of a stream.
@@ -98,7 +108,12 @@ pub(super) enum Chunk {
 /// It is not as documented.
 pub(super) fn chunk(event: &Value, logprobs: Option<u32>) -> Result<Chunk, CallError> {
     let Some(choice) = event["choices"].get(0) else {
-        return Ok(Chunk::Usage(json::number(&event["usage"]["prompt_tokens_details"]["cached_tokens"]).unwrap_or(0)));
+        let usage = &event["usage"];
+        return Ok(Chunk::Usage(Usage {
+            cached: json::number(&usage["prompt_tokens_details"]["cached_tokens"]).unwrap_or(0),
+            prompt: json::number(&usage["prompt_tokens"]),
+            output: json::number(&usage["completion_tokens"]),
+        }));
     };
     if json::number(&choice["index"]) != Some(0) || event["choices"].get(1).is_some() {
         return Err(contradiction("choices"));

@@ -17,6 +17,7 @@ pub(super) fn load(page: &str) -> Load {
         kv_blocks: setting("num_gpu_blocks").saturating_mul(ranks),
         kv_block_size: setting("block_size"),
         preemptions: sum(page, "vllm:num_preemptions_total") as u64,
+        steps: 0,
     }
 }
 

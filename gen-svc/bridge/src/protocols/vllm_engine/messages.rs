@@ -166,6 +166,10 @@ pub(super) struct Complete {
     /// `stop`, `length`, `abort` or `error`.
     #[prost(string, tag = "2")]
     pub(super) finish_reason: String,
+    #[prost(uint32, tag = "3")]
+    pub(super) prompt_tokens: u32,
+    #[prost(uint32, tag = "4")]
+    pub(super) completion_tokens: u32,
     #[prost(uint32, tag = "5")]
     pub(super) cached_tokens: u32,
     #[prost(message, optional, tag = "7")]
