@@ -120,9 +120,9 @@ pub struct Load {
 }
 
 impl Load {
-    /// Returns true if the load changes while the engine computes a prompt.
+    /// Returns true if the load changes while the engine computes a prompt. An engine without statistics reports zeros.
     #[must_use]
     pub fn shows_work(&self) -> bool {
-        self.steps > 0 || self.kv_used.is_some()
+        self.steps > 0 || self.kv_used.is_some_and(|used| used > 0.0)
     }
 }

@@ -152,14 +152,24 @@ async fn many_streams_and_a_cancelled_one(vllm: &Vllm, client: &mut GenerateServ
     eprintln!("a cancelled call has left vLLM after {:?}", start.elapsed());
 }
 
-/// Kills an engine's process during a stream.
-async fn fails_when_killed(process: &Process, kill: impl FnOnce()) {
-    let mut client = client(process).await;
-    let mut stream = client.generate(long()).await.expect("it starts").into_inner();
+/// Stops the process that computes during a stream. The server answers questions about its health meanwhile.
+async fn is_left_while_it_generates_nothing(vllm: &Vllm, process: &Process) {
+    let start = Instant::now();
+    fails_in_a_stream(process, || vllm.signal_engine(Signal::STOP)).await;
+    eprintln!("a stopped engine is left after {:?}", start.elapsed());
+    wait_for_health(process, false).await;
+    vllm.signal_engine(Signal::CONT);
+    wait_for_health(process, true).await;
+    generate(&mut client(process).await, asking("Hi", 4)).await.expect("an answer");
+}
+
+/// Does something to the engine during a stream, which then fails.
+async fn fails_in_a_stream(process: &Process, act: impl FnOnce()) {
+    let mut stream = client(process).await.generate(long()).await.expect("it starts").into_inner();
     for _ in 0..4 {
         stream.message().await.expect("an event").expect("an event");
     }
-    kill();
+    act();
     let status = loop {
         match stream.message().await {
             Ok(response) => assert!(response.is_some(), "a success"),
@@ -167,7 +177,13 @@ async fn fails_when_killed(process: &Process, kill: impl FnOnce()) {
         }
     };
     assert_eq!(failed(&status).reason, "ENGINE_FAILED");
+}
+
+/// Kills an engine's process during a stream.
+async fn fails_when_killed(process: &Process, kill: impl FnOnce()) {
+    fails_in_a_stream(process, kill).await;
     wait_for_health(process, false).await;
+    let mut client = client(process).await;
     let status = client.generate(long()).await.expect_err("no engine");
     assert_eq!(failed(&status).reason, "ENGINE_UNAVAILABLE");
 }
@@ -184,6 +200,7 @@ async fn serves_the_contract(api: Api) {
     seeds_reproduce(&mut client).await;
     lacks_are_refused(&mut client).await;
     many_streams_and_a_cancelled_one(&vllm, &mut client).await;
+    is_left_while_it_generates_nothing(&vllm, &process).await;
     fails_when_killed(&process, || vllm.signal_engine(Signal::KILL)).await;
 }
 
