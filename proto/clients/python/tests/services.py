@@ -96,6 +96,14 @@ def vision_rendering():
 
 
 @lru_cache(None)
+def thinking():
+    """The address of a render-svc whose model has tokens for `<think>` and `</think>`, with a gen-svc behind it."""
+    model = REPOSITORY / "tests/contract/model"
+    generation = start("gen-svc", "--model", model, "--dtype", "f32", name="thinking-gen-svc")
+    return start("render-svc", "--models", model, "--generate", f"http://{generation}", name="thinking-render-svc")
+
+
+@lru_cache(None)
 def echo():
     """The address of a render-svc whose template prints its input as JSON."""
     folder = FOLDER / "echo"

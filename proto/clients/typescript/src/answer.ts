@@ -23,6 +23,17 @@ export type Event = RunTaskResponse | GenerateResponse;
 /** The totals of an answer: TaskFinished of RunTask, or Summary of Generate. */
 export type Totals = TaskFinished | Summary;
 
+/** The texts of reasoning markers that are tokens, as in render-svc. An output spec has only their ids. */
+export const TOKENS = [
+  ["<think>", "</think>"],
+  ["[THINK]", "[/THINK]"],
+  ["<|START_THINKING|>", "<|END_THINKING|>"],
+  ["<seed:think>", "</seed:think>"],
+  ["<|channel>", "<channel|>"],
+  ["<reasoning>", "</reasoning>"],
+  ["<mm:think>", "</mm:think>"],
+] as const;
+
 /** The assistant's message, for the next turn. */
 export interface AssistantMessage {
   role: "assistant";
@@ -81,7 +92,8 @@ export class Answer<E extends Event> implements AsyncIterable<string>, AsyncDisp
 
   /**
    * The assistant's message for the next turn: the first output's text so far, also after a cancellation. Its
-   * reasoning is in `reasoning_content`, without the markers, and not in `content`.
+   * reasoning is in `reasoning_content`, without the markers, and not in `content`. A request whose own
+   * `outputSpec` has unusual markers gives their strings beside their ids.
    */
   get message(): AssistantMessage {
     const content = this.#content.join("");
@@ -210,9 +222,15 @@ export class Answer<E extends Event> implements AsyncIterable<string>, AsyncDisp
 }
 
 /** Returns the text of one section of reasoning without its first and its last marker. */
-function withoutMarkers(section: string, markers: ReasoningMarkers | undefined): string {
-  let text = section;
-  for (const start of markers?.startStrings ?? []) if (text.startsWith(start)) text = text.slice(start.length);
-  for (const end of markers?.endStrings ?? []) if (text.endsWith(end)) text = text.slice(0, -end.length);
-  return text;
+export function withoutMarkers(section: string, markers: ReasoningMarkers | undefined): string {
+  const { startStrings = [], endStrings = [], startTokenIds = [], endTokenIds = [] } = markers ?? {};
+  const starts = [...startStrings, ...(startTokenIds.length > 0 ? TOKENS.map(([start]) => start) : [])];
+  const ends = [...endStrings, ...(endTokenIds.length > 0 ? TOKENS.map(([, end]) => end) : [])];
+  const text = section.slice(longest(starts, (start) => section.startsWith(start)));
+  return text.slice(0, text.length - longest(ends, (end) => text.endsWith(end)));
+}
+
+/** Returns the length of the longest text that fits, or 0. */
+function longest(texts: readonly string[], fits: (text: string) => boolean): number {
+  return Math.max(0, ...texts.filter(fits).map((text) => text.length));
 }

@@ -8,7 +8,7 @@ import { basename, join } from "node:path";
 import { createInterface } from "node:readline";
 import { after } from "node:test";
 
-const REPOSITORY = join(import.meta.dirname, "../../../../..");
+export const REPOSITORY = join(import.meta.dirname, "../../../../..");
 const PROGRAMS = process.env.TANDEM_PROGRAMS ?? join(REPOSITORY, "target/debug");
 export const MODEL = join(REPOSITORY, ".tandem/models/SmolLM2-135M-Instruct-Q4_1.gguf");
 export const FOLDER = mkdtempSync(join(tmpdir(), "tandem-client-"));

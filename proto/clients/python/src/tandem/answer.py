@@ -14,6 +14,17 @@ from tandem.task.v1 import task_pb2
 E = TypeVar("E", bound=Union[task_pb2.RunTaskResponse, generate_pb2.GenerateResponse])
 """The events of an answer: RunTask's or Generate's."""
 
+TOKENS = (
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<|channel>", "<channel|>"),
+    ("<reasoning>", "</reasoning>"),
+    ("<mm:think>", "</mm:think>"),
+)
+"""The texts of reasoning markers that are tokens, as in render-svc. An output spec has only their ids."""
+
 
 class Totals(Protocol):
     """The totals of an answer: TaskFinished of RunTask, or Summary of Generate."""
@@ -70,13 +81,14 @@ class AnswerState(Generic[E]):
     def message(self) -> MessageDict:
         """The assistant's message for the next turn: the first output's text so far, also after a cancellation.
 
-        Its reasoning is in `reasoning_content`, without the markers, and not in `content`.
+        Its reasoning is in `reasoning_content`, without the markers, and not in `content`. A request whose own
+        `output_spec` has unusual markers gives their strings beside their ids.
         """
         content = "".join(self._content)
         if not self._reasoning:
             return {"role": "assistant", "content": content}
         markers = self._markers()
-        sections = [_without_markers(section, markers).strip("\n") for section in self._reasoning]
+        sections = [without_markers(section, markers).strip("\n") for section in self._reasoning]
         reasoning = "\n".join(section for section in sections if section)
         return {"role": "assistant", "content": content.lstrip("\n"), "reasoning_content": reasoning}
 
@@ -133,13 +145,12 @@ def answer_text(event: Any) -> str:
     return "" if delta.reasoning or delta.output_index else str(delta.text)
 
 
-def _without_markers(text: str, markers: output_spec_pb2.ReasoningMarkers) -> str:
+def without_markers(text: str, markers: output_spec_pb2.ReasoningMarkers) -> str:
     """Returns the text of one section of reasoning without its first and its last marker."""
-    for start in markers.start_strings:
-        text = text.removeprefix(start)
-    for end in markers.end_strings:
-        text = text.removesuffix(end)
-    return text
+    starts = [*markers.start_strings, *(start for start, _ in TOKENS if markers.start_token_ids)]
+    ends = [*markers.end_strings, *(end for _, end in TOKENS if markers.end_token_ids)]
+    text = text.removeprefix(max(filter(text.startswith, starts), key=len, default=""))
+    return text.removesuffix(max(filter(text.endswith, ends), key=len, default=""))
 
 
 def _finish_warnings(finished: generate_pb2.Finished) -> list[str]:
