@@ -5,6 +5,8 @@ import type { DescMessage } from "@bufbuild/protobuf";
 const SCHEMA = "grammar.jsonSchema";
 const STREAM = "every answer is streamed: iterate over it, or call its text()";
 const CALLS = "a grammar of the calls: see the agent of the README";
+const CALLER = "requestId, and the client's token names the caller";
+const TEXT = "every answer is text";
 const OPTION = "a key of the last argument, beside the request's fields";
 
 /** OpenAI's, vLLM's and Hugging Face's names that differ, each with a path of Tandem or a sentence. */
@@ -42,8 +44,16 @@ export const OTHERS: Readonly<Record<string, string>> = {
   stream: STREAM,
   streamOptions: "answer.totals has the usage",
   extraHeaders: "requestId, and the client's token",
+  extraBody: "each field beside the others",
   metadata: "requestId, in the last argument",
-  user: "requestId, and the client's token names the caller",
+  user: CALLER,
+  safetyIdentifier: CALLER,
+  store: "no answer is stored",
+  modalities: TEXT,
+  audio: TEXT,
+  verbosity: "a request in a message, such as: answer in one sentence",
+  prediction: "no prediction: leave it out",
+  webSearchOptions: "a tool that your program runs: see the agent of the README",
   timeout: `timeoutMs, ${OPTION}`,
   timeoutMs: OPTION,
   requestId: OPTION,

@@ -9,6 +9,8 @@ from typing import Any
 _SCHEMA = "grammar.json_schema"
 _STREAM = "every answer is streamed: iterate over it, or call its text()"
 _CALLS = "a grammar of the calls: see the agent of the README"
+_CALLER = "request_id, and the client's token names the caller"
+_TEXT = "every answer is text"
 
 OTHERS = {
     "max_tokens": "stop.max_new_tokens",
@@ -43,9 +45,17 @@ OTHERS = {
     "stream": _STREAM,
     "stream_options": "answer.totals has the usage",
     "extra_headers": "request_id and the client's token",
+    "extra_body": "each field as an argument",
     "metadata": "request_id",
     "max_retries": "the setting retries of the client",
-    "user": "request_id, and the client's token names the caller",
+    "user": _CALLER,
+    "safety_identifier": _CALLER,
+    "store": "no answer is stored",
+    "modalities": _TEXT,
+    "audio": _TEXT,
+    "verbosity": "a request in a message, such as: answer in one sentence",
+    "prediction": "no prediction: leave it out",
+    "web_search_options": "a tool that your program runs: see the agent of the README",
 }
 """OpenAI's, vLLM's and Hugging Face's names that differ, each with a path of Tandem or a sentence."""
 
