@@ -11,7 +11,7 @@ import (
 
 var program = regexp.MustCompile("(?s)```go\n(.*?)```")
 
-// TestPage runs the program of proto/clients/go.md.
+// TestPage runs the program of proto/clients/go.md, without a schema and with one.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(repository, "proto/clients/go.md"))
 	if err != nil {
@@ -29,10 +29,21 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command("go", "run", "./gen/page", running.get(t, taskServer(t)).address, "Hi")
-	command.Stderr = os.Stderr
-	if answer, err := command.Output(); err != nil || len(answer) == 0 {
-		t.Errorf("the program printed %q: %v", answer, err)
+	address := running.get(t, taskServer(t)).address
+	run := func(arguments ...string) string {
+		command := exec.Command("go", append([]string{"run", "./gen/page", address}, arguments...)...)
+		command.Stderr = os.Stderr
+		answer, err := command.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(answer)
+	}
+	if answer := run("Hi"); answer == "" {
+		t.Error("the program printed nothing")
+	}
+	if answer := strings.TrimSpace(run("<|im_end|>", `{"type": "boolean"}`)); answer != "true" && answer != "false" {
+		t.Errorf("the program printed %q, not a boolean", answer)
 	}
 }
 

@@ -30,9 +30,12 @@ class PageTest {
     int failures = ToolProvider.getSystemJavaCompiler().run(null, null, null, "-d", folder.toString(), source.toString());
     assertEquals(0, failures);
     try (Servers servers = new Servers(Files.createDirectory(folder.resolve("servers")))) {
-      String answer = run(folder, servers.get(taskServer()).address(), "Hi");
+      String address = servers.get(taskServer()).address();
+      String answer = run(folder, address, "Hi");
       assertFalse(answer.isEmpty());
       assertFalse(answer.contains("Status{"), answer);
+      String json = run(folder, address, "<|im_end|>", "{\"type\": \"boolean\"}").strip();
+      assertTrue(json.equals("true") || json.equals("false"), json);
     }
   }
 
