@@ -85,6 +85,30 @@ fn annotations_escaped_references_and_wide_bounds_are_accepted() {
         (json!({"type": "string", "pattern": r"^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$"}), "\"-1.5\"", "\"+.\""),
         (json!({"const": (1_u64 << 53)}), "9007199254740992", "9007199254740993"),
         (json!({"enum": [i64::MAX, "x"]}), "9223372036854775807", "9223372036854775806"),
+        (json!({"type": "integer", "exclusiveMinimum": -5, "exclusiveMaximum": -3, "minimum": -9}), "-4", "-5"),
+        (
+            json!({"type": ["integer", "null"], "exclusiveMinimum": 9_007_199_254_740_993_u64, "maximum": 9_007_199_254_740_996_u64}),
+            "9007199254740994",
+            "9007199254740993",
+        ),
+        // As in OpenAPI, and a schema inside an annotation.
+        (
+            json!({
+                "properties": {"id": {"$ref": "#/components/schemas/Id"}},
+                "required": ["id"],
+                "components": {"schemas": {
+                    "Id": {"anyOf": [{"$ref": "#/components/schemas/Text"}, {"type": "null"}]},
+                    "Text": {"type": "string", "format": "password", "maxLength": 3},
+                }},
+            }),
+            "{\"id\":\"abc\"}",
+            "{\"id\":\"abcd\"}",
+        ),
+        (
+            json!({"$ref": "#/x/0", "x": [{"type": "integer", "minimum": i64::MIN}], "$defs": {"reference-0": {}}}),
+            "12",
+            "x",
+        ),
     ];
     for (case, allowed, refused) in cases {
         let grammar = schema(&case, Whitespace::Nothing);
@@ -107,6 +131,10 @@ fn integers_that_would_be_rounded_and_settings_of_the_library_are_refused() {
         r#"{"type": "integer", "minimum": 9223372036854775808}"#,
         r#"{"x-guidance": {"whitespace_pattern": "abc"}, "type": "object"}"#,
         r#"{"anyOf": [{"type": "null"}, {"x-guidance": {}}]}"#,
+        r##"{"$ref": "#/components/schemas/Id", "components": {"schemas": {"Id": {"enum": [76561198000000001]}}}}"##,
+        r##"{"$ref": "#/$defs/a/b", "$defs": {"a": {"b": {"const": 9007199254740993}}}}"##,
+        r#"{"type": "integer", "exclusiveMinimum": 9007199254740992}"#,
+        r#"{"type": "integer", "exclusiveMaximum": -9007199254740992}"#,
     ];
     let refuse = |kind: GrammarKind| {
         let error = model.grammars.compile(&kind.into()).expect_err("it is refused");

@@ -49,9 +49,10 @@ const LARGEST_EXACT: u64 = 1 << 53;
 /// # Errors
 /// The schema has settings of the library, or an integer that the library would round.
 pub(super) fn adapt(mut schema: Value, whitespace: Whitespace) -> Result<Value, String> {
-    let mut references = References::default();
+    let root = schema.clone();
+    let mut references = References::new(&root);
     adapt_schema(&mut schema, "#", &mut references)?;
-    references.define_in(&mut schema);
+    references.define_in(&mut schema)?;
     if schema == Value::Bool(true) {
         schema = json!({});
     }
@@ -71,12 +72,13 @@ fn settings(whitespace: Whitespace) -> Value {
 }
 
 /// Adapts a schema and those inside it. `at` is its JSON pointer.
-fn adapt_schema(schema: &mut Value, at: &str, references: &mut References) -> Result<(), String> {
+fn adapt_schema(schema: &mut Value, at: &str, references: &mut References<'_>) -> Result<(), String> {
     let Value::Object(fields) = schema else { return Ok(()) };
     if fields.contains_key(SETTINGS) {
         return Err(format!("must not have {SETTINGS}, at {at}: grammar.whitespace has its settings of white space"));
     }
     adapt_strings(fields);
+    include_bounds(fields);
     adapt_numbers(fields, at)?;
     if let Some(Value::String(reference)) = fields.get_mut("$ref") {
         references.rename(reference);
@@ -115,10 +117,43 @@ fn adapt_strings(fields: &mut Map<String, Value>) {
     }
 }
 
+/// Returns true if no number but an integer has the type.
+fn is_integer(fields: &Map<String, Value>) -> bool {
+    match fields.get("type") {
+        Some(Value::Array(types)) => {
+            types.iter().any(|name| name == "integer") && types.iter().all(|name| name != "number")
+        }
+        name => name.is_some_and(|name| name == "integer"),
+    }
+}
+
+/// Writes bounds that an integer must exceed as bounds that it may have: the library would add 1 to a float.
+fn include_bounds(fields: &mut Map<String, Value>) {
+    if !is_integer(fields) {
+        return;
+    }
+    for (exclusive, inclusive, step) in [("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)] {
+        let Some(bound) = fields.get(exclusive).and_then(whole) else { continue };
+        let Some(bound) = bound.checked_add(step) else { continue };
+        let other = fields.get(inclusive).and_then(whole);
+        if fields.contains_key(inclusive) && other.is_none() {
+            continue; // a bound with a fraction, or none
+        }
+        let stricter = other.map_or(bound, |other| if step > 0 { other.max(bound) } else { other.min(bound) });
+        fields.remove(exclusive);
+        fields.insert(inclusive.to_owned(), serde_json::from_str(&stricter.to_string()).unwrap_or_default());
+    }
+}
+
+/// Returns an integer.
+fn whole(value: &Value) -> Option<i128> {
+    value.as_number()?.to_string().parse().ok()
+}
+
 /// Fails if the library would round an integer. Bounds beyond those of a signed 64-bit integer become the nearest
 /// ones within it: every output still has the schema.
 fn adapt_numbers(fields: &mut Map<String, Value>, at: &str) -> Result<(), String> {
-    let is_integer = fields.get("type").is_some_and(|name| name == "integer");
+    let is_integer = is_integer(fields);
     for key in ["const", "enum"] {
         if let Some(rounded) = fields.get(key).and_then(rounded) {
             return Err(inexact(rounded, &format!("{at}/{key}")));
@@ -185,32 +220,77 @@ fn is_exact(number: &Number, is_integer: bool) -> bool {
     }
 }
 
-/// References whose names have escapes, which the library does not read. Their schemas get other names.
-#[derive(Debug, Default)]
-struct References {
+/// References to schemas that the library does not find, or that are not adapted in their place: with escapes, or
+/// outside the keywords of JSON Schema, as in OpenAPI's `components`. Their schemas get other names.
+#[derive(Debug)]
+struct References<'a> {
+    root: &'a Value,
     /// The new names, by the pointers.
     names: BTreeMap<String, String>,
+    /// Pointers whose schemas are not adapted yet.
+    pending: Vec<String>,
 }
 
-impl References {
-    /// Replaces a reference inside the schema if it has escapes.
-    fn rename(&mut self, reference: &mut String) {
-        let Some(pointer) = reference.strip_prefix('#').filter(|text| text.contains(['~', '%'])) else { return };
-        let Some(pointer) = percent_decoded(pointer) else { return };
-        let count = self.names.len();
-        let name = self.names.entry(pointer).or_insert_with(|| format!("reference-{count}"));
-        *reference = format!("#/$defs/{name}");
+impl<'a> References<'a> {
+    fn new(root: &'a Value) -> Self {
+        Self { root, names: BTreeMap::new(), pending: Vec::new() }
     }
 
-    /// Adds the schemas under their new names. One that does not exist has no name, and the library refuses it.
-    fn define_in(self, schema: &mut Value) {
-        let found = |(pointer, name): (String, String)| schema.pointer(&pointer).map(|inner| (name, inner.clone()));
-        let found: Vec<_> = self.names.into_iter().filter_map(found).collect();
-        let Some(root) = schema.as_object_mut().filter(|_| !found.is_empty()) else { return };
-        if let Value::Object(definitions) = root.entry("$defs").or_insert_with(|| json!({})) {
+    /// Replaces a reference inside the schema where it is needed.
+    fn rename(&mut self, reference: &mut String) {
+        let Some(pointer) = reference.strip_prefix('#').filter(|pointer| pointer.starts_with('/')) else { return };
+        let has_escapes = pointer.contains(['~', '%']);
+        let Some(pointer) = percent_decoded(pointer) else { return };
+        let is_elsewhere = !has_escapes && !is_of_keywords(&pointer);
+        if !(has_escapes || is_elsewhere) || self.root.pointer(&pointer).is_none() {
+            return;
+        }
+        if !self.names.contains_key(&pointer) {
+            let name = self.free_name();
+            self.names.insert(pointer.clone(), name);
+            self.pending.push(pointer.clone());
+        }
+        *reference = format!("#/$defs/{}", self.names[&pointer]);
+    }
+
+    /// Returns a name that no definition has.
+    fn free_name(&self) -> String {
+        let is_free = |name: &String| self.root.pointer(&format!("/$defs/{name}")).is_none();
+        let names = (self.names.len()..).map(|count| format!("reference-{count}"));
+        names.filter(is_free).find(|name| !self.names.values().any(|other| other == name)).unwrap_or_default()
+    }
+
+    /// Adds the schemas under their new names, adapted.
+    ///
+    /// # Errors
+    /// As [`adapt`].
+    fn define_in(mut self, schema: &mut Value) -> Result<(), String> {
+        let mut found = Vec::new();
+        while let Some(pointer) = self.pending.pop() {
+            let Some(mut inner) = self.root.pointer(&pointer).cloned() else { continue };
+            adapt_schema(&mut inner, &format!("#{pointer}"), &mut self)?;
+            found.push((self.names[&pointer].clone(), inner));
+        }
+        if let Some(root) = schema.as_object_mut().filter(|_| !found.is_empty())
+            && let Value::Object(definitions) = root.entry("$defs").or_insert_with(|| json!({}))
+        {
             definitions.extend(found);
         }
+        Ok(())
     }
+}
+
+/// Returns true if a pointer leads along keywords, so that its schema is adapted in its place.
+fn is_of_keywords(pointer: &str) -> bool {
+    let mut steps = pointer.split('/').skip(1).peekable();
+    while let Some(key) = steps.next() {
+        let is_index = steps.peek().is_some_and(|next| next.bytes().all(|byte| byte.is_ascii_digit()));
+        let has_more = MAPS.contains(&key) || (LISTS.contains(&key) && is_index);
+        if !(has_more && steps.next().is_some() || SCHEMAS.contains(&key)) {
+            return false;
+        }
+    }
+    true
 }
 
 /// Decodes the `%` escapes of a URI's fragment. None: they are no UTF-8.
