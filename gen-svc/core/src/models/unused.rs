@@ -63,6 +63,36 @@ const HARMLESS: &[&str] = &[
     "vision_token_id",
 ];
 
+/// The sections with the settings of rotary embeddings.
+const ROPE_SECTIONS: [&str; 2] = ["rope_parameters", "rope_scaling"];
+/// The settings that such a section may have. Each type of embedding has some of them, and transformers ignores the others.
+const ROPE_SETTINGS: &[&str] = &[
+    "alpha",
+    "attention_factor",
+    "attn_factor",
+    "beta_fast",
+    "beta_slow",
+    "extrapolation_factor",
+    "factor",
+    "finetuned",
+    "high_freq_factor",
+    "long_factor",
+    "long_mscale",
+    "low_freq_factor",
+    "mrope_interleaved",
+    "mrope_section",
+    "mscale",
+    "mscale_all_dim",
+    "original_max_position_embeddings",
+    "partial_rotary_factor",
+    "rope_theta",
+    "rope_type",
+    "short_factor",
+    "short_mscale",
+    "truncate",
+    "type",
+];
+
 /// Settings of every model, with an effect: settings of single layers, fused modules, and the file of the weights.
 const OF_EVERY_MODEL: &[&str] = &["fusion_config", "per_layer_config", "transformers_weights"];
 
@@ -87,7 +117,7 @@ pub(super) fn check(file: &ModelFile, decoder: &Decoder, reads: &Reads) -> Resul
     }
     let ignored = ignored(text_settings(config), reads);
     if !ignored.is_empty() {
-        tracing::info!(settings = %shown(ignored.join(", ")), "settings of the model have no effect");
+        tracing::warn!(settings = %shown(ignored.join(", ")), "settings of the model have no effect, as in transformers");
     }
     Ok(())
 }
@@ -110,7 +140,8 @@ fn starts_with(name: &str, starts: &[&str]) -> bool {
     starts.iter().any(|start| name.starts_with(start))
 }
 
-/// Checks the settings that transformers applies to the models of every architecture.
+/// Checks the settings that transformers applies to the models of every architecture, and the names of those of rotary
+/// embeddings, which have no effect if they are misspelt.
 ///
 /// # Errors
 /// One of them is set, and the architecture does not read it.
@@ -118,10 +149,23 @@ pub(super) fn check_settings(config: &Value, reads: &Reads) -> Result<(), Config
     let unread = || OF_EVERY_MODEL.iter().filter(|name| !reads.contains(name));
     let all =
         [config, &config["text_config"]].into_iter().flat_map(|section| unread().map(|name| (name, &section[*name])));
-    match all.into_iter().find(|(_, value)| !value.is_null() && **value != json!({})) {
-        None => Ok(()),
-        Some((name, value)) => Err(unsupported(name, value)),
+    if let Some((name, value)) = all.into_iter().find(|(_, value)| !value.is_null() && **value != json!({})) {
+        return Err(unsupported(name, value));
     }
+    let sections = ROPE_SECTIONS.map(|name| (name, &text_settings(config)[name]));
+    match sections.into_iter().find_map(|(name, section)| Some((name, unknown_rope_setting(section, reads)?))) {
+        Some((name, setting)) => Err(unsupported(name, format_args!("the setting {setting}"))),
+        None => Ok(()),
+    }
+}
+
+/// Returns a setting that no rotary embedding has. A section may have one section for each type of layer.
+fn unknown_rope_setting<'a>(section: &'a Value, reads: &Reads) -> Option<&'a str> {
+    section.as_object()?.iter().find_map(|(name, value)| match value {
+        Value::Object(_) => unknown_rope_setting(value, reads),
+        _ if ROPE_SETTINGS.contains(&name.as_str()) || reads.contains(name) => None,
+        _ => Some(name.as_str()),
+    })
 }
 
 fn text_settings(config: &Value) -> &Value {

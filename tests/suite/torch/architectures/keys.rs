@@ -188,6 +188,26 @@ fn an_absent_key_has_the_default_of_the_class() {
             let absent = described(&folder, &Value::Object(settings.clone()));
             settings.insert(key.clone(), default.clone());
             assert_eq!(absent, described(&folder, &config), "{} without {key}, or with {default}", model.model);
+            let mut misspelt = case.older_config.clone();
+            let settings = misspelt.as_object_mut().expect("settings");
+            if let Some(value) = settings.remove(key) {
+                settings.insert(format!("{key}_"), value);
+                assert_eq!(absent, described(&folder, &misspelt), "{} with {key}_", model.model);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_misspelt_key_of_a_rotary_embedding_is_named() {
+    for model in &GOLDENS.models {
+        let case = model.case();
+        let folder = case.whole(&case.older_config, "F32");
+        for name in ["rope_parameters", "rope_scaling"] {
+            let mut config = case.older_config.clone();
+            config[name] = json!({"rope_typ": "linear", "factor": 4.0});
+            let error = described(&folder, &config);
+            assert!(error.contains("rope_typ"), "{} with {name}: {error}", model.model);
         }
     }
 }
