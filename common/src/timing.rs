@@ -28,6 +28,15 @@ pub const CLIENT_SILENCE: Duration = Duration::from_secs(3);
 pub const SLOW_STEP: Duration = Duration::from_secs(30);
 /// The age of a running step from which only a restart helps: `/livez` fails.
 pub const ENDLESS_STEP: Duration = Duration::from_secs(120);
+/// The time without an advance of an output after which render-svc leaves a replica that still reports steps. An honest
+/// replica may report none for minutes: on a CPU, the tower of one image takes up to 40 s, and images of several tasks
+/// are computed in turns. A preempted output has no place in the queue, and waits until outputs before it end.
+pub const NO_ADVANCE: Duration = Duration::from_secs(600);
+
+/// How long a caller may leave the events of a generation unread. Then its outputs end, with an event about it.
+pub const READER_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a client may leave an answer unread, of any method. Then its connection closes.
+pub const ANSWER_PATIENCE: Duration = Duration::from_secs(45);
 
 const _: () = {
     assert!(PROGRESS_INTERVAL.as_millis() < EVENT_INTERVAL.as_millis());
@@ -36,4 +45,6 @@ const _: () = {
     assert!(REPLICA_SILENCE.as_millis() < CLIENT_SILENCE.as_millis());
     assert!(CLIENT_SILENCE.as_millis() < SLOW_STEP.as_millis());
     assert!(SLOW_STEP.as_millis() < ENDLESS_STEP.as_millis());
+    assert!(ENDLESS_STEP.as_millis() < NO_ADVANCE.as_millis());
+    assert!(READER_PATIENCE.as_millis() < ANSWER_PATIENCE.as_millis());
 };

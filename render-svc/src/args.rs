@@ -13,6 +13,7 @@ use tandem_common::check::CheckArgs;
 use tandem_common::program::{CompletionsArgs, DryRunArgs, ManArgs};
 use tandem_common::serve::ServeArgs;
 use tandem_common::telemetry::{LogArgs, TelemetryArgs};
+use tandem_common::timing::NO_ADVANCE;
 use tonic::transport::Uri;
 
 use crate::capabilities::Capabilities;
@@ -145,11 +146,6 @@ pub struct Serve {
 
 /// The default of `--generate-patience-seconds`.
 const DEFAULT_PATIENCE_SECONDS: u64 = 5;
-/// An honest replica may report no advance for minutes: on a CPU, the tower of one image takes up to 40 s,
-/// and images of several tasks are computed in turns. A preempted output has no place in the queue, and
-/// waits until outputs before it end.
-const STALL_SECONDS: u64 = 600;
-
 /// The generation service that tasks use.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "Generation")]
@@ -173,7 +169,7 @@ pub struct GenerationArgs {
     /// Maximum time of an output outside of the queue without an advance, in seconds. Then the replica is
     /// stuck, although it sends events, and the answer resumes on another one. In the queue, the place may
     /// not improve for six times as long, and for a minute if another replica accepts tasks.
-    #[arg(skip = STALL_SECONDS)]
+    #[arg(skip = NO_ADVANCE.as_secs())]
     pub generate_stall_seconds: u64,
 
     /// Be ready only while a healthy replica serves one of the models: `/readyz` and the health of the
@@ -205,7 +201,7 @@ impl Default for GenerationArgs {
         Self {
             generate: Vec::new(),
             generate_patience_seconds: DEFAULT_PATIENCE_SECONDS,
-            generate_stall_seconds: STALL_SECONDS,
+            generate_stall_seconds: NO_ADVANCE.as_secs(),
             ready_with_replica: false,
             generate_ca: None,
             generate_cert: None,

@@ -11,6 +11,7 @@ use http::HeaderValue;
 use super::origin::origin;
 use crate::address::listen_address;
 use crate::random::random_u64;
+use crate::timing::ANSWER_PATIENCE;
 
 /// The limits, the drain time and the security settings of a server.
 #[derive(Debug, Clone, Args)]
@@ -140,7 +141,7 @@ impl ServeArgs {
         health_listen: None,
         allowed_origins: Vec::new(),
         max_connections: 4096,
-        answer_patience_seconds: 45,
+        answer_patience_seconds: ANSWER_PATIENCE.as_secs(),
         security: SecurityArgs::DEFAULT,
     };
 

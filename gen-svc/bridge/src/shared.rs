@@ -36,13 +36,13 @@ pub(crate) enum Problem {
 
 /// The parts of the state that are made before it.
 pub struct Parts {
-    /// The kind.
+    /// The kind of engine, with its lacks.
     pub kind: &'static EngineKind,
     /// The protocol, connected.
     pub protocol: Arc<dyn Protocol>,
     /// The model, from the bridge's files and the engine's facts.
     pub model: ServedModel,
-    /// The facts.
+    /// The engine's report of itself, from its proof.
     pub facts: Facts,
     /// The limits. The engine generates `max_running` outputs at once.
     pub limits: EngineLimits,

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use gen_svc::serve::Server;
+use tandem_common::timing::READER_PATIENCE;
 use tandem_core::engine::{Engine, EngineLimits};
 use tandem_core::error::LoadError;
 use tandem_core::grammar::Grammars;
@@ -34,8 +35,6 @@ const DETAILS_LIMIT: Duration = Duration::from_secs(5);
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
 /// Events that a request's channel has room for.
 const EVENT_CAPACITY: usize = 64;
-/// How long a caller may leave its events unread.
-const READER_PATIENCE: Duration = Duration::from_secs(30);
 /// Outputs at once, if the engine does not report how many it generates.
 const DEFAULT_RUNNING: usize = 64;
 

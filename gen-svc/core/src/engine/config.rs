@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use tandem_common::timing::READER_PATIENCE;
+
 use crate::media::{ImageHost, MediaLimits};
 
 /// The least capacity of an event channel: `Accepted`, a delta, and a slot for the summary.
@@ -90,7 +92,7 @@ impl Default for Config {
             media: MediaLimits::default(),
             image_hosts: Vec::new(),
             event_buffer: 64,
-            reader_patience: Duration::from_secs(30),
+            reader_patience: READER_PATIENCE,
             mask_patience: Duration::from_millis(10),
             grammar_trials: None,
         }
