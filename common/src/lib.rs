@@ -14,6 +14,7 @@ pub mod input;
 pub mod log_limit;
 pub mod pb;
 mod pem;
+pub mod process;
 pub mod program;
 pub mod random;
 mod reload;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::{default_model, repository};
-use tandem_process::{Service, Signal};
+use tandem_common::process::{Service, Signal};
 
 /// The tokens of a slot's context.
 const CONTEXT: usize = 2048;

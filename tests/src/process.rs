@@ -2,7 +2,7 @@
 
 use std::process::{Command, ExitStatus, Stdio};
 
-use tandem_process::{Service, Signal};
+use tandem_common::process::{Service, Signal};
 
 use crate::files::binary;
 

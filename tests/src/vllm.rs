@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use tandem_process::Signal;
+use tandem_common::process::Signal;
 
 /// How long vLLM may take to load.
 const LOAD_LIMIT: Duration = Duration::from_secs(1500);

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
-use tandem_process::Service;
+use tandem_common::process::Service;
 
 use crate::args::Engine;
 use crate::kept::{Kept, KeptService};

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Result;
-use tandem_process::Service;
+use tandem_common::process::Service;
 use tonic::transport::{Channel, Endpoint};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(20);

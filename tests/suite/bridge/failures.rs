@@ -6,7 +6,7 @@ use tandem_common::pb::generate::v1::{GenerateRequest, GenerateResponse, Grammar
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event as TaskEvent;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
-use tandem_process::Signal;
+use tandem_common::process::Signal;
 use tandem_tests::failure::{failed, is_failed};
 use tandem_tests::{Generation, Process, default_model};
 use tonic::transport::Endpoint;

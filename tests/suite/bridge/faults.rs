@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tandem_common::pb::generate::v1::{GenerateRequest, ReturnOptions};
-use tandem_process::Service;
+use tandem_common::process::Service;
 use tandem_tests::failure::failed;
 use tandem_tests::llama::Llama;
 use tandem_tests::{Process, default_model, repository};

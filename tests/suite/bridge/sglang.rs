@@ -7,7 +7,7 @@ use tandem_common::pb::generate::v1::grammar::Kind;
 use tandem_common::pb::generate::v1::{
     Choice, FinishReason, GenerateRequest, Grammar, ReturnOptions, Sampling, Stop, Whitespace,
 };
-use tandem_process::Service;
+use tandem_common::process::Service;
 use tandem_tests::failure::failed;
 use tandem_tests::{Process, default_model, repository};
 

@@ -7,7 +7,7 @@ use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceCli
 use tandem_common::pb::generate::v1::{
     FinishReason, GenerateRequest, GetLoadedModelRequest, ReturnOptions, Sampling, Stop,
 };
-use tandem_process::Signal;
+use tandem_common::process::Signal;
 use tandem_tests::failure::failed;
 use tandem_tests::vllm::{self, Api, Vllm};
 use tandem_tests::{Generation, Process, goldens};

@@ -13,7 +13,7 @@ use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::pb::task::v1::{RunTaskRequest, RunTaskResponse};
-use tandem_process::{Service, Signal};
+use tandem_common::process::{Service, Signal};
 use tandem_tests::failure::failed;
 use tandem_tests::{Process, binary, default_model, error_texts, program};
 use tempfile::TempDir;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tandem_common::pb::chat::v1::{self as chat, Conversation};
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::pb::render::v1::{RenderRequest, TokenizeRequest};
-use tandem_process::Signal;
+use tandem_common::process::Signal;
 use tandem_tests::{Process, byte_tokenizer};
 use tempfile::TempDir;
 use tokio::task::JoinSet;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tandem_process::{Service, Signal};
+use tandem_common::process::{Service, Signal};
 use tandem_tests::newer::proxy;
 use tandem_tests::{binary, repository};
 use tempfile::TempDir;

@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::Result;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
-use tandem_process::Service;
+use tandem_common::process::Service;
 
 use super::args::Bridge;
 use super::call::{Caller, Route};

@@ -7,7 +7,7 @@ use anyhow::Result;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::pb::render::v1::render_service_client::RenderServiceClient;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
-use tandem_process::Service;
+use tandem_common::process::Service;
 use tonic::transport::Channel;
 
 use super::args::Gateway;

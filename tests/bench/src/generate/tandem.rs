@@ -8,7 +8,7 @@ use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::pb::generate::v1::{GenerateRequest, ReturnOptions, Sampling, Stop, TokenIds, TokenInfo};
-use tandem_process::Service;
+use tandem_common::process::Service;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 

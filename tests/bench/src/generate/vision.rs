@@ -20,7 +20,7 @@ use serde::Deserialize;
 use serde_json::json;
 use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
-use tandem_process::Service;
+use tandem_common::process::Service;
 use tempfile::TempDir;
 
 use super::args::Generate;

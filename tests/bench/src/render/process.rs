@@ -16,7 +16,7 @@ use crate::stats::{Times, show};
 
 /// A running service. Dropping it stops it.
 #[derive(Debug)]
-pub(crate) struct Service(tandem_process::Service);
+pub(crate) struct Service(tandem_common::process::Service);
 
 impl Service {
     pub(crate) async fn start(models: &Path) -> Result<Self> {

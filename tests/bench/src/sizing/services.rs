@@ -12,7 +12,7 @@ use tandem_common::pb::generate::v1::{ReturnOptions, Sampling, Stop};
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
-use tandem_process::Service;
+use tandem_common::process::Service;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
-use tandem_process::Service;
+use tandem_common::process::Service;
 use tandem_tests::newer::proxy;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};

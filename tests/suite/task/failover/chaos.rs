@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
+use tandem_common::process::Signal;
 use tandem_common::status::{Reason, RetryClass};
-use tandem_process::Signal;
 use tandem_tests::failure::failed;
 use tandem_tests::{Process, Random, default_model};
 use tempfile::TempDir;

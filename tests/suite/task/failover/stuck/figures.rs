@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
-use tandem_process::Signal;
+use tandem_common::process::Signal;
 use tandem_tests::fakes::replica::Replica;
 use tandem_tests::{Process, default_catalog};
 use tokio::sync::Mutex;

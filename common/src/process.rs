@@ -1,6 +1,6 @@
 //! A service as a child process: start it, wait for its ready line, stop it.
 //!
-//! The chat client, the benchmarks and the tests use this crate. It signals only processes that it
+//! The chat client, the benchmarks and the tests use it. It signals only processes that it
 //! started and has not yet reaped, so that a process id never belongs to another process.
 
 mod lines;
