@@ -13,6 +13,8 @@ pub mod tower;
 use family::Configs;
 pub use family::Family;
 pub(super) use family::Language;
+use serde_json::json;
+use tandem_images::recipe::CHANNELS;
 use tandem_images::{ImagePlan, Processor};
 use tower::Tower;
 
@@ -77,7 +79,11 @@ impl TowerFit {
 /// shape, and an `mmproj` file no others.
 pub fn describe(file: &ModelFile) -> Result<Option<Tower>, LoadError> {
     let Some(family) = families::find(file) else { return Ok(None) };
-    let tower = (family.tower)(&Configs { vision: Config::vision(file.config()), model: Config::new(file.config()) })?;
+    let configs = Configs { vision: Config::vision(file.config()), model: Config::new(file.config()) };
+    for name in ["num_channels", "in_channels"] {
+        configs.vision.require(name, &json!(CHANNELS))?;
+    }
+    let tower = (family.tower)(&configs)?;
     for (name, shape) in tower.tensors() {
         file.tensor(&name, &shape)?;
     }

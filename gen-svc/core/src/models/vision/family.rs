@@ -75,3 +75,19 @@ pub(super) struct Configs<'a> {
     /// The whole config, where settings of the text model have precedence.
     pub(super) model: Config<'a>,
 }
+
+impl Configs<'_> {
+    /// Returns the base of the tower's rotary positions. As in transformers, `rope_scaling` precedes `rope_parameters`,
+    /// and the base of either precedes the base beside it.
+    pub(super) fn theta(&self, default: f32) -> Result<f32, ConfigError> {
+        let beside = self.vision.float_or("rope_theta", default)?;
+        let section = |name| self.vision.section(name).map(|found| found.filter(|section| !section.is_empty()));
+        let Some(section) = section("rope_scaling")?.or(section("rope_parameters")?) else { return Ok(beside) };
+        for name in ["rope_type", "type"] {
+            if let Some(other) = section.find_text(name)?.filter(|name| !["axial", "default"].contains(name)) {
+                return Err(unsupported(name, other));
+            }
+        }
+        section.float_or("rope_theta", beside)
+    }
+}

@@ -156,7 +156,7 @@ fn tower(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let vision = &configs.vision;
     let size = |name, default| vision.size_or(name, default);
     let heads = size("num_attention_heads", 12)?;
-    let kv_heads = size("num_key_value_heads", heads)?;
+    let kv_heads = size("num_key_value_heads", 12)?;
     if !heads.is_multiple_of(kv_heads) {
         return Err(unsupported("num_key_value_heads", kv_heads));
     }
@@ -212,9 +212,7 @@ fn rotary(configs: &Configs<'_>, head_size: usize) -> Result<Rotary, ConfigError
     if !head_size.is_multiple_of(4) {
         return Err(unsupported("head_dim", head_size));
     }
-    let parameters = configs.vision.section("rope_parameters")?;
-    let theta = parameters.map(|parameters| parameters.float_or("rope_theta", DEFAULT_THETA)).transpose()?;
-    let theta = theta.unwrap_or(DEFAULT_THETA);
+    let theta = configs.theta(DEFAULT_THETA)?;
     let half = head_size / 2;
     let frequency = |j: usize| 1.0 / theta.powf((2 * j) as f32 / half as f32);
     let of_axis = |axis| (0..half / 2).map(move |j| (axis, frequency(j)));

@@ -149,10 +149,7 @@ fn tower(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     if layers > 1024 {
         return Err(unsupported("num_hidden_layers", layers));
     }
-    let theta = match vision.section("rope_parameters")? {
-        Some(parameters) => parameters.float_or("rope_theta", DEFAULT_THETA)?,
-        None => vision.float_or("rope_theta", DEFAULT_THETA)?,
-    };
+    let theta = configs.theta(DEFAULT_THETA)?;
     Ok(Tower {
         hidden,
         patches: Patches {

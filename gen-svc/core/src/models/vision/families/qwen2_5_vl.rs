@@ -256,7 +256,8 @@ pub(super) struct Sizes {
 }
 
 impl Sizes {
-    pub(super) fn read(vision: &Config<'_>, defaults: Self) -> Result<Self, ConfigError> {
+    pub(super) fn read(configs: &Configs<'_>, defaults: Self) -> Result<Self, ConfigError> {
+        let vision = &configs.vision;
         let size = |name, default| vision.size_or(name, default);
         let sizes = Self {
             hidden: size("hidden_size", defaults.hidden)?,
@@ -269,10 +270,7 @@ impl Sizes {
             out: size("out_hidden_size", defaults.out)?,
             split_qkv: vision.flag_or(SPLIT_QKV, defaults.split_qkv)?,
             split_frames: vision.flag_or(SPLIT_FRAMES, defaults.split_frames)?,
-            theta: match vision.section("rope_parameters")? {
-                Some(parameters) => parameters.float_or("rope_theta", defaults.theta)?,
-                None => defaults.theta,
-            },
+            theta: configs.theta(defaults.theta)?,
         };
         if sizes.depth > MAX_DEPTH {
             return Err(unsupported("depth", sizes.depth));
@@ -343,7 +341,7 @@ pub(super) const DEFAULTS: Sizes = Sizes {
 
 fn tower(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let vision = &configs.vision;
-    let sizes = Sizes::read(vision, DEFAULTS)?;
+    let sizes = Sizes::read(configs, DEFAULTS)?;
     let window = vision.size_or("window_size", 112)? / sizes.merge / sizes.patch;
     if window == 0 {
         return Err(unsupported("window_size", 0));

@@ -91,7 +91,7 @@ const DEFAULT_POSITIONS: usize = 2304;
 
 fn tower(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
     let vision = &configs.vision;
-    let sizes = Sizes::read(vision, DEFAULTS)?;
+    let sizes = Sizes::read(configs, DEFAULTS)?;
     let positions = vision.size_or(POSITIONS, DEFAULT_POSITIONS)?;
     let side = positions.isqrt();
     if side * side != positions {
