@@ -8,6 +8,7 @@ mod failures;
 mod flash;
 mod gpu_memory;
 mod image_architectures;
+mod image_keys;
 mod image_prompts;
 mod images;
 mod placement;

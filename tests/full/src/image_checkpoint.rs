@@ -188,6 +188,12 @@ impl Conversation {
 }
 
 impl Case {
+    /// Returns the config.
+    #[must_use]
+    pub fn config(&self) -> &Value {
+        &self.files["config.json"]
+    }
+
     /// Returns the safetensors file.
     fn weights(&self, vocabulary: usize) -> Vec<u8> {
         let (mut header, mut data) = (Map::new(), Vec::new());

@@ -9,6 +9,7 @@ use gen_svc::load;
 use sha2::{Digest, Sha256};
 use tandem_core::answer::{Event, Token};
 use tandem_core::engine::{Config, DtypeChoice, Engine};
+use tandem_core::error::LoadError;
 use tandem_core::media::HfMessages;
 use tandem_core::models::vision::families::FAMILIES;
 use tandem_core::request::{GenerateRequest, Input, PreparedRequest, Returns, SamplingOptions, StopOptions};
@@ -18,14 +19,14 @@ use tandem_torch::Libtorch;
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
-static GOLDENS: LazyLock<Goldens> = LazyLock::new(Goldens::read);
+pub(super) static GOLDENS: LazyLock<Goldens> = LazyLock::new(Goldens::read);
 
 /// The folders of all cases.
 static FOLDERS: LazyLock<Vec<TempDir>> =
     LazyLock::new(|| GOLDENS.cases.iter().map(|case| GOLDENS.folder(case)).collect());
 
 /// The largest difference of a log-probability.
-const TOLERANCE: f32 = 1e-4;
+pub(super) const TOLERANCE: f32 = 1e-4;
 
 /// Calls `check` with each case, an engine of each backend, and their names.
 fn for_each(change: impl Fn(&mut Config), check: impl Fn(&Case, &Engine, &str)) {
@@ -45,6 +46,10 @@ const UNDIVIDED: &str = "gemma4";
 const DEVICES: [&str; 3] = ["cpu", "cpu-torch", "cpu-torch,cpu-torch"];
 
 fn start(folder: &Path, devices: &str, change: impl Fn(&mut Config), what: &str) -> Engine {
+    try_start(folder, devices, change).unwrap_or_else(|error| panic!("{what}: {}", error.chain()))
+}
+
+pub(super) fn try_start(folder: &Path, devices: &str, change: impl Fn(&mut Config)) -> Result<Engine, LoadError> {
     let mut config = Config {
         threads: 1,
         devices: devices.parse().expect("devices"),
@@ -53,11 +58,11 @@ fn start(folder: &Path, devices: &str, change: impl Fn(&mut Config), what: &str)
         ..Config::new(folder.to_owned())
     };
     change(&mut config);
-    load::start(config, &Libtorch).unwrap_or_else(|error| panic!("{what}: {}", error.chain())).0
+    Ok(load::start(config, &Libtorch)?.0)
 }
 
 /// Returns a greedy request with the 20 likeliest tokens at each place.
-fn request(input: Input) -> GenerateRequest {
+pub(super) fn request(input: Input) -> GenerateRequest {
     GenerateRequest {
         sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
         stop: StopOptions { max_new_tokens: Some(32), ignore_eos: true, ..StopOptions::default() },
@@ -66,14 +71,17 @@ fn request(input: Input) -> GenerateRequest {
     }
 }
 
+/// Returns the messages of a conversation as the input of a request.
+pub(super) fn input(conversation: &Conversation) -> Input {
+    Input::HfMessages(Box::new(HfMessages::new(GOLDENS.messages(conversation), LocalTime::now())))
+}
+
 fn prepare(engine: &Engine, conversation: &Conversation, what: &str) -> PreparedRequest {
-    let messages = HfMessages::new(GOLDENS.messages(conversation), LocalTime::now());
-    let request = request(Input::HfMessages(Box::new(messages)));
-    request.prepare(engine.model()).unwrap_or_else(|error| panic!("{what}: {}", error.chain()))
+    request(input(conversation)).prepare(engine.model()).unwrap_or_else(|error| panic!("{what}: {}", error.chain()))
 }
 
 /// Returns the tokens of an output.
-fn finish(mut events: Receiver<Event>) -> Vec<Token> {
+pub(super) fn finish(mut events: Receiver<Event>) -> Vec<Token> {
     let mut tokens = Vec::new();
     loop {
         match events.blocking_recv().expect("an end") {
@@ -98,10 +106,15 @@ fn check_prompt(prompt: &PreparedRequest, conversation: &Conversation, what: &st
     assert_eq!(found, conversation.pixels, "{what}: pixel values");
 }
 
+/// Returns the likeliest first tokens and their log-probabilities.
+pub(super) fn likeliest(tokens: &[Token]) -> BTreeMap<u32, f32> {
+    tokens[0].top.iter().map(|top| (top.id, top.logprob)).collect()
+}
+
 /// Checks the likeliest first tokens and the greedy tokens.
 #[track_caller]
 fn check_output(tokens: &[Token], conversation: &Conversation, what: &str) {
-    let found: BTreeMap<u32, f32> = tokens[0].top.iter().map(|top| (top.id, top.logprob)).collect();
+    let found = likeliest(tokens);
     for (id, expected) in &conversation.likeliest {
         let found = found.get(id).unwrap_or_else(|| panic!("{what}: token {id} is not among the likeliest"));
         assert!((found - expected).abs() <= TOLERANCE, "{what}: token {id} has {found} instead of {expected}");
