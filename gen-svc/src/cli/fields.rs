@@ -84,6 +84,17 @@ impl Fields {
         Ok(self.list(key, "a list of strings", "a string", text)?.unwrap_or_default())
     }
 
+    /// Takes a list of strings, or an object with the list as `values`, which is its form in the contract.
+    pub(super) fn choice(&mut self, key: &str) -> Result<Vec<String>, RequestError> {
+        if let Some(Value::Object(object)) = self.values.get_mut(key)
+            && object.len() == 1
+            && let Some(list) = object.remove("values")
+        {
+            self.values.insert(key.to_owned(), list);
+        }
+        self.strings(key)
+    }
+
     /// Takes a string, or a list of strings.
     pub(super) fn string_or_strings(&mut self, key: &str) -> Result<Vec<String>, RequestError> {
         if let Some(Value::String(one)) = self.values.get(key) {

@@ -296,7 +296,7 @@ fn grammar(fields: &mut Fields) -> Result<Option<(Grammar, bool)>, RequestError>
     } else if grammar.has("lark") {
         grammar.text("lark")?.map(GrammarKind::Lark)
     } else {
-        Some(GrammarKind::Choice(grammar.strings("choice")?))
+        Some(GrammarKind::Choice(grammar.choice("choice")?))
     };
     let grammar = |kind| Grammar { kind, whitespace: whitespace.unwrap_or_default() };
     Ok(kind.map(grammar).map(|grammar| (grammar, after_reasoning)))

@@ -171,6 +171,17 @@ fn one_request_writes_only_its_text_to_standard_output() {
 }
 
 #[test]
+fn choices_are_a_list_or_have_their_form_in_the_contract() {
+    let line = |choice: &Value| {
+        json!({"prompt": "The sky is", "temperature": 0, "max_new_tokens": 4, "grammar": {"choice": choice}}).to_string()
+    };
+    let [list, object] = [json!([" blue"]), json!({"values": [" blue"]})].map(|choice| line(&choice));
+    let output = generate(&["--jsonl"], format!("{list}\n{object}\n").as_bytes());
+    let texts: Vec<Value> = answers(&output).into_iter().map(|answer| answer["text"].clone()).collect();
+    assert_eq!(texts, [" blue", " blue"], "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
 fn a_seed_reproduces_a_text() {
     let line = json!({"prompt": "Once upon a time", "max_new_tokens": 16, "temperature": 0.9, "seed": 11}).to_string();
     let other = json!({"prompt": "Once upon a time", "max_new_tokens": 16, "temperature": 0.9, "seed": 12}).to_string();
