@@ -24,6 +24,7 @@ mod lost;
 pub mod metrics;
 pub mod model;
 pub mod output_spec;
+pub mod parse;
 pub mod prepare;
 pub mod probes;
 pub mod render;

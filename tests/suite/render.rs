@@ -29,6 +29,7 @@ mod new_family;
 mod origins;
 mod output_spec;
 mod prefix;
+mod response_parser;
 mod rewriting;
 mod turn_ends;
 mod warned;

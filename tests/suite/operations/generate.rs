@@ -173,7 +173,8 @@ fn one_request_writes_only_its_text_to_standard_output() {
 #[test]
 fn choices_are_a_list_or_have_their_form_in_the_contract() {
     let line = |choice: &Value| {
-        json!({"prompt": "The sky is", "temperature": 0, "max_new_tokens": 4, "grammar": {"choice": choice}}).to_string()
+        json!({"prompt": "The sky is", "temperature": 0, "max_new_tokens": 4, "grammar": {"choice": choice}})
+            .to_string()
     };
     let [list, object] = [json!([" blue"]), json!({"values": [" blue"]})].map(|choice| line(&choice));
     let output = generate(&["--jsonl"], format!("{list}\n{object}\n").as_bytes());

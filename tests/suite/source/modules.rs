@@ -129,7 +129,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 /// The core can be built without libtorch: it uses backends through their port.
 #[test]
 fn only_one_crate_names_libtorch() {
-    let folders = ["gen-svc", "common", "render-svc", "deploy/chat", "deploy/process"];
+    let folders = ["gen-svc", "common", "render-svc", "deploy/chat"];
     let torch = repository().join("gen-svc/torch");
     let is_of_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     let names_libtorch = |file: &PathBuf| {

@@ -1,0 +1,26 @@
+//! Reads the output of a model: reasoning, content and tool calls, as the `response_template` of the model says.
+//!
+//! The definition is transformers' `ResponseParser`: the same events for the same pieces of text, the same message, and
+//! errors at the same places. Each step takes time linear in the new text.
+
+mod arena;
+mod buffer;
+mod coerce;
+mod content;
+mod json;
+mod parser;
+mod pattern;
+mod python;
+mod template;
+mod transform;
+mod value;
+mod watch;
+
+pub use self::coerce::CoerceError;
+pub use self::content::{ContentError, Fault};
+pub use self::json::LoadsError;
+pub use self::parser::{Event, FieldError, ParseError, Parser};
+pub use self::pattern::{Construct, PatternError};
+pub use self::template::{Template, TemplateError};
+pub use self::transform::{ShapeError, TransformError};
+pub use self::value::{Dict, Value};

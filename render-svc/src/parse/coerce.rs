@@ -1,0 +1,151 @@
+//! Casts the arguments of tool calls by the schemas of the tools.
+
+use std::collections::HashMap;
+
+use super::arena::{Arena, Id, Node};
+use super::json::{self, LoadsError};
+use super::python;
+use super::value::{Dict, Value};
+
+/// Why an argument cannot be cast.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CoerceError {
+    #[error("the schema's `{0}` is neither a list nor null")]
+    Schema(&'static str),
+    #[error("argument `{key}`: {source}")]
+    Json { key: String, source: LoadsError },
+}
+
+/// The schemas of the parameters of each tool.
+#[derive(Debug, Default)]
+pub(super) struct Tools(HashMap<String, Dict>);
+
+impl Tools {
+    /// Reads tools in the form of `apply_chat_template`. Other values are ignored.
+    pub(super) fn new(tools: &[Value]) -> Self {
+        let mut schemas = HashMap::new();
+        for tool in tools.iter().filter_map(Value::as_dict) {
+            let function = tool.get("function").map_or(Some(tool), Value::as_dict);
+            let Some(function) = function else { continue };
+            let Some(Value::Text(name)) = function.get("name") else { continue };
+            let parameters = function.get("parameters").and_then(Value::as_dict);
+            let properties = parameters.and_then(|parameters| parameters.get("properties")).and_then(Value::as_dict);
+            schemas.insert(name.clone(), properties.cloned().unwrap_or_default());
+        }
+        Self(schemas)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Casts the arguments of a call, or of each call of a list.
+    pub(super) fn coerce(&self, arena: &mut Arena, id: Id) -> Result<(), CoerceError> {
+        let entries = match arena.get(id) {
+            Node::List(items) => {
+                return items.clone().into_iter().try_for_each(|item| self.coerce(arena, item));
+            }
+            Node::Dict(entries) => entries,
+            Node::Scalar(_) => return Ok(()),
+        };
+        let Some(Node::Dict(function)) = entries.get("function").map(|function| arena.get(*function)) else {
+            return Ok(());
+        };
+        let (Some(name), Some(dict)) = (function.get("name"), function.get("arguments")) else { return Ok(()) };
+        let Some(schemas) = arena.text(*name).and_then(|name| self.0.get(name)) else { return Ok(()) };
+        let (dict, Node::Dict(arguments)) = (*dict, arena.get(*dict)) else { return Ok(()) };
+        for (key, argument) in arguments.clone() {
+            let types = schemas.get(&key).map_or(Ok(Vec::new()), types)?;
+            if !types.is_empty() {
+                let json = |source| CoerceError::Json { key: key.clone(), source };
+                if let Some(value) = cast(arena, argument, &types).map_err(json)? {
+                    arena.set(dict, &key, value);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the cast argument, or None if it stays as it is.
+fn cast(arena: &mut Arena, argument: Id, types: &[&str]) -> Result<Option<Id>, LoadsError> {
+    if let Some(text) = arena.text(argument) {
+        let value = cast_text(text, types)?;
+        return Ok(Some(arena.insert(value)));
+    }
+    match arena.get(argument) {
+        Node::List(items) if !types.contains(&"array") => {
+            let mut cast = items.clone();
+            for item in &mut cast {
+                if let Some(text) = arena.text(*item) {
+                    let value = cast_text(text, types)?;
+                    *item = arena.insert(value);
+                }
+            }
+            Ok(Some(arena.push(Node::List(cast))))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Returns the types that a schema allows, in its order.
+fn types(schema: &Value) -> Result<Vec<&str>, CoerceError> {
+    let Value::Dict(schema) = schema else { return Ok(Vec::new()) };
+    let mut types = match schema.get("type") {
+        Some(Value::Text(name)) => vec![name.as_str()],
+        Some(Value::List(names)) => names.iter().filter_map(Value::as_text).collect(),
+        _ => Vec::new(),
+    };
+    for union in ["anyOf", "oneOf"] {
+        match schema.get(union).filter(|choices| choices.is_true()) {
+            Some(Value::List(choices)) => {
+                for choice in choices {
+                    types.extend(self::types(choice)?);
+                }
+            }
+            None | Some(Value::Text(_) | Value::Dict(_)) => {}
+            Some(_) => return Err(CoerceError::Schema(union)),
+        }
+    }
+    if schema.get("nullable").is_some_and(Value::is_true) && !types.contains(&"null") {
+        types.push("null");
+    }
+    Ok(types)
+}
+
+/// Returns the text as a value of the first type that fits, or as it is.
+fn cast_text(text: &str, types: &[&str]) -> Result<Value, LoadsError> {
+    for name in types {
+        if let Some(value) = cast_to(text, name)? {
+            return Ok(value);
+        }
+    }
+    Ok(Value::Text(text.to_owned()))
+}
+
+fn cast_to(text: &str, name: &str) -> Result<Option<Value>, LoadsError> {
+    let stripped = python::strip(text);
+    Ok(match name {
+        "integer" => {
+            let whole = || python::float(text).and_then(python::int_of_float);
+            python::int(text).or_else(whole).map(Value::Int)
+        }
+        "number" => python::float(text).filter(|number| number.is_finite()).map(|number| {
+            let whole = python::int_of_float(number).filter(|_| !text.contains('.'));
+            whole.map_or(Value::Float(number), Value::Int)
+        }),
+        "boolean" => match stripped.to_ascii_lowercase().as_str() {
+            "true" | "1" => Some(Value::Bool(true)),
+            "false" | "0" => Some(Value::Bool(false)),
+            _ => None,
+        },
+        "null" => matches!(stripped, "null" | "None").then_some(Value::Null),
+        "object" | "array" => match json::loads(text) {
+            Ok(value @ Value::Dict(_)) if name == "object" => Some(value),
+            Ok(value @ Value::List(_)) if name == "array" => Some(value),
+            Ok(_) | Err(LoadsError::NotJson(_) | LoadsError::LongInteger(_)) => None,
+            Err(other) => return Err(other),
+        },
+        _ => None,
+    })
+}

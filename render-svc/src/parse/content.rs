@@ -1,0 +1,382 @@
+//! The parsers of a field's text.
+//!
+//! Like the reference, most faults of a parser's arguments are errors only when the parser needs the argument.
+
+use super::json::{self, LoadsError};
+use super::pattern::{Pattern, PatternError, find_all, is_word};
+use super::python;
+use super::value::{Dict, Value};
+
+/// Why a text has no value.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ContentError {
+    #[error("{0}")]
+    Fault(Fault),
+    #[error("not {0}")]
+    NotA(&'static str),
+    #[error("json: {0}")]
+    Json(LoadsError),
+    #[error("json: the text has a control character that `string_delims` needs (1 or 2, at byte {0})")]
+    Reserved(usize),
+    #[error("xml-inline: the match at byte {0} has no group `key`")]
+    NoKey(usize),
+    #[error("xml-inline: the group `value` of the match at byte {0} has no text")]
+    NoValue(usize),
+}
+
+/// A fault of the template that is an error when its argument is needed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    #[error("{place} is {got}, not {wanted}")]
+    Type { place: String, got: &'static str, wanted: &'static str },
+    #[error("{place} names no content parser: {name}")]
+    Parser { place: String, name: String },
+    #[error("{place} is missing")]
+    Missing { place: String },
+    #[error("{place} is empty")]
+    Empty { place: String },
+    #[error("{place}: {source}")]
+    Pattern { place: String, source: PatternError },
+}
+
+type Needed<T> = Result<T, Fault>;
+
+/// A parser of a field's text, with its arguments.
+#[derive(Debug)]
+pub(super) struct Content {
+    strip: bool,
+    rule: Needed<Rule>,
+}
+
+#[derive(Debug)]
+enum Rule {
+    Text,
+    Int,
+    Float,
+    Bool,
+    Json { unquoted_keys: bool, delims: Needed<Vec<(String, String)>>, allow_non_json: bool },
+    XmlInline { tags: Needed<Pattern>, values: Values, merges: bool },
+    KvLines { line_sep: Needed<Option<String>>, kv_sep: Needed<String>, values: Values },
+}
+
+/// The parser of the values of an object, if there is one.
+type Values = Option<Needed<Box<Content>>>;
+
+/// Returns true if a name is that of a parser.
+pub(super) fn is_known(name: &str) -> bool {
+    ["text", "int", "float", "bool", "json", "xml-inline", "kv-lines"].contains(&name)
+}
+
+/// Returns true if the chunks of a parser's text are parts of its value.
+pub(super) fn is_streamable(name: &str) -> bool {
+    ["text", "int", "float", "bool"].contains(&name)
+}
+
+impl Content {
+    /// Returns the parser with a name and arguments. Fails for patterns that are not supported.
+    pub(super) fn new(name: &str, args: Option<&Value>, place: &str) -> Result<Self, Fault> {
+        let empty = Dict::new();
+        let args = match args {
+            None => &empty,
+            Some(Value::Dict(args)) => args,
+            Some(other) => {
+                let (place, got) = (place.to_owned(), other.type_name());
+                return Ok(Self { strip: true, rule: Err(Fault::Type { place, got, wanted: "an object" }) });
+            }
+        };
+        let is_on = |key| args.get(key).is_some_and(Value::is_true);
+        let rule = match name {
+            "text" => Ok(Rule::Text),
+            "int" => Ok(Rule::Int),
+            "float" => Ok(Rule::Float),
+            "bool" => Ok(Rule::Bool),
+            "json" => Ok(Rule::Json {
+                unquoted_keys: is_on("unquoted_keys"),
+                delims: delims(args.get("string_delims"), place),
+                allow_non_json: is_on("allow_non_json"),
+            }),
+            "xml-inline" => Ok(Rule::XmlInline {
+                tags: tags(args, place)?,
+                values: values(args, place)?,
+                merges: is_on("merge_duplicates"),
+            }),
+            "kv-lines" => Ok(Rule::KvLines {
+                line_sep: match args.get("line_sep") {
+                    None => Ok(Some("\n".to_owned())),
+                    Some(Value::Null) => Ok(None),
+                    Some(value) => non_empty(value, &format!("{place}.line_sep")).map(Some),
+                },
+                kv_sep: args.get("kv_sep").map_or(Ok(":".to_owned()), |sep| non_empty(sep, &format!("{place}.kv_sep"))),
+                values: values(args, place)?,
+            }),
+            _ => Err(Fault::Parser { place: place.to_owned(), name: name.to_owned() }),
+        };
+        Ok(Self { strip: args.get("strip").is_none_or(Value::is_true), rule })
+    }
+
+    /// Returns the value of a text.
+    pub(super) fn parse(&self, text: &str) -> Result<Value, ContentError> {
+        let stripped = self.stripped(text);
+        match self.rule.as_ref().map_err(fault)? {
+            Rule::Text => Ok(Value::Text(stripped.to_owned())),
+            Rule::Int => python::int(stripped).map(Value::Int).ok_or(ContentError::NotA("an integer")),
+            Rule::Float => python::float(stripped).map(Value::Float).ok_or(ContentError::NotA("a number")),
+            Rule::Bool => Ok(Value::Bool(stripped == "1" || stripped.eq_ignore_ascii_case("true"))),
+            Rule::Json { unquoted_keys, delims, allow_non_json } => {
+                let delims = delims.as_ref().map_err(fault)?;
+                match json::loads(&standard_json(text, delims, *unquoted_keys)?) {
+                    Err(LoadsError::NotJson(_)) if *allow_non_json => Ok(Value::Text(stripped.to_owned())),
+                    loaded => loaded.map_err(ContentError::Json),
+                }
+            }
+            Rule::XmlInline { tags, values, merges } => {
+                xml_inline(text, tags.as_ref().map_err(fault)?, values.as_ref(), *merges).map(Value::Dict)
+            }
+            Rule::KvLines { line_sep, kv_sep, values } => {
+                let line_sep = line_sep.as_ref().map_err(fault)?;
+                self.kv_lines(text, line_sep.as_deref(), kv_sep, values.as_ref()).map(Value::Dict)
+            }
+        }
+    }
+
+    fn stripped<'t>(&self, text: &'t str) -> &'t str {
+        if self.strip { python::strip(text) } else { text }
+    }
+
+    /// Returns the value of a text that a match lacks. Only a parser that passes texts on has one.
+    fn parse_none(&self, at: usize) -> Result<Value, ContentError> {
+        match self.rule.as_ref().map_err(fault)? {
+            Rule::Text if !self.strip => Ok(Value::Null),
+            _ => Err(ContentError::NoValue(at)),
+        }
+    }
+
+    fn kv_lines(
+        &self,
+        text: &str,
+        line_sep: Option<&str>,
+        kv_sep: &Needed<String>,
+        values: Option<&Needed<Box<Content>>>,
+    ) -> Result<Dict, ContentError> {
+        let lines: Box<dyn Iterator<Item = &str>> = match line_sep {
+            Some(sep) => Box::new(text.split(sep)),
+            None => Box::new(text.split(python::is_space).filter(|line| !line.is_empty())),
+        };
+        let mut out = Dict::new();
+        for line in lines.map(|line| self.stripped(line)).filter(|line| !line.is_empty()) {
+            if let Some((key, value)) = line.split_once(kv_sep.as_ref().map_err(fault)?.as_str()) {
+                out.insert(self.stripped(key).to_owned(), value_of(Some(self.stripped(value)), values, 0)?);
+            }
+        }
+        Ok(out)
+    }
+}
+
+fn fault(fault: &Fault) -> ContentError {
+    ContentError::Fault(fault.clone())
+}
+
+fn non_empty(value: &Value, place: &str) -> Needed<String> {
+    match value {
+        Value::Text(text) if text.is_empty() => Err(Fault::Empty { place: place.to_owned() }),
+        Value::Text(text) => Ok(text.clone()),
+        other => Err(not_a_text(other, place)),
+    }
+}
+
+fn not_a_text(value: &Value, place: &str) -> Fault {
+    Fault::Type { place: place.to_owned(), got: value.type_name(), wanted: "a text" }
+}
+
+fn tags(args: &Dict, place: &str) -> Result<Needed<Pattern>, Fault> {
+    let place = format!("{place}.tag_pattern");
+    let pattern = match args.get("tag_pattern") {
+        None | Some(Value::Null) => return Ok(Err(Fault::Missing { place })),
+        Some(Value::Text(pattern)) => Pattern::new(pattern),
+        Some(other) => return Ok(Err(not_a_text(other, &place))),
+    };
+    match pattern {
+        Ok(pattern) => Ok(Ok(pattern)),
+        Err(source @ PatternError::Invalid { .. }) => Ok(Err(Fault::Pattern { place, source })),
+        Err(source) => Err(Fault::Pattern { place, source }),
+    }
+}
+
+fn values(args: &Dict, place: &str) -> Result<Values, Fault> {
+    let place = format!("{place}.value_parser");
+    let parser = match args.get("value_parser") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::Dict(parser)) => parser,
+        Some(other) => {
+            return Ok(Some(Err(Fault::Type { place, got: other.type_name(), wanted: "an object" })));
+        }
+    };
+    match parser.get("name") {
+        None => Ok(Some(Ok(Box::new(Content::new("text", parser.get("args"), &format!("{place}.args"))?)))),
+        Some(Value::Text(name)) => {
+            Ok(Some(Ok(Box::new(Content::new(name, parser.get("args"), &format!("{place}.args"))?))))
+        }
+        Some(other) => Ok(Some(Err(not_a_text(other, &format!("{place}.name"))))),
+    }
+}
+
+/// Returns the pairs of delimiters. Python takes two characters of a text, and two keys of an object, for a pair too.
+fn delims(value: Option<&Value>, place: &str) -> Needed<Vec<(String, String)>> {
+    let place = format!("{place}.string_delims");
+    let wrong = |value: &Value| Fault::Type { place: place.clone(), got: value.type_name(), wanted: "a list of pairs" };
+    let Some(value) = value else { return Ok(Vec::new()) };
+    let parts = parts(value).ok_or_else(|| wrong(value))?;
+    let pair = |value: &Value| match self::parts(value)?.as_slice() {
+        [Value::Text(open), Value::Text(close)] => Some((open.clone(), close.clone())),
+        _ => None,
+    };
+    parts.iter().map(|part| pair(part).ok_or_else(|| wrong(part))).collect()
+}
+
+/// Returns what Python iterates over.
+fn parts(value: &Value) -> Option<Vec<Value>> {
+    match value {
+        Value::List(items) => Some(items.clone()),
+        Value::Text(text) => Some(text.chars().map(|c| Value::Text(c.to_string())).collect()),
+        Value::Dict(entries) => Some(entries.keys().map(|key| Value::Text(key.clone())).collect()),
+        _ => None,
+    }
+}
+
+/// Returns a dialect of JSON as JSON.
+fn standard_json(text: &str, delims: &[(String, String)], unquoted_keys: bool) -> Result<String, ContentError> {
+    if let Some(at) = text.find([MARK_START, MARK_END]).filter(|_| !delims.is_empty()) {
+        return Err(ContentError::Reserved(at));
+    }
+    let (mut working, mut captured) = (text.to_owned(), Vec::new());
+    for (open, close) in delims {
+        working = with_marks(&working, open, close, &mut captured);
+    }
+    if unquoted_keys {
+        working = with_quoted_keys(&working);
+    }
+    Ok(if captured.is_empty() { working } else { with_strings(&working, &captured) })
+}
+
+/// The characters around the number of a text that was between delimiters.
+const MARK_START: char = '\u{1}';
+const MARK_END: char = '\u{2}';
+
+/// Replaces texts between delimiters by their numbers.
+fn with_marks(text: &str, open: &str, close: &str, captured: &mut Vec<String>) -> String {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    let mut mark = |out: &mut String, inner: &str| {
+        out.push_str(&format!("{MARK_START}{}{MARK_END}", captured.len()));
+        captured.push(inner.to_owned());
+    };
+    if open.is_empty() && close.is_empty() {
+        for c in text.chars() {
+            mark(&mut out, "");
+            out.push(c);
+        }
+        mark(&mut out, "");
+        return out;
+    }
+    while let Some((before, (inner, after))) =
+        rest.find(open).and_then(|at| Some((rest.get(..at)?, rest.get(at + open.len()..)?.split_once(close)?)))
+    {
+        out.push_str(before);
+        mark(&mut out, inner);
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Puts keys after a brace or a comma that have no quotes into quotes.
+fn with_quoted_keys(text: &str) -> String {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find(['{', ',']) {
+        let (before, after) = rest.split_at(at + 1);
+        out.push_str(before);
+        let end = after.find(|c| !is_word(c)).unwrap_or(after.len());
+        let (key, next) = after.split_at(end);
+        match next.strip_prefix(':') {
+            Some(next) if !key.is_empty() => {
+                out.push('"');
+                out.push_str(key);
+                out.push_str("\":");
+                rest = next;
+            }
+            _ => {
+                out.push_str(key);
+                rest = next;
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+/// Replaces the numbers of texts by the texts, as strings of JSON.
+fn with_strings(text: &str, captured: &[String]) -> String {
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some((before, after)) = rest.split_once(MARK_START) {
+        out.push_str(before);
+        let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        let (digits, next) = after.split_at(end);
+        // No number with leading zeros was put here.
+        let index = digits.parse().ok().filter(|index: &usize| index.to_string() == digits);
+        let number = index.and_then(|index| captured.get(index)).zip(next.strip_prefix(MARK_END));
+        match number {
+            Some((string, after)) => {
+                push_json_string(&mut out, string);
+                rest = after;
+            }
+            None => {
+                out.push(MARK_START);
+                rest = after;
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+fn push_json_string(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+}
+
+fn value_of(text: Option<&str>, values: Option<&Needed<Box<Content>>>, at: usize) -> Result<Value, ContentError> {
+    match (values, text) {
+        (None, Some(text)) => Ok(Value::Text(text.to_owned())),
+        (None, None) => Ok(Value::Null),
+        (Some(parser), Some(text)) => parser.as_ref().map_err(fault)?.parse(text),
+        (Some(parser), None) => parser.as_ref().map_err(fault)?.parse_none(at),
+    }
+}
+
+fn xml_inline(
+    text: &str,
+    tags: &Pattern,
+    values: Option<&Needed<Box<Content>>>,
+    merges: bool,
+) -> Result<Dict, ContentError> {
+    let index = |name: &str| tags.names().iter().position(|known| known == name);
+    let (key_index, value_index) = (index("key"), index("value"));
+    let mut out = Dict::new();
+    for found in find_all(tags, text) {
+        let group = |index: usize| found.group(index).and_then(|(start, end)| text.get(start..end));
+        let key = key_index.and_then(group).ok_or(ContentError::NoKey(found.start))?;
+        let value = value_of(value_index.map_or(Some(""), group), values, found.start)?;
+        match out.get_mut(key) {
+            Some(Value::List(earlier)) if merges => earlier.push(value),
+            Some(earlier) if merges => *earlier = Value::List(vec![std::mem::replace(earlier, Value::Null), value]),
+            _ => drop(out.insert(key.to_owned(), value)),
+        }
+    }
+    Ok(out)
+}

@@ -1,0 +1,109 @@
+//! The values that a parsed answer consists of: JSON with Python's numbers.
+
+use indexmap::IndexMap;
+use serde_json::Value as Json;
+
+/// An object, with its keys in the order of their first insertion.
+pub type Dict = IndexMap<String, Value>;
+
+/// A value of a parsed answer, or of a response template.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Value {
+    Null,
+    Bool(bool),
+    /// The decimal digits of an integer of any size, after a minus sign if it is negative.
+    Int(String),
+    /// A floating-point number, which may be NaN or infinite.
+    Float(f64),
+    Text(String),
+    List(Vec<Value>),
+    Dict(Dict),
+}
+
+impl Value {
+    /// Returns Python's name of the value's type, for errors.
+    pub(super) fn type_name(&self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Bool(_) => "bool",
+            Self::Int(_) => "int",
+            Self::Float(_) => "float",
+            Self::Text(_) => "string",
+            Self::List(_) => "list",
+            Self::Dict(_) => "object",
+        }
+    }
+
+    /// Returns the truth of the value in Python: null, zero and empty values are false.
+    pub(super) fn is_true(&self) -> bool {
+        match self {
+            Self::Null => false,
+            Self::Bool(truth) => *truth,
+            Self::Int(digits) => digits != "0",
+            Self::Float(number) => *number != 0.0,
+            Self::Text(text) => !text.is_empty(),
+            Self::List(items) => !items.is_empty(),
+            Self::Dict(entries) => !entries.is_empty(),
+        }
+    }
+
+    /// Returns true if the final message omits the value: null, and empty texts, lists and objects.
+    pub(super) fn is_omitted(&self) -> bool {
+        match self {
+            Self::Null => true,
+            Self::Text(text) => text.is_empty(),
+            Self::List(items) => items.is_empty(),
+            Self::Dict(entries) => entries.is_empty(),
+            Self::Bool(_) | Self::Int(_) | Self::Float(_) => false,
+        }
+    }
+
+    /// Returns true if Python considers the value equal to 1.
+    pub(super) fn is_one(&self) -> bool {
+        match self {
+            Self::Bool(truth) => *truth,
+            Self::Int(digits) => digits == "1",
+            Self::Float(number) => *number == 1.0,
+            _ => false,
+        }
+    }
+
+    /// Returns the text of a text.
+    pub(super) fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Returns the entries of an object.
+    pub(super) fn as_dict(&self) -> Option<&Dict> {
+        match self {
+            Self::Dict(entries) => Some(entries),
+            _ => None,
+        }
+    }
+}
+
+impl From<&Json> for Value {
+    fn from(json: &Json) -> Self {
+        match json {
+            Json::Null => Self::Null,
+            Json::Bool(truth) => Self::Bool(*truth),
+            Json::Number(number) => number_of(&number.to_string()),
+            Json::String(text) => Self::Text(text.clone()),
+            Json::Array(items) => Self::List(items.iter().map(Self::from).collect()),
+            Json::Object(entries) => {
+                Self::Dict(entries.iter().map(|(key, value)| (key.clone(), Self::from(value))).collect())
+            }
+        }
+    }
+}
+
+/// Returns a valid JSON number as Python reads it: a float if it has a fraction or an exponent.
+pub(super) fn number_of(number: &str) -> Value {
+    if number.contains(['.', 'e', 'E']) {
+        return Value::Float(number.parse().unwrap_or(f64::NAN));
+    }
+    Value::Int(if number == "-0" { "0".to_owned() } else { number.to_owned() })
+}
