@@ -146,7 +146,7 @@ impl Protocol for VllmEngine {
     async fn run(&self, call: Call, reports: &Sender<Report>) -> Result<CallEnd, CallError> {
         let (prompt, prompt_logprobs, logprobs) = (call.ids.len(), call.prompt_logprobs, call.logprobs);
         let mut stream = self.stream(request(call)?).await?;
-        let (mut held, mut count) = (Vec::new(), 0);
+        let mut held = Vec::new();
         while let Some(message) = stream.message().await.map_err(|status| self.grpc.failure(&status))? {
             match message.response {
                 Some(Response::Chunk(chunk)) => {
@@ -156,7 +156,6 @@ impl Protocol for VllmEngine {
                         let tokens = with_logprobs(&input.token_ids, &logprob, &input.top_logprobs, most)?;
                         send(reports, Report::PromptLogprobs(tokens.into_iter().skip(1).collect())).await?;
                     }
-                    count += chunk.token_ids.len();
                     // The last chunk waits for the count of cached tokens.
                     let tokens = std::mem::replace(&mut held, chosen(chunk, logprobs)?);
                     if !tokens.is_empty() {
@@ -164,8 +163,10 @@ impl Protocol for VllmEngine {
                     }
                 }
                 Some(Response::Complete(complete)) => {
-                    check_count("prompt_tokens", Some(complete.prompt_tokens as usize), prompt)?;
-                    check_count("completion_tokens", Some(complete.completion_tokens as usize), count)?;
+                    let prompt_tokens = Some(complete.prompt_tokens as usize).filter(|count| *count > 0);
+                    check_count("prompt_tokens", prompt_tokens, prompt)?;
+                    // Those of the last chunk.
+                    check_count("completion_tokens", Some(complete.completion_tokens as usize), held.len())?;
                     send(reports, Report::Cached(complete.cached_tokens as usize)).await?;
                     if !held.is_empty() {
                         send(reports, Report::Tokens(held)).await?;
