@@ -104,11 +104,11 @@ fn documentation(layout: &Layout) -> Command {
     command
 }
 
-/// Checks the benchmarks. They are a separate workspace, whose lock file must match this
-/// workspace's dependencies.
+/// Checks the benchmarks, in the same folder, so that what both workspaces have is checked once. They are a separate
+/// workspace, whose lock file must match this workspace's dependencies.
 fn benchmarks(layout: &Layout) -> Command {
     let mut command = cargo_with(layout, "clippy --locked --manifest-path tests/bench/Cargo.toml --target-dir");
-    command.arg(layout.root().join("target/bench")).args(["--", "-D", "warnings"]);
+    command.arg(layout.root().join("target")).args(["--", "-D", "warnings"]);
     command
 }
 
