@@ -7,7 +7,6 @@ mod arena;
 mod buffer;
 mod coerce;
 mod content;
-mod json;
 mod parser;
 mod pattern;
 mod python;
@@ -18,7 +17,6 @@ mod watch;
 
 pub use self::coerce::CoerceError;
 pub use self::content::{ContentError, Fault};
-pub use self::json::LoadsError;
 pub use self::parser::{Event, FieldError, ParseError, Parser};
 pub use self::pattern::{Construct, PatternError};
 pub use self::template::{Template, TemplateError};

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use tandem_template::python::LoadsError;
+
 use super::arena::{Arena, Id, Node};
-use super::json::{self, LoadsError};
 use super::python;
 use super::value::{Dict, Value};
 
@@ -140,10 +141,10 @@ fn cast_to(text: &str, name: &str) -> Result<Option<Value>, LoadsError> {
             _ => None,
         },
         "null" => matches!(stripped, "null" | "None").then_some(Value::Null),
-        "object" | "array" => match json::loads(text) {
+        "object" | "array" => match Value::loads(text) {
             Ok(value @ Value::Dict(_)) if name == "object" => Some(value),
             Ok(value @ Value::List(_)) if name == "array" => Some(value),
-            Ok(_) | Err(LoadsError::NotJson(_) | LoadsError::LongInteger(_)) => None,
+            Ok(_) | Err(LoadsError::NotJson | LoadsError::LongInteger) => None,
             Err(other) => return Err(other),
         },
         _ => None,

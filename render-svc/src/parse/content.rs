@@ -2,7 +2,8 @@
 //!
 //! Like the reference, most faults of a parser's arguments are errors only when the parser needs the argument.
 
-use super::json::{self, LoadsError};
+use tandem_template::python::LoadsError;
+
 use super::pattern::{Pattern, PatternError, find_all, is_word};
 use super::python;
 use super::value::{Dict, Value};
@@ -124,8 +125,8 @@ impl Content {
             Rule::Bool => Ok(Value::Bool(stripped == "1" || stripped.eq_ignore_ascii_case("true"))),
             Rule::Json { unquoted_keys, delims, allow_non_json } => {
                 let delims = delims.as_ref().map_err(fault)?;
-                match json::loads(&standard_json(text, delims, *unquoted_keys)?) {
-                    Err(LoadsError::NotJson(_)) if *allow_non_json => Ok(Value::Text(stripped.to_owned())),
+                match Value::loads(&standard_json(text, delims, *unquoted_keys)?) {
+                    Err(LoadsError::NotJson) if *allow_non_json => Ok(Value::Text(stripped.to_owned())),
                     loaded => loaded.map_err(ContentError::Json),
                 }
             }
@@ -325,7 +326,7 @@ fn with_strings(text: &str, captured: &[String]) -> String {
         let number = index.and_then(|index| captured.get(index)).zip(next.strip_prefix(MARK_END));
         match number {
             Some((string, after)) => {
-                push_json_string(&mut out, string);
+                out.push_str(&serde_json::Value::from(string.as_str()).to_string());
                 rest = after;
             }
             None => {
@@ -336,18 +337,6 @@ fn with_strings(text: &str, captured: &[String]) -> String {
     }
     out.push_str(rest);
     out
-}
-
-fn push_json_string(out: &mut String, text: &str) {
-    out.push('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if c < ' ' => out.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
 }
 
 fn value_of(text: Option<&str>, values: Option<&Needed<Box<Content>>>, at: usize) -> Result<Value, ContentError> {

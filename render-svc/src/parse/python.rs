@@ -9,7 +9,7 @@ const ZEROS: &[u32] = &[
     0x16b50, 0x1d7ce, 0x1d7d8, 0x1d7e2, 0x1d7ec, 0x1d7f6, 0x1e140, 0x1e2f0, 0x1e950, 0x1fbf0,
 ];
 /// Python reads no integers with more digits.
-pub(super) const MAX_INT_DIGITS: usize = 4300;
+const MAX_INT_DIGITS: usize = 4300;
 
 /// Returns true for the white space of `str.isspace`, which includes four control characters more than Unicode's.
 pub(super) fn is_space(c: char) -> bool {

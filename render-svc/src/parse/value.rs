@@ -2,6 +2,7 @@
 
 use indexmap::IndexMap;
 use serde_json::Value as Json;
+use tandem_template::python::{self, LoadsError};
 
 /// An object, with its keys in the order of their first insertion.
 pub type Dict = IndexMap<String, Value>;
@@ -21,6 +22,11 @@ pub enum Value {
 }
 
 impl Value {
+    /// Loads a JSON text as Python does.
+    pub(super) fn loads(text: &str) -> Result<Self, LoadsError> {
+        python::loads(text).map(Self::from)
+    }
+
     /// Returns Python's name of the value's type, for errors.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
@@ -100,8 +106,29 @@ impl From<&Json> for Value {
     }
 }
 
+impl From<python::Json> for Value {
+    fn from(json: python::Json) -> Self {
+        match json {
+            python::Json::Text(text) => Self::Text(text),
+            python::Json::Scalar(text) => match text.as_str() {
+                "null" => Self::Null,
+                "true" => Self::Bool(true),
+                "false" => Self::Bool(false),
+                "NaN" => Self::Float(f64::NAN),
+                "Infinity" => Self::Float(f64::INFINITY),
+                "-Infinity" => Self::Float(f64::NEG_INFINITY),
+                number => number_of(number),
+            },
+            python::Json::List(items) => Self::List(items.into_iter().map(Self::from).collect()),
+            python::Json::Dict(entries) => {
+                Self::Dict(entries.into_iter().map(|(key, value)| (key, Self::from(value))).collect())
+            }
+        }
+    }
+}
+
 /// Returns a valid JSON number as Python reads it: a float if it has a fraction or an exponent.
-pub(super) fn number_of(number: &str) -> Value {
+fn number_of(number: &str) -> Value {
     if number.contains(['.', 'e', 'E']) {
         return Value::Float(number.parse().unwrap_or(f64::NAN));
     }

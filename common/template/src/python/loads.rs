@@ -55,16 +55,23 @@ fn tainted(entries: Vec<(String, Json)>, taint: Taint) -> Vec<(String, Json)> {
     entries.into_iter().map(|(key, value)| (taint.taint_text(&key), value.tainted(taint))).collect()
 }
 
-/// Why a text cannot be loaded as an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Why a text cannot be loaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum LoadsError {
     /// The text is not JSON; Python refuses it too.
+    #[error("not JSON")]
     NotJson,
+    /// An integer has more digits than Python reads.
+    #[error("an integer has more than {MAX_INTEGER_DIGITS} digits")]
+    LongInteger,
     /// The text is valid JSON, but not an object.
+    #[error("not an object")]
     NotAnObject,
     /// The text has half of a surrogate pair. Python accepts it, but UTF-8 cannot encode it.
+    #[error("half of a surrogate pair, which no text can hold")]
     LoneSurrogate,
     /// The JSON has more levels than [`MAX_JSON_DEPTH`].
+    #[error("nested deeper than {MAX_JSON_DEPTH}")]
     TooDeep,
 }
 
@@ -80,22 +87,25 @@ const MAX_INTEGER_DIGITS: usize = 4300;
 /// Fails if the text is not an object that `json.loads` accepts, is nested too deeply, or holds
 /// half of a surrogate pair.
 pub fn loads_object(text: &str) -> Result<Vec<(String, Json)>, LoadsError> {
-    let entries = load_stripped(&taint::strip(text))?;
+    let Json::Dict(entries) = loads(&taint::strip(text))? else { return Err(LoadsError::NotAnObject) };
     Ok(match taint::of(text) {
         Some(taint) => tainted(entries, taint),
         None => entries,
     })
 }
 
-fn load_stripped(text: &str) -> Result<Vec<(String, Json)>, LoadsError> {
+/// Loads a JSON text without tainted characters.
+///
+/// # Errors
+/// Fails if `json.loads` does not accept it, it is nested too deeply, or holds half of a surrogate pair.
+pub fn loads(text: &str) -> Result<Json, LoadsError> {
     let mut reader = Reader { rest: text, depth: 0, has_lone_surrogate: false };
     let value = reader.value()?;
     reader.skip_space();
     match value {
         _ if !reader.rest.is_empty() => Err(LoadsError::NotJson),
         _ if reader.has_lone_surrogate => Err(LoadsError::LoneSurrogate),
-        Json::Dict(entries) => Ok(entries),
-        _ => Err(LoadsError::NotAnObject),
+        value => Ok(value),
     }
 }
 
@@ -190,7 +200,11 @@ impl Reader<'_> {
         let end = self.rest.find(|c: char| !matches!(c, '0'..='9' | '.' | '-' | '+' | 'e' | 'E'));
         let (number, rest) = self.rest.split_at(end.unwrap_or(self.rest.len()));
         self.rest = rest;
-        if is_number(number) { Ok(json_number(number)) } else { Err(LoadsError::NotJson) }
+        match is_number(number) {
+            true if is_long_integer(number) => Err(LoadsError::LongInteger),
+            true => Ok(json_number(number)),
+            false => Err(LoadsError::NotJson),
+        }
     }
 
     fn string(&mut self) -> Read<String> {
@@ -260,9 +274,13 @@ fn is_number(text: &str) -> bool {
         None => (mantissa, None),
     };
     let integer = integer.strip_prefix('-').unwrap_or(integer);
-    let fits = integer.len() <= MAX_INTEGER_DIGITS || fraction.is_some() || exponent.is_some();
     let starts = integer == "0" || !integer.starts_with('0');
-    fits && starts && [Some(integer), fraction, exponent].into_iter().flatten().all(is_digits)
+    starts && [Some(integer), fraction, exponent].into_iter().flatten().all(is_digits)
+}
+
+fn is_long_integer(number: &str) -> bool {
+    let digits = number.strip_prefix('-').unwrap_or(number);
+    digits.len() > MAX_INTEGER_DIGITS && is_digits(digits)
 }
 
 fn is_digits(text: &str) -> bool {

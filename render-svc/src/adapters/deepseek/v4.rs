@@ -398,7 +398,7 @@ fn arguments(call: &Call<'_>, takes_objects: bool) -> Result<Vec<(String, Json)>
         other => Json::Scalar(python::dumps(other)),
     };
     match call.parse(takes_objects) {
-        Err(LoadsError::NotJson) => Ok(vec![("arguments".to_owned(), whole())]),
+        Err(LoadsError::NotJson | LoadsError::LongInteger) => Ok(vec![("arguments".to_owned(), whole())]),
         parsed => parsed.map_err(|why| call.unreadable(why)),
     }
 }
