@@ -18,7 +18,7 @@ const PROMPT: &str = "txt";
 const ATTACHMENTS: &str = "attachments.json";
 
 /// Folders without goldens of prompts.
-const OTHER_FOLDERS: [&str; 4] = ["facts", "image_families", "template", "__pycache__"];
+const OTHER_FOLDERS: [&str; 5] = ["facts", "image_families", "response_templates", "template", "__pycache__"];
 
 /// The files of a case, by ending.
 type Files = BTreeMap<String, PathBuf>;
