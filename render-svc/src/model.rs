@@ -47,6 +47,8 @@ pub struct Model {
     pub toggles: Object,
     /// The configured ids of the tokens that end its turn. Empty if they are not configured.
     pub configured_eos: Vec<u32>,
+    /// The configured name of the rules that read its answers.
+    pub configured_rules: Option<String>,
     /// True if its files have an image processor, or a template that writes images.
     pub takes_images: bool,
     /// The source of the maker's own encoder in its folder, if any.
@@ -76,6 +78,8 @@ pub struct Overrides {
     pub eos_token_ids: Vec<u32>,
     /// Arguments for its template where a request sets none, by name.
     pub toggles: Object,
+    /// The name of the rules that read its answers. None means the rules that its files show.
+    pub answer_rules: Option<String>,
 }
 
 impl ModelIds {
@@ -108,7 +112,7 @@ impl Model {
         let artifacts = Artifacts::load(path)?;
         let named = artifacts.special_tokens.named.iter();
         let special_tokens: Object = named.map(|(name, text)| (name.clone(), text.clone().into())).collect();
-        let Overrides { capabilities, eos_token_ids, toggles } = overrides;
+        let Overrides { capabilities, eos_token_ids, toggles, answer_rules } = overrides;
         let values = ModelValues { special_tokens: &special_tokens, toggles: &toggles };
         let (templates, template_error) = match Templates::compile(&artifacts, path, values) {
             Ok(templates) => (templates, None),
@@ -126,6 +130,7 @@ impl Model {
             capability_sources: sources,
             toggles,
             configured_eos: eos_token_ids,
+            configured_rules: answer_rules,
             tokenizer: artifacts.tokenizer().map_err(Arc::new),
             repositories: repositories(&artifacts.path).into_iter().chain(ids.aliases).collect(),
             encoder_source: encoder::source(&artifacts.path),

@@ -1,24 +1,20 @@
-//! Reads the output of a model: reasoning, content and tool calls, as the `response_template` of the model says.
+//! Reads the output of a model: reasoning, content and calls of tools.
 //!
-//! The definition is transformers' `ResponseParser`: the same events for the same pieces of text, the same message, and
-//! errors at the same places. Each step takes time linear in the new text.
+//! [`Template`] and [`Parser`] equal transformers' `ResponseParser`. [`AnswerReader`] reads with the rules of a model and
+//! loses no text: what the rules cannot read is content, with a warning. Adapters take no part in it.
 
-mod arena;
-mod buffer;
-mod coerce;
-mod content;
-mod parser;
-mod pattern;
-mod python;
-mod template;
-mod transform;
-mod value;
-mod watch;
+mod answer;
+mod call_id;
+mod choose;
+mod engine;
+mod rules;
+mod sample;
+mod track;
 
-pub use self::coerce::CoerceError;
-pub use self::content::{ContentError, Fault};
-pub use self::parser::{Event, FieldError, ParseError, Parser};
-pub use self::pattern::{Construct, PatternError};
-pub use self::template::{Template, TemplateError};
-pub use self::transform::{ShapeError, TransformError};
-pub use self::value::{Dict, Value};
+pub use self::answer::{Answer, AnswerReader, Call, Delta, ParseWarning, ParseWarningCode};
+pub use self::choose::{Chooser, ChosenRules, RulesProblem};
+pub use self::engine::{
+    CoerceError, Construct, ContentError, Dict, Event, Fault, FieldError, Note, ParseError, Parser, PatternError,
+    ShapeError, Template, TemplateError, TransformError, Value,
+};
+pub use self::rules::{BUILT_IN, BuiltIn, Rules};

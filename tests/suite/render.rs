@@ -1,5 +1,6 @@
 //! Rendering: conversations to prompts, by adapter, over gRPC and from the command line.
 
+mod answer_rules;
 mod batch;
 mod cancellation;
 mod capabilities;

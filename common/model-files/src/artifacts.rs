@@ -115,6 +115,7 @@ fn from_gguf(path: &Path) -> Result<Artifacts, ArtifactsError> {
         generation_eos,
         eos_origin: EosOrigin::Gguf,
         stop_strings: Vec::new(),
+        response_template: None,
         config: serde_json::Value::Null,
         source: Source::Gguf(Arc::new(gguf)),
         tokenizer: OnceLock::new(),

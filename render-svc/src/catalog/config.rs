@@ -49,6 +49,7 @@ struct ConfigRow {
     eos_token_ids: Vec<u32>,
     #[serde(default)]
     toggles: Object,
+    answer_rules: Option<String>,
 }
 
 /// The names of capabilities, such as `["SUPPORTS_SYSTEM_ROLE", "REQUIRES_STRICT_TURNS"]`.
@@ -66,9 +67,9 @@ impl TryFrom<Vec<String>> for CapabilityNames {
 
 impl ConfigRow {
     fn settings(self, folder: &Path) -> (PathBuf, Settings) {
-        let Self { path, id, aliases, generate_id, adapter, capabilities, eos_token_ids, toggles } = self;
+        let Self { path, id, aliases, generate_id, adapter, capabilities, eos_token_ids, toggles, answer_rules } = self;
         let capabilities = capabilities.map(|CapabilityNames(capabilities)| capabilities);
-        let overrides = Overrides { capabilities, eos_token_ids, toggles };
+        let overrides = Overrides { capabilities, eos_token_ids, toggles, answer_rules };
         (folder.join(path), Settings { ids: ModelIds { id, aliases, generate_id }, adapter, overrides })
     }
 }

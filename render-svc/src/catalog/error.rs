@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use crate::error::Error;
 use crate::model::LoadError;
+use crate::parse::RulesProblem;
 
 /// The reason why a model, or the whole catalog, could not be loaded.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +68,14 @@ pub enum CatalogError {
         path: PathBuf,
         /// The reason.
         source: Box<Error>,
+    },
+    /// The configured rules for the model's answers cannot be used.
+    #[error("cannot read answers of {}", path.display())]
+    Rules {
+        /// Path of the model.
+        path: PathBuf,
+        /// The reason.
+        source: RulesProblem,
     },
     /// There are models, and none of them can be loaded.
     #[error(transparent)]

@@ -4,6 +4,7 @@ use super::served_model::ServedModel;
 use crate::adapter::Kind;
 use crate::fact::{Fact, FactSource};
 use crate::output_spec::{EndSource, Mark, TurnEnd};
+use crate::parse::ChosenRules;
 use crate::probes::{ArgumentFact, TemplateFacts};
 
 /// Returns the facts about a model: its capabilities, what its default chat template does, and why its
@@ -20,7 +21,17 @@ pub fn facts(served: &ServedModel) -> Vec<Fact> {
     probed.extend(with_tools.into_iter().filter(|(name, _)| is_of_tools(name)));
     let probed = probed.into_iter().map(|(name, value)| Fact::new(name, value, FactSource::Probe));
     let adapter = Fact::new("adapter.reason", served.adapter.resolution.reason.clone(), FactSource::Adapter);
-    flags.chain(probed).chain(ends(served)).chain([adapter]).collect()
+    flags.chain(probed).chain(ends(served)).chain([adapter]).chain(answer_rules(served)).collect()
+}
+
+/// Returns the rules that read the model's answers, and the reason for them or why they cannot be used.
+fn answer_rules(served: &ServedModel) -> Vec<Fact> {
+    let ChosenRules { rules, source, reason, .. } = served.adapter.format.answer_rules();
+    let fact = |name, value: &str| Fact::new(name, value, *source);
+    match rules {
+        Ok(rules) => vec![fact("answer.rules", &rules.name), fact("answer.reason", reason)],
+        Err(problem) => vec![fact("answer.problem", &problem.to_string())],
+    }
 }
 
 /// Returns the ends of the assistant's turn, each with the first way in which it was found.

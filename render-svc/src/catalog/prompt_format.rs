@@ -10,6 +10,8 @@ use crate::adapter::Adapter;
 use crate::error::Error;
 use crate::model::Model;
 use crate::output_spec::OutputSpec;
+use crate::output_spec::{Mark, Reasoning};
+use crate::parse::{Chooser, ChosenRules, Rules, RulesProblem};
 use crate::probes::ArgumentFact;
 
 /// The facts about an adapter's prompts for one model: the control tokens, the encoder's arguments and
@@ -23,12 +25,14 @@ pub struct PromptFormat {
     output_spec: OnceLock<Arc<OutputSpec>>,
     control_tokens: OnceLock<ControlTokenFinder>,
     arguments: OnceLock<Vec<ArgumentFact>>,
+    answer_rules: OnceLock<ChosenRules>,
 }
 
 impl PromptFormat {
     pub(super) fn new(adapter: Adapter, model: Arc<Model>, model_output: Arc<OutputSpec>) -> Self {
         let (output_spec, control_tokens, arguments) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        Self { adapter, model, model_output, output_spec, control_tokens, arguments }
+        let answer_rules = OnceLock::new();
+        Self { adapter, model, model_output, output_spec, control_tokens, arguments, answer_rules }
     }
 
     /// Returns the output spec for these prompts.
@@ -42,6 +46,38 @@ impl PromptFormat {
     #[must_use]
     pub fn encoder_arguments(&self) -> &[ArgumentFact] {
         self.arguments.get_or_init(|| encoder_arguments(&self.adapter, &self.model))
+    }
+
+    /// Returns the rules that read the answers to these prompts.
+    #[must_use]
+    pub fn answer_rules(&self) -> &ChosenRules {
+        self.answer_rules.get_or_init(|| self.chooser().choose(self.model.configured_rules.as_deref()))
+    }
+
+    /// Returns the rules of this name for answers to these prompts.
+    ///
+    /// # Errors
+    /// There are none of the name, or the model's own ones cannot be used.
+    pub fn named_rules(&self, name: &str) -> Result<Arc<Rules>, RulesProblem> {
+        match &self.answer_rules().rules {
+            Ok(rules) if rules.name == name => Ok(Arc::clone(rules)),
+            _ => self.chooser().pinned(name),
+        }
+    }
+
+    fn chooser(&self) -> Chooser<'_> {
+        let (spec, tokenizer) = (self.output_spec(), self.model.tokenizer.as_ref().ok());
+        let token = |id| Some(String::from_utf8_lossy(tokenizer?.token_bytes(id)?).into_owned());
+        let text = |mark: &Mark| match mark {
+            Mark::Token(id) => token(*id),
+            Mark::Text(text) => Some(text.clone()),
+        };
+        let reasoning = spec.reasoning.and_then(|markers| match markers {
+            Reasoning::Tokens(start, end) => token(start).zip(token(end)),
+            Reasoning::Text(start, end) => Some((start.to_owned(), end.to_owned())),
+        });
+        let ends = spec.ends.iter().filter_map(|end| text(&end.mark)).filter(|text| !text.is_empty()).collect();
+        Chooser { adapter: &self.adapter, model: &self.model, reasoning, ends }
     }
 
     /// Returns the control tokens of these prompts.

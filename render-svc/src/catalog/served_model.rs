@@ -91,7 +91,12 @@ impl ServedModel {
             None => formats.select(&model),
         };
         let failed = |source| CatalogError::Adapter { path: path.to_owned(), source: Box::new(source) };
-        Ok(Self { adapter: adapter.map_err(failed)?, model, formats })
+        let adapter = adapter.map_err(failed)?;
+        if let Some(name) = &model.configured_rules {
+            let failed = |source| CatalogError::Rules { path: path.to_owned(), source };
+            adapter.format.named_rules(name).map_err(failed)?;
+        }
+        Ok(Self { adapter, model, formats })
     }
 
     /// Returns the error of a chat template that does not compile if the model's adapter needs one.

@@ -57,6 +57,7 @@ fn listed(events: &[Event]) -> Json {
         Event::Open { field } => json!(["open", &**field]),
         Event::Chunk { field, text, is_dirty } => json!(["chunk", &**field, text, is_dirty]),
         Event::Close { field, value } => json!(["close", &**field, shown(value)]),
+        Event::Note { .. } => panic!("the reference has no notes"),
     };
     events.iter().map(event).collect()
 }

@@ -30,6 +30,8 @@ pub struct Artifacts {
     pub eos_origin: EosOrigin,
     /// The strings of `generation_config.json` that end the output.
     pub stop_strings: Vec<String>,
+    /// `response_template` of `tokenizer_config.json`: how answers are read.
+    pub response_template: Option<serde_json::Value>,
     /// The content of `config.json`. Null without the file, and for a GGUF, whose settings are in
     /// [`Artifacts::gguf`].
     pub config: serde_json::Value,

@@ -33,6 +33,7 @@ pub(super) fn load(folder: &Path) -> Result<Artifacts, ArtifactsError> {
         generation_eos,
         eos_origin,
         stop_strings: stop_strings(&generation),
+        response_template: tokenizer_config.get("response_template").filter(|rules| !rules.is_null()).cloned(),
         config: config.map_or(Value::Null, Value::Object),
         source: Source::Folder(tokens),
         tokenizer: OnceLock::new(),

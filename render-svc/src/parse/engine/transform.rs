@@ -14,7 +14,7 @@ pub(super) enum Transform {
 }
 
 /// Why a template of a value cannot be loaded.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
     #[error("the text {0:?} mixes a placeholder with other text")]
     Mixed(String),

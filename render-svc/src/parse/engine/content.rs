@@ -7,6 +7,7 @@ use tandem_template::python::LoadsError;
 use super::pattern::{Pattern, PatternError, find_all, is_word};
 use super::python;
 use super::value::{Dict, Value};
+use super::written_calls::Form;
 
 /// Why a text has no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,6 +24,8 @@ pub enum ContentError {
     NoKey(usize),
     #[error("xml-inline: the group `value` of the match at byte {0} has no text")]
     NoValue(usize),
+    #[error("xml-inline: the text at byte {0} is in no tag")]
+    Outside(usize),
 }
 
 /// A fault of the template that is an error when its argument is needed.
@@ -56,16 +59,21 @@ enum Rule {
     Float,
     Bool,
     Json { unquoted_keys: bool, delims: Needed<Vec<(String, String)>>, allow_non_json: bool },
-    XmlInline { tags: Needed<Pattern>, values: Values, merges: bool },
+    XmlInline { tags: Needed<Pattern>, values: Values, merges: bool, json_group: Option<String> },
     KvLines { line_sep: Needed<Option<String>>, kv_sep: Needed<String>, values: Values },
+    Calls(Form),
 }
 
 /// The parser of the values of an object, if there is one.
 type Values = Option<Needed<Box<Content>>>;
 
-/// Returns true if a name is that of a parser.
-pub(super) fn is_known(name: &str) -> bool {
+/// The parsers of calls that the reference has none for.
+const OF_CALLS: [&str; 2] = ["json-calls", "python-calls"];
+
+/// Returns true if a name is that of a parser. Only the rules of this project have the parsers of calls.
+pub(super) fn is_known(name: &str, is_built_in: bool) -> bool {
     ["text", "int", "float", "bool", "json", "xml-inline", "kv-lines"].contains(&name)
+        || is_built_in && OF_CALLS.contains(&name)
 }
 
 /// Returns true if the chunks of a parser's text are parts of its value.
@@ -75,7 +83,7 @@ pub(super) fn is_streamable(name: &str) -> bool {
 
 impl Content {
     /// Returns the parser with a name and arguments. Fails for patterns that are not supported.
-    pub(super) fn new(name: &str, args: Option<&Value>, place: &str) -> Result<Self, Fault> {
+    pub(super) fn new(name: &str, args: Option<&Value>, place: &str, is_built_in: bool) -> Result<Self, Fault> {
         let empty = Dict::new();
         let args = match args {
             None => &empty,
@@ -100,6 +108,7 @@ impl Content {
                 tags: tags(args, place)?,
                 values: values(args, place)?,
                 merges: is_on("merge_duplicates"),
+                json_group: args.get("json_group").filter(|_| is_built_in).and_then(Value::as_text).map(str::to_owned),
             }),
             "kv-lines" => Ok(Rule::KvLines {
                 line_sep: match args.get("line_sep") {
@@ -110,9 +119,22 @@ impl Content {
                 kv_sep: args.get("kv_sep").map_or(Ok(":".to_owned()), |sep| non_empty(sep, &format!("{place}.kv_sep"))),
                 values: values(args, place)?,
             }),
+            "json-calls" => match args.get("name_pattern") {
+                Some(Value::Text(pattern)) => match Pattern::new(pattern) {
+                    Ok(pattern) => Ok(Rule::Calls(Form::NamedJson(pattern))),
+                    Err(source) => return Err(Fault::Pattern { place: format!("{place}.name_pattern"), source }),
+                },
+                _ => Ok(Rule::Calls(Form::Json)),
+            },
+            "python-calls" => Ok(Rule::Calls(Form::Python)),
             _ => Err(Fault::Parser { place: place.to_owned(), name: name.to_owned() }),
         };
         Ok(Self { strip: args.get("strip").is_none_or(Value::is_true), rule })
+    }
+
+    /// Returns whether white space around the text is left out, if the value is the text.
+    pub(super) fn strips_text(&self) -> Option<bool> {
+        matches!(self.rule, Ok(Rule::Text)).then_some(self.strip)
     }
 
     /// Returns the value of a text.
@@ -130,14 +152,35 @@ impl Content {
                     loaded => loaded.map_err(ContentError::Json),
                 }
             }
-            Rule::XmlInline { tags, values, merges } => {
-                xml_inline(text, tags.as_ref().map_err(fault)?, values.as_ref(), *merges).map(Value::Dict)
+            Rule::XmlInline { tags, values, merges, json_group } => {
+                let tags = tags.as_ref().map_err(fault)?;
+                xml_inline(text, tags, values.as_ref(), *merges, json_group.as_deref()).map(Value::Dict)
             }
             Rule::KvLines { line_sep, kv_sep, values } => {
                 let line_sep = line_sep.as_ref().map_err(fault)?;
                 self.kv_lines(text, line_sep.as_deref(), kv_sep, values.as_ref()).map(Value::Dict)
             }
+            Rule::Calls(form) => form.parse("", text, ""),
         }
+    }
+
+    /// Returns the value of the text between two anchors. Lists of calls may begin and end within them.
+    pub(super) fn parse_between(&self, opening: &str, text: &str, closing: &str) -> Result<Value, ContentError> {
+        match &self.rule {
+            Ok(Rule::Calls(form)) => form.parse(opening, text, closing),
+            _ => self.parse(text),
+        }
+    }
+
+    /// Fails if the value lacks a part of the text: the reference leaves out what is in no tag.
+    pub(super) fn check_whole(&self, text: &str) -> Result<(), ContentError> {
+        let Ok(Rule::XmlInline { tags: Ok(tags), .. }) = &self.rule else { return Ok(()) };
+        let mut end = 0;
+        for found in find_all(tags, text) {
+            outside(text, end, found.start)?;
+            end = found.end;
+        }
+        outside(text, end, text.len())
     }
 
     fn stripped<'t>(&self, text: &'t str) -> &'t str {
@@ -171,6 +214,12 @@ impl Content {
         }
         Ok(out)
     }
+}
+
+/// Fails if a part of a text is more than white space.
+fn outside(text: &str, start: usize, end: usize) -> Result<(), ContentError> {
+    let part = text.get(start..end).unwrap_or_default();
+    if python::strip(part).is_empty() { Ok(()) } else { Err(ContentError::Outside(start)) }
 }
 
 fn fault(fault: &Fault) -> ContentError {
@@ -213,9 +262,9 @@ fn values(args: &Dict, place: &str) -> Result<Values, Fault> {
         }
     };
     match parser.get("name") {
-        None => Ok(Some(Ok(Box::new(Content::new("text", parser.get("args"), &format!("{place}.args"))?)))),
+        None => Ok(Some(Ok(Box::new(Content::new("text", parser.get("args"), &format!("{place}.args"), false)?)))),
         Some(Value::Text(name)) => {
-            Ok(Some(Ok(Box::new(Content::new(name, parser.get("args"), &format!("{place}.args"))?))))
+            Ok(Some(Ok(Box::new(Content::new(name, parser.get("args"), &format!("{place}.args"), false)?))))
         }
         Some(other) => Ok(Some(Err(not_a_text(other, &format!("{place}.name"))))),
     }
@@ -353,14 +402,19 @@ fn xml_inline(
     tags: &Pattern,
     values: Option<&Needed<Box<Content>>>,
     merges: bool,
+    json_group: Option<&str>,
 ) -> Result<Dict, ContentError> {
     let index = |name: &str| tags.names().iter().position(|known| known == name);
-    let (key_index, value_index) = (index("key"), index("value"));
+    let (key_index, value_index, json_index) = (index("key"), index("value"), json_group.and_then(index));
     let mut out = Dict::new();
     for found in find_all(tags, text) {
         let group = |index: usize| found.group(index).and_then(|(start, end)| text.get(start..end));
         let key = key_index.and_then(group).ok_or(ContentError::NoKey(found.start))?;
-        let value = value_of(value_index.map_or(Some(""), group), values, found.start)?;
+        let text = value_index.map_or(Some(""), group);
+        let value = match text.filter(|_| json_index.and_then(group).is_some()) {
+            Some(json) => Value::loads(json).map_err(ContentError::Json)?,
+            None => value_of(text, values, found.start)?,
+        };
         match out.get_mut(key) {
             Some(Value::List(earlier)) if merges => earlier.push(value),
             Some(earlier) if merges => *earlier = Value::List(vec![std::mem::replace(earlier, Value::Null), value]),

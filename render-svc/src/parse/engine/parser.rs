@@ -28,6 +28,25 @@ pub enum Event {
         field: Arc<str>,
         value: Value,
     },
+    /// What the reference loses. Only a parser that keeps all text reports it.
+    Note {
+        /// The place of the text, in bytes from the start of the answer's part of the prompt.
+        place: usize,
+        note: Note,
+    },
+}
+
+/// What the reference loses.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Note {
+    /// The whole text of a field's region, with its anchors. The field's `Close` follows.
+    Region { text: String },
+    /// The whole text of a region that has no value. No `Close` follows.
+    Failed { text: String, error: FieldError },
+    /// The answer ends before the closing of a field.
+    Unclosed { field: Arc<str> },
+    /// A text that no field takes.
+    Outside { text: String },
 }
 
 /// Why an answer cannot be parsed.
@@ -72,6 +91,8 @@ pub struct Parser {
     watch: Watch,
     message: Dict,
     region: Region,
+    /// True if faults of the answer are notes instead of errors.
+    keeps_all: bool,
     /// Why nothing more is parsed.
     end: Option<ParseError>,
 }
@@ -83,24 +104,39 @@ struct Region {
     captures: Vec<(String, String)>,
     text: String,
     is_open: bool,
+    /// The place of the region's start, and the text of its opening.
+    place: usize,
+    opening: String,
 }
 
 impl Parser {
     /// Starts a parser after a prompt, and returns the events of the answer's part of the prompt.
     pub fn new(template: Arc<Template>, prompt: &str, tools: &[Value]) -> Result<(Self, Vec<Event>), ParseError> {
         let start = template.answer_start(prompt).to_owned();
+        Self::after(template, &start, tools, false)
+    }
+
+    /// Starts a parser after this part of an answer. One that keeps all text has notes where the reference has errors
+    /// or leaves out text.
+    pub(in super::super) fn after(
+        template: Arc<Template>,
+        start: &str,
+        tools: &[Value],
+        keeps_all: bool,
+    ) -> Result<(Self, Vec<Event>), ParseError> {
         let mut parser = Self {
-            tools: Tools::new(tools),
+            tools: Tools::new(tools, keeps_all),
             buffer: Buffer::default(),
             watch: Watch::new(&template),
             message: template.defaults.clone(),
             region: Region { field: template.implicit, ..Region::default() },
+            keeps_all,
             end: None,
             template,
         };
         let mut events = Vec::new();
         if !start.is_empty() {
-            parser.buffer.push(&start);
+            parser.buffer.push(start);
             parser.process(&mut events, false)?;
         }
         Ok((parser, events))
@@ -134,7 +170,7 @@ impl Parser {
         let is_missing = |field: &&Field| !field.is_optional && !self.message.contains_key(&*field.name);
         let missing = self.template.fields.iter().filter(is_missing).map(|field| field.name.to_string());
         let fields: Vec<String> = missing.collect();
-        if !fields.is_empty() {
+        if !fields.is_empty() && !self.keeps_all {
             return Err(ParseError::Missing { fields });
         }
         let mut message = std::mem::take(&mut self.message);
@@ -159,20 +195,25 @@ impl Parser {
                 let end = if is_end { self.buffer.end() } else { hold };
                 self.accumulate(&template, events, end);
                 self.buffer.advance(end);
-                return if is_end { self.close(&template, events) } else { Ok(()) };
+                return if is_end { self.close(&template, events, None) } else { Ok(()) };
             };
             empty = if found.end > self.buffer.start() { 0 } else { empty + 1 };
+            if empty > most && self.keeps_all {
+                return self.give_up(&template, events);
+            }
             if empty > most {
                 let field = template.fields.get(anchor.field).map(|field| Arc::clone(&field.name));
                 return Err(ParseError::NoProgress { field: field.unwrap_or_default() });
             }
             self.accumulate(&template, events, found.start);
             let captures = self.captures(&anchor.pattern, &found);
+            let matched = self.buffer.text(found.start, found.end).to_owned();
             self.buffer.advance(found.end);
             let had_text = self.region.is_open;
-            self.close(&template, events)?;
+            self.close(&template, events, Some(if anchor.opens { "" } else { &matched }))?;
             if anchor.opens {
                 self.open(&template, events, anchor.field, captures);
+                (self.region.place, self.region.opening) = (found.start, matched);
             } else if !had_text && found.start == found.end {
                 return Ok(());
             }
@@ -187,37 +228,71 @@ impl Parser {
         pattern.names().iter().enumerate().filter_map(group).collect()
     }
 
+    /// Takes the rest of the buffer as a text that no field takes.
+    fn give_up(&mut self, template: &Template, events: &mut Vec<Event>) -> Result<(), ParseError> {
+        self.close(template, events, None)?;
+        let (place, end) = (self.buffer.start(), self.buffer.end());
+        let text = self.buffer.text(place, end).to_owned();
+        self.buffer.advance(end);
+        if !text.is_empty() {
+            events.push(Event::Note { place, note: Note::Outside { text } });
+        }
+        Ok(())
+    }
+
     /// Gives the text before a place to the current field.
     fn accumulate(&mut self, template: &Template, events: &mut Vec<Event>, end: usize) {
-        let text = self.buffer.text(self.buffer.start(), end);
+        let place = self.buffer.start();
+        let text = self.buffer.text(place, end);
+        if text.is_empty() {
+            return;
+        }
         let field = self.region.field.and_then(|index| template.fields.get(index));
-        let Some(Field { name, is_dirty, .. }) = field.filter(|_| !text.is_empty()) else { return };
+        let Some(Field { name, is_dirty, .. }) = field else {
+            if self.keeps_all {
+                events.push(Event::Note { place, note: Note::Outside { text: text.to_owned() } });
+            }
+            return;
+        };
         if !self.region.is_open {
             events.push(Event::Open { field: Arc::clone(name) });
             self.region.is_open = true;
+            self.region.place = place;
         }
         self.region.text.push_str(text);
         events.push(Event::Chunk { field: Arc::clone(name), text: text.to_owned(), is_dirty: *is_dirty });
     }
 
     fn open(&mut self, template: &Template, events: &mut Vec<Event>, field: usize, captures: Vec<(String, String)>) {
-        self.region = Region { field: Some(field), captures, text: String::new(), is_open: true };
+        self.region = Region { field: Some(field), captures, is_open: true, ..Region::default() };
         events.extend(template.fields.get(field).map(|field| Event::Open { field: Arc::clone(&field.name) }));
     }
 
-    /// Closes the current field, unless nothing opened it, and returns to the implicit one.
-    fn close(&mut self, template: &Template, events: &mut Vec<Event>) -> Result<(), ParseError> {
+    /// Closes the current field, unless nothing opened it, and returns to the implicit one. `closing` is the text that
+    /// closes it; None if the answer ends there.
+    fn close(&mut self, template: &Template, events: &mut Vec<Event>, closing: Option<&str>) -> Result<(), ParseError> {
         let region = std::mem::replace(&mut self.region, Region { field: template.implicit, ..Region::default() });
         let field = region.field.filter(|_| region.is_open).and_then(|index| template.fields.get(index));
         let Some(field) = field else { return Ok(()) };
-        let closed = value(field, region, &self.tools).and_then(|value| {
+        let (place, is_explicit) = (region.place, region.field != template.implicit);
+        let whole = self.keeps_all.then(|| [&region.opening, &region.text, closing.unwrap_or_default()].concat());
+        let closed = value(field, region, closing.unwrap_or_default(), &self.tools, self.keeps_all);
+        let closed = closed.and_then(|value| {
             self.store(field, value.clone())?;
             Ok(value)
         });
         let name = Arc::clone(&field.name);
-        match closed {
-            Ok(value) => events.push(Event::Close { field: name, value }),
-            Err(source) => return Err(ParseError::Field { field: name, source }),
+        let is_unclosed = closing.is_none() && is_explicit && field.close.is_some();
+        if is_unclosed && self.keeps_all {
+            events.push(Event::Note { place, note: Note::Unclosed { field: Arc::clone(&name) } });
+        }
+        match (closed, whole) {
+            (Ok(value), whole) => {
+                let whole = whole.map(|text| Event::Note { place, note: Note::Region { text } });
+                events.extend(whole.into_iter().chain([Event::Close { field: name, value }]));
+            }
+            (Err(error), Some(text)) => events.push(Event::Note { place, note: Note::Failed { text, error } }),
+            (Err(source), None) => return Err(ParseError::Field { field: name, source }),
         }
         Ok(())
     }
@@ -251,8 +326,11 @@ impl Parser {
 }
 
 /// Returns the value of a field's text.
-fn value(field: &Field, region: Region, tools: &Tools) -> Result<Value, FieldError> {
-    let value = field.content.parse(&region.text)?;
+fn value(field: &Field, region: Region, closing: &str, tools: &Tools, keeps_all: bool) -> Result<Value, FieldError> {
+    let value = field.content.parse_between(&region.opening, &region.text, closing)?;
+    if keeps_all {
+        field.content.check_whole(&region.text)?;
+    }
     if field.transform.is_none() && tools.is_empty() {
         return Ok(value);
     }

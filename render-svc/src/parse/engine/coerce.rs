@@ -6,6 +6,7 @@ use tandem_template::python::LoadsError;
 
 use super::arena::{Arena, Id, Node};
 use super::python;
+use super::python_calls;
 use super::value::{Dict, Value};
 
 /// Why an argument cannot be cast.
@@ -19,11 +20,15 @@ pub enum CoerceError {
 
 /// The schemas of the parameters of each tool.
 #[derive(Debug, Default)]
-pub(super) struct Tools(HashMap<String, Dict>);
+pub(super) struct Tools {
+    schemas: HashMap<String, Dict>,
+    /// True if objects and lists may be Python's literals, which the reference leaves as texts.
+    reads_python: bool,
+}
 
 impl Tools {
     /// Reads tools in the form of `apply_chat_template`. Other values are ignored.
-    pub(super) fn new(tools: &[Value]) -> Self {
+    pub(super) fn new(tools: &[Value], reads_python: bool) -> Self {
         let mut schemas = HashMap::new();
         for tool in tools.iter().filter_map(Value::as_dict) {
             let function = tool.get("function").map_or(Some(tool), Value::as_dict);
@@ -33,11 +38,11 @@ impl Tools {
             let properties = parameters.and_then(|parameters| parameters.get("properties")).and_then(Value::as_dict);
             schemas.insert(name.clone(), properties.cloned().unwrap_or_default());
         }
-        Self(schemas)
+        Self { schemas, reads_python }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.schemas.is_empty()
     }
 
     /// Casts the arguments of a call, or of each call of a list.
@@ -53,13 +58,13 @@ impl Tools {
             return Ok(());
         };
         let (Some(name), Some(dict)) = (function.get("name"), function.get("arguments")) else { return Ok(()) };
-        let Some(schemas) = arena.text(*name).and_then(|name| self.0.get(name)) else { return Ok(()) };
+        let Some(schemas) = arena.text(*name).and_then(|name| self.schemas.get(name)) else { return Ok(()) };
         let (dict, Node::Dict(arguments)) = (*dict, arena.get(*dict)) else { return Ok(()) };
         for (key, argument) in arguments.clone() {
             let types = schemas.get(&key).map_or(Ok(Vec::new()), types)?;
             if !types.is_empty() {
                 let json = |source| CoerceError::Json { key: key.clone(), source };
-                if let Some(value) = cast(arena, argument, &types).map_err(json)? {
+                if let Some(value) = cast(arena, argument, &types, self.reads_python).map_err(json)? {
                     arena.set(dict, &key, value);
                 }
             }
@@ -69,9 +74,12 @@ impl Tools {
 }
 
 /// Returns the cast argument, or None if it stays as it is.
-fn cast(arena: &mut Arena, argument: Id, types: &[&str]) -> Result<Option<Id>, LoadsError> {
+fn cast(arena: &mut Arena, argument: Id, types: &[&str], reads_python: bool) -> Result<Option<Id>, LoadsError> {
     if let Some(text) = arena.text(argument) {
-        let value = cast_text(text, types)?;
+        let value = match cast_text(text, types)? {
+            Value::Text(text) if reads_python => literal(&text, types).unwrap_or(Value::Text(text)),
+            value => value,
+        };
         return Ok(Some(arena.insert(value)));
     }
     match arena.get(argument) {
@@ -86,6 +94,15 @@ fn cast(arena: &mut Arena, argument: Id, types: &[&str]) -> Result<Option<Id>, L
             Ok(Some(arena.push(Node::List(cast))))
         }
         _ => Ok(None),
+    }
+}
+
+/// Returns the object or list that a text is in Python's syntax, if a schema allows it.
+fn literal(text: &str, types: &[&str]) -> Option<Value> {
+    match python_calls::literal(text)? {
+        value @ Value::Dict(_) if types.contains(&"object") => Some(value),
+        value @ Value::List(_) if types.contains(&"array") => Some(value),
+        _ => None,
     }
 }
 

@@ -12,12 +12,12 @@ const ZEROS: &[u32] = &[
 const MAX_INT_DIGITS: usize = 4300;
 
 /// Returns true for the white space of `str.isspace`, which includes four control characters more than Unicode's.
-pub(super) fn is_space(c: char) -> bool {
+pub(crate) fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
 }
 
 /// Returns the text without white space at both ends, like `str.strip`.
-pub(super) fn strip(text: &str) -> &str {
+pub(crate) fn strip(text: &str) -> &str {
     text.trim_matches(is_space)
 }
 

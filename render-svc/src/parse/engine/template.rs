@@ -23,7 +23,7 @@ const FIELD_KEYS: &[&str] = &[
 ];
 
 /// Why a response template cannot be loaded.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     #[error("{place} is {got}, not {wanted}")]
     Type { place: String, got: &'static str, wanted: &'static str },
@@ -66,7 +66,9 @@ pub struct Template {
     pub(super) anchors: Vec<Anchor>,
     /// The anchors that are sought outside of all fields but the implicit one.
     pub(super) outer: Vec<usize>,
-    start: Pattern,
+    start: Option<Pattern>,
+    /// The texts of all anchors, without the backslashes of patterns.
+    texts: String,
 }
 
 /// A field of the message.
@@ -99,6 +101,29 @@ pub(super) struct Anchor {
 impl Template {
     /// Loads a template.
     pub fn new(template: &Value) -> Result<Self, TemplateError> {
+        Self::load(template, false)
+    }
+
+    /// Loads a template of this project, which may use parsers of calls that the reference lacks.
+    pub fn built_in(template: &Value) -> Result<Self, TemplateError> {
+        Self::load(template, true)
+    }
+
+    /// Returns the template that reads every answer as content.
+    #[must_use]
+    pub fn of_text() -> Self {
+        Self {
+            defaults: Dict::new(),
+            fields: Vec::new(),
+            implicit: None,
+            anchors: Vec::new(),
+            outer: Vec::new(),
+            start: None,
+            texts: String::new(),
+        }
+    }
+
+    fn load(template: &Value, is_built_in: bool) -> Result<Self, TemplateError> {
         let place = "response_template";
         let template = dict(template, place)?;
         if template.get("version").is_some_and(|version| !version.is_one()) {
@@ -111,34 +136,66 @@ impl Template {
         if fields.is_empty() {
             return Err(missing());
         }
-        let mut loader = Loader::default();
+        let mut loader = Loader { is_built_in, ..Loader::default() };
         for (name, field) in fields {
             loader.field(name, field)?;
         }
         let implicit = loader.implicit()?;
         let start = anchor(template, ["start_anchor", "start_anchor_pattern"], place)?;
-        let (start, _) = start.ok_or(TemplateError::NoStartAnchor)?;
-        let Loader { fields, anchors, .. } = loader;
+        let start = start.map(|(start, _)| start);
+        if start.is_none() && !is_built_in {
+            return Err(TemplateError::NoStartAnchor);
+        }
+        let Loader { fields, anchors, texts, .. } = loader;
         let is_outer = |anchor: &Anchor| anchor.opens || Some(anchor.field) == implicit;
         // A closing comes after all openings, as the order of ties is that of the reference.
         let outer = anchors.iter().enumerate().filter(|(_, anchor)| is_outer(anchor)).map(|(index, _)| index);
         let outer = outer.collect();
-        Ok(Self { defaults, fields, implicit, anchors, outer, start })
+        Ok(Self { defaults, fields, implicit, anchors, outer, start, texts })
+    }
+
+    /// Returns the text that joins the values of a field.
+    pub(in super::super) fn join(&self, field: &str) -> Option<&str> {
+        self.fields.iter().find(|known| &*known.name == field)?.join.as_deref()
+    }
+
+    /// Returns whether the value of a field lacks the white space around its text, if the value is the text.
+    pub(in super::super) fn strips(&self, field: &str) -> Option<bool> {
+        let field = self.fields.iter().find(|known| &*known.name == field)?;
+        field.content.strips_text().filter(|_| field.transform.is_none())
+    }
+
+    /// Returns true if a field can close several times without losing a value.
+    pub(in super::super) fn repeats(&self, field: &str) -> bool {
+        self.fields.iter().any(|known| &*known.name == field && known.repeats)
+    }
+
+    /// Returns true if the template's anchors contain this text.
+    pub(in super::super) fn mentions(&self, text: &str) -> bool {
+        self.texts.contains(text)
+    }
+
+    /// Returns the first place at which an anchor matches a text.
+    pub(in super::super) fn first_anchor(&self, text: &str) -> Option<usize> {
+        let first = |anchor: &Anchor| find_all(&anchor.pattern, text).find(|found| found.end > found.start);
+        self.anchors.iter().filter_map(|anchor| Some(first(anchor)?.start)).min()
     }
 
     /// Returns the part of the prompt that belongs to the answer: what follows the last start of an answer, or all of
     /// the prompt if it has none.
-    pub(super) fn answer_start<'t>(&self, prompt: &'t str) -> &'t str {
-        let last: Option<Found> = find_all(&self.start, prompt).last();
+    pub(in super::super) fn answer_start<'t>(&self, prompt: &'t str) -> &'t str {
+        let last: Option<Found> = self.start.as_ref().and_then(|start| find_all(start, prompt).last());
         last.and_then(|found| prompt.get(found.end..)).unwrap_or(prompt)
     }
 }
 
 #[derive(Default)]
 struct Loader {
+    is_built_in: bool,
     fields: Vec<Field>,
     anchors: Vec<Anchor>,
     implicit: Vec<usize>,
+    texts: String,
 }
 
 impl Loader {
@@ -159,10 +216,13 @@ impl Loader {
         check_keys(field, FIELD_KEYS, &place)?;
         let parser = match field.get("content") {
             None => "text",
-            Some(Value::Text(parser)) if content::is_known(parser) => parser,
+            Some(Value::Text(parser)) if content::is_known(parser, self.is_built_in) => parser,
             Some(Value::Text(name)) => return Err(TemplateError::Content { place, name: name.clone() }),
             Some(other) => return Err(wrong_type(other, &format!("{place}.content"), "a text")),
         };
+        for key in ["open", "open_pattern", "close", "close_pattern"] {
+            self.add_texts(field.get(key));
+        }
         let open = anchor(field, ["open", "open_pattern"], &place)?;
         let close = anchor(field, ["close", "close_pattern"], &place)?;
         let repeats = field.get("repeats").is_some_and(Value::is_true);
@@ -177,8 +237,8 @@ impl Loader {
         if !names.is_empty() {
             return Err(TemplateError::UnusedGroups { place, names });
         }
-        let content = Content::new(parser, field.get("content_args"), &format!("{place}.content_args"))
-            .map_err(TemplateError::Argument)?;
+        let args = (field.get("content_args"), format!("{place}.content_args"));
+        let content = Content::new(parser, args.0, &args.1, self.is_built_in).map_err(TemplateError::Argument)?;
         let index = self.fields.len();
         self.implicit.extend(open.is_none().then_some(index));
         self.anchor(index, true, open);
@@ -195,6 +255,17 @@ impl Loader {
             transforms_each,
         });
         Ok(())
+    }
+
+    fn add_texts(&mut self, anchor: Option<&Value>) {
+        match anchor {
+            Some(Value::Text(text)) => {
+                self.texts.extend(text.chars().filter(|c| *c != '\\'));
+                self.texts.push('\n');
+            }
+            Some(Value::List(items)) => items.iter().for_each(|item| self.add_texts(Some(item))),
+            _ => {}
+        }
     }
 
     fn anchor(&mut self, field: usize, opens: bool, anchor: Option<(Pattern, bool)>) -> Option<usize> {

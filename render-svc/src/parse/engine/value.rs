@@ -23,8 +23,29 @@ pub enum Value {
 
 impl Value {
     /// Loads a JSON text as Python does.
-    pub(super) fn loads(text: &str) -> Result<Self, LoadsError> {
+    pub(in super::super) fn loads(text: &str) -> Result<Self, LoadsError> {
         python::loads(text).map(Self::from)
+    }
+
+    /// Returns the JSON text of a value, as Python writes it. None if it has a number that JSON lacks.
+    #[must_use]
+    pub fn to_json(&self) -> Option<String> {
+        self.dumped().map(|json| json.dumps())
+    }
+
+    fn dumped(&self) -> Option<python::Json> {
+        Some(match self {
+            Self::Null => python::Json::Scalar("null".to_owned()),
+            Self::Bool(truth) => python::Json::Scalar(truth.to_string()),
+            Self::Int(digits) => python::Json::Scalar(digits.clone()),
+            Self::Float(number) => python::Json::Scalar(serde_json::Number::from_f64(*number)?.to_string()),
+            Self::Text(text) => python::Json::Text(text.clone()),
+            Self::List(items) => python::Json::List(items.iter().map(Self::dumped).collect::<Option<_>>()?),
+            Self::Dict(entries) => {
+                let entry = |(key, value): (&String, &Self)| Some((key.clone(), value.dumped()?));
+                python::Json::Dict(entries.iter().map(entry).collect::<Option<_>>()?)
+            }
+        })
     }
 
     /// Returns Python's name of the value's type, for errors.
@@ -41,7 +62,7 @@ impl Value {
     }
 
     /// Returns the truth of the value in Python: null, zero and empty values are false.
-    pub(super) fn is_true(&self) -> bool {
+    pub(in super::super) fn is_true(&self) -> bool {
         match self {
             Self::Null => false,
             Self::Bool(truth) => *truth,
@@ -75,7 +96,7 @@ impl Value {
     }
 
     /// Returns the text of a text.
-    pub(super) fn as_text(&self) -> Option<&str> {
+    pub(in super::super) fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
             _ => None,
@@ -83,7 +104,7 @@ impl Value {
     }
 
     /// Returns the entries of an object.
-    pub(super) fn as_dict(&self) -> Option<&Dict> {
+    pub(in super::super) fn as_dict(&self) -> Option<&Dict> {
         match self {
             Self::Dict(entries) => Some(entries),
             _ => None,

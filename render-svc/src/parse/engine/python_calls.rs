@@ -1,0 +1,227 @@
+//! Calls in Python's syntax: `name(key=value, …)`, with literals as values.
+
+use super::content::ContentError;
+use super::python;
+use super::value::{Dict, Value};
+
+/// The most values within values.
+const MAX_DEPTH: usize = 64;
+
+/// Returns the calls of a text: in a list or one after another, also in a fenced block of code.
+pub(super) fn calls(text: &str) -> Result<Vec<(String, Dict)>, ContentError> {
+    let mut reader = Reader { text: without_fence(python::strip(text)), at: 0 };
+    reader.calls().ok_or(ContentError::NotA("a call in Python's syntax"))
+}
+
+/// Returns the value of a literal: an object, a list, a text, a number or a constant.
+pub(super) fn literal(text: &str) -> Option<Value> {
+    let mut reader = Reader { text: python::strip(text), at: 0 };
+    let value = reader.value(0)?;
+    reader.skip_space();
+    reader.rest().is_empty().then_some(value)
+}
+
+/// Returns the code of a fenced block.
+fn without_fence(text: &str) -> &str {
+    let Some(inner) = text.strip_prefix("```").and_then(|text| text.strip_suffix("```")) else { return text };
+    inner.strip_prefix("python").unwrap_or(inner)
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    at: usize,
+}
+
+impl<'t> Reader<'t> {
+    fn rest(&self) -> &'t str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    fn skip_space(&mut self) {
+        let rest = self.rest();
+        self.at += rest.len() - rest.trim_start_matches(python::is_space).len();
+    }
+
+    /// Skips white space and takes a character, if it is next.
+    fn takes(&mut self, wanted: char) -> bool {
+        self.skip_space();
+        let is_next = self.rest().starts_with(wanted);
+        if is_next {
+            self.at += wanted.len_utf8();
+        }
+        is_next
+    }
+
+    fn calls(&mut self) -> Option<Vec<(String, Dict)>> {
+        let mut in_list = self.takes('[');
+        let is_list = in_list;
+        let mut calls = Vec::new();
+        loop {
+            while self.takes(',') || self.takes(';') {}
+            if in_list && self.takes(']') {
+                in_list = false;
+            }
+            self.skip_space();
+            if self.rest().is_empty() {
+                return (!in_list).then_some(calls);
+            }
+            if is_list && !in_list {
+                return None;
+            }
+            calls.push(self.call()?);
+        }
+    }
+
+    fn call(&mut self) -> Option<(String, Dict)> {
+        let name = self.name()?;
+        let mut arguments = Dict::new();
+        if !self.takes('(') {
+            return None;
+        }
+        while !self.takes(')') {
+            self.skip_space();
+            let key = self.name()?;
+            if !self.takes('=') {
+                return None;
+            }
+            let value = self.value(0)?;
+            if arguments.insert(key, value).is_some() {
+                return None;
+            }
+            if !self.takes(',') {
+                return self.takes(')').then_some((name, arguments));
+            }
+        }
+        Some((name, arguments))
+    }
+
+    fn name(&mut self) -> Option<String> {
+        let rest = self.rest();
+        let end = rest.find(|c: char| !(c.is_alphanumeric() || matches!(c, '_' | '.' | '-'))).unwrap_or(rest.len());
+        let name =
+            rest.get(..end).filter(|name| !name.is_empty() && !name.starts_with(|c: char| c.is_ascii_digit()))?;
+        self.at += end;
+        Some(name.to_owned())
+    }
+
+    fn value(&mut self, depth: usize) -> Option<Value> {
+        if depth > MAX_DEPTH {
+            return None;
+        }
+        self.skip_space();
+        match self.rest().chars().next()? {
+            '"' | '\'' => self.string().map(Value::Text),
+            '[' | '(' => self.list(depth),
+            '{' => self.dict(depth),
+            _ => self.scalar(),
+        }
+    }
+
+    fn list(&mut self, depth: usize) -> Option<Value> {
+        let close = if self.takes('[') { ']' } else { self.takes('(').then_some(')')? };
+        let mut items = Vec::new();
+        while !self.takes(close) {
+            items.push(self.value(depth + 1)?);
+            if !self.takes(',') {
+                return self.takes(close).then_some(Value::List(items));
+            }
+        }
+        Some(Value::List(items))
+    }
+
+    fn dict(&mut self, depth: usize) -> Option<Value> {
+        let mut entries = Dict::new();
+        let mut is_open = self.takes('{');
+        while is_open && !self.takes('}') {
+            self.skip_space();
+            let key = self.string()?;
+            if !self.takes(':') {
+                return None;
+            }
+            entries.insert(key, self.value(depth + 1)?);
+            if !self.takes(',') {
+                is_open = false;
+                if !self.takes('}') {
+                    return None;
+                }
+            }
+        }
+        Some(Value::Dict(entries))
+    }
+
+    fn scalar(&mut self) -> Option<Value> {
+        let rest = self.rest();
+        let end = rest.find(|c: char| python::is_space(c) || matches!(c, ',' | ')' | ']' | '}' | ':' | ';'));
+        let word = rest.get(..end.unwrap_or(rest.len()))?;
+        let value = match word {
+            "None" | "null" => Value::Null,
+            "True" | "true" => Value::Bool(true),
+            "False" | "false" => Value::Bool(false),
+            number if number.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.')) => {
+                let float = || python::float(number).filter(|float| float.is_finite()).map(Value::Float);
+                python::int(number).map(Value::Int).or_else(float)?
+            }
+            _ => return None,
+        };
+        self.at += word.len();
+        Some(value)
+    }
+
+    /// Reads a string with Python's escapes. An unknown escape stays as it is, as in Python.
+    fn string(&mut self) -> Option<String> {
+        let quote = self.rest().chars().next().filter(|c| matches!(c, '"' | '\''))?;
+        let triple: String = [quote; 3].iter().collect();
+        let end: &str = if self.rest().starts_with(&triple) { &triple } else { triple.get(..1)? };
+        self.at += end.len();
+        let mut out = String::new();
+        loop {
+            let rest = self.rest();
+            if rest.starts_with(end) {
+                self.at += end.len();
+                return Some(out);
+            }
+            let c = rest.chars().next()?;
+            self.at += c.len_utf8();
+            if c == '\\' { self.escape(&mut out)? } else { out.push(c) }
+        }
+    }
+
+    fn escape(&mut self, out: &mut String) -> Option<()> {
+        let c = self.rest().chars().next()?;
+        self.at += c.len_utf8();
+        let char = match c {
+            '\n' => return Some(()),
+            '\\' | '\'' | '"' => c,
+            'n' => '\n',
+            't' => '\t',
+            'r' => '\r',
+            'b' => '\u{8}',
+            'f' => '\u{c}',
+            'v' => '\u{b}',
+            'a' => '\u{7}',
+            '0' => '\0',
+            'x' => self.code(2)?,
+            'u' => self.code(4)?,
+            'U' => self.code(8)?,
+            other => {
+                out.push('\\');
+                other
+            }
+        };
+        out.push(char);
+        Some(())
+    }
+
+    /// Reads a code point of so many digits. A pair of surrogates is one character.
+    fn code(&mut self, digits: usize) -> Option<char> {
+        let code = |text: &str| u32::from_str_radix(text.get(..digits)?, 16).ok();
+        let first = code(self.rest())?;
+        self.at += digits;
+        if !(0xd800..0xdc00).contains(&first) {
+            return char::from_u32(first);
+        }
+        let second = code(self.rest().strip_prefix("\\u")?)?;
+        self.at += 2 + digits;
+        char::decode_utf16([u16::try_from(first).ok()?, u16::try_from(second).ok()?]).next()?.ok()
+    }
+}

@@ -1,0 +1,155 @@
+//! Rules of reading: those of this project by name, and their form for one model.
+//!
+//! Each file in `rules/` is a `response_template`. To add a notation, write a file and add a row to [`BUILT_IN`].
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use serde_json::{Value as Json, json};
+
+use super::call_id::IdForm;
+use super::engine::{Template, TemplateError, Value, strip};
+use crate::conversation::Object;
+
+/// Rules for one notation.
+#[derive(Debug, Clone, Copy)]
+pub struct BuiltIn {
+    /// The name with which a request or the configuration pins the rules.
+    pub name: &'static str,
+    /// The `response_template`, as JSON. `content` may be parsed with `json-calls` and `python-calls`, which transformers
+    /// lacks; `json_group` names a group of `tag_pattern` that marks a value as JSON.
+    pub source: &'static str,
+    /// A text that a template or a tokenizer has only if its model writes calls in this notation. Empty if there is none.
+    pub mark: &'static str,
+}
+
+macro_rules! built_in {
+    ($($name:literal $mark:literal)*) => {
+        &[$(BuiltIn { name: $name, source: include_str!(concat!("rules/", $name, ".json")), mark: $mark }),*]
+    };
+}
+
+/// Every notation with its mark. Where several read a model's calls equally well, the first one is chosen.
+pub const BUILT_IN: &[BuiltIn] = built_in! {
+    "parameters-in-function" "<function="
+    "arguments-in-tool-call" "<arg_key>"
+    "mistral-named" "[ARGS]"
+    "mistral" "[TOOL_CALLS]"
+    "llama-json" "<|python_tag|>"
+    "deepseek-dsml" "｜DSML｜"
+    "deepseek-v3" "<｜tool▁sep｜>"
+    "deepseek-v3.1" ""
+    "gemma-4" "<|tool_call>"
+    "gpt-oss" "<|channel|>"
+    "kimi-k2" "<|tool_call_begin|>"
+    "kimi-k3" "<|open|>"
+    "minimax-m2" "<minimax:tool_call>"
+    "minimax-m3" "]<]minimax[>["
+    "seed-oss" "<seed:tool_call>"
+    "granite" "<|tool_call|>"
+    "phi-4-mini" "functools"
+    "nemotron-nano" "<TOOLCALL>"
+    "command" "<|START_ACTION|>"
+    "command-r-plus" ""
+    "json-in-tool-call" "<tool_call>"
+    "hunyuan" ""
+    "hunyuan-3" "<tool_call:opensource>"
+    "ernie" ""
+    "olmo-3" "<function_calls>"
+    "lfm-2" "<|tool_call_start|>"
+    "solar-open" "<|tool_call:begin|>"
+    "internlm" "<|action_start|>"
+    "minicpm-5" "<function name="
+    "tool-calls-list" "<tool_calls>"
+    "function-tag" ""
+    "apertus" "<|tools_prefix|>"
+    "gigachat" "<|function_call|>"
+    "granite-20b" "<function_call>"
+    "python-list" ""
+    "text" ""
+};
+
+/// What a model adds to rules.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Context {
+    /// The texts around reasoning.
+    pub(super) reasoning: Option<(String, String)>,
+    /// The texts that end the turn.
+    pub(super) ends: Vec<String>,
+    /// The text that the generation prompt adds.
+    pub(super) generation_prompt: String,
+    /// The form of identifiers.
+    pub(super) id_form: IdForm,
+}
+
+/// Rules for the answers of one model.
+#[derive(Debug)]
+pub struct Rules {
+    /// `response_template` for the model's own ones, else the name of built-in ones.
+    pub name: Cow<'static, str>,
+    pub(super) template: Arc<Template>,
+    pub(super) id_form: IdForm,
+    /// The start of the assistant's turn in prompts, before anything that the rules read. None for the model's own
+    /// template, which says itself where an answer starts.
+    pub(super) head: Option<String>,
+    /// The texts that end the turn.
+    ends: Vec<String>,
+}
+
+impl Rules {
+    /// Loads a model's own rules.
+    pub(super) fn own(template: &Json, id_form: IdForm) -> Result<Self, TemplateError> {
+        let template = Arc::new(Template::new(&Value::from(template))?);
+        Ok(Self { name: "response_template".into(), template, id_form, head: None, ends: Vec::new() })
+    }
+
+    /// Returns built-in rules for a model.
+    pub(super) fn built_in(built_in: &BuiltIn, context: &Context) -> Self {
+        let mut source: Json = serde_json::from_str(built_in.source).unwrap_or_default();
+        if let Some(fields) = source.get_mut("fields").and_then(Json::as_object_mut) {
+            let usual = json!({"open": "<think>", "close": "</think>"});
+            let own = fields.get("reasoning_content");
+            if let Some((open, close)) = context.reasoning.as_ref().filter(|_| own.is_none_or(|own| *own == usual)) {
+                // The first field has precedence.
+                fields.shift_remove("reasoning_content");
+                fields.shift_insert(0, "reasoning_content".to_owned(), json!({"open": open, "close": close}));
+            }
+            let content = fields.get_mut("content").and_then(Json::as_object_mut);
+            let is_implicit = |content: &Object| !content.contains_key("open") && !content.contains_key("open_pattern");
+            if let Some(content) = content.filter(|content| is_implicit(content) && !context.ends.is_empty()) {
+                let own = content.get("close").and_then(Json::as_str).map(str::to_owned);
+                content.insert("close".to_owned(), context.ends.iter().cloned().chain(own).collect());
+            }
+        }
+        // A test loads every row. Rules that do not load read every answer as content.
+        let template = Template::built_in(&Value::from(&source)).unwrap_or_else(|_| Template::of_text());
+        let prompt = &context.generation_prompt;
+        let head = template.first_anchor(prompt).and_then(|at| prompt.get(..at)).unwrap_or(prompt).to_owned();
+        let (name, ends) = (built_in.name.into(), context.ends.clone());
+        Self { name, template: Arc::new(template), id_form: context.id_form, head: Some(head), ends }
+    }
+
+    /// Returns the part of a prompt that belongs to the answer.
+    pub(super) fn start_of<'p>(&self, prompt: &'p str) -> &'p str {
+        match &self.head {
+            None => self.template.answer_start(prompt),
+            Some(head) if head.is_empty() => "",
+            Some(head) => prompt.rfind(head.as_str()).and_then(|at| prompt.get(at + head.len()..)).unwrap_or_default(),
+        }
+    }
+
+    /// Returns a text without the ends of the turn and the white space around it.
+    pub(super) fn without_ends<'t>(&self, text: &'t str) -> &'t str {
+        let mut text = strip(text);
+        while let Some(rest) = self.ends.iter().find_map(|end| text.strip_prefix(end.as_str())) {
+            text = strip(rest);
+        }
+        text
+    }
+
+    /// Returns true if a special token with this text is part of what the rules read.
+    #[must_use]
+    pub fn reads_token(&self, text: &str) -> bool {
+        self.template.mentions(text)
+    }
+}

