@@ -12,6 +12,7 @@ use tandem_template::{Limit, RenderError, literal};
 use tonic::Status;
 
 use crate::conversation::Invalid;
+use crate::parse::RulesProblem;
 
 /// The reason why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -134,6 +135,9 @@ pub enum Error {
         index: usize,
         id: u32,
     },
+    /// The rules that read answers cannot be used.
+    #[error(transparent)]
+    Rules(RulesProblem),
     /// The task contains images, and the tokenizer has no token for their markers.
     #[error(
         "images have no place in the prompt: the tokenizer of this model has no token for them; \
@@ -230,6 +234,10 @@ impl From<&Error> for Failure {
                 Failure::new(Reason::TextTooLong, message).with_field("token_ids")
             }
             Error::UnknownTokenId { index, .. } => Failure::invalid(Path::item("token_ids", *index), message),
+            Error::Rules(RulesProblem::Unknown { .. } | RulesProblem::Absent) => Failure::invalid("rules", message),
+            Error::Rules(RulesProblem::Template(_) | RulesProblem::Prompt(_)) => {
+                Failure::new(Reason::RulesInvalid, message).with_context("model")
+            }
             Error::ImagesNotSupported => Failure::new(Reason::ImagesNotSupported, message),
             Error::NoGenerationService => Failure::new(Reason::NoGenerationService, message),
             Error::GenerationUnavailable { .. } => Failure::new(Reason::GenerationUnavailable, message),

@@ -26,6 +26,7 @@ use crate::error::Error;
 use crate::job::RenderJob;
 use crate::limits::Limits;
 use crate::metrics::RenderMetrics;
+use crate::parse::{Answer, Output, ParseJob, Rules, parse, rules_of};
 use crate::render::{Rendered, render};
 use crate::tokenize::{TokenizeJob, detokenize, tokenize};
 use crate::warning::Warning;
@@ -190,11 +191,32 @@ impl Executor {
     /// The model does not exist or has no tokenizer, or an id is not in its vocabulary.
     pub async fn detokenize(&self, model: &str, token_ids: Vec<u32>, skip_special: bool) -> Result<String, Error> {
         let served = Arc::clone(self.catalog.models().get(model)?);
-        if token_ids.len() > MAX_DETOKENIZED_IDS {
-            return Err(Error::TooManyTokenIds { limit: MAX_DETOKENIZED_IDS, found: token_ids.len() });
-        }
+        check_count(&token_ids)?;
         let bytes = size_of_val(token_ids.as_slice());
         self.run(bytes, move || detokenize(&served.model, &token_ids, skip_special)).await?
+    }
+
+    /// Returns the rules that read the answers to an adapter's prompts.
+    ///
+    /// # Errors
+    /// The model or the adapter does not exist, or the model's rules cannot be used.
+    pub async fn rules(&self, model: &str, adapter: Option<String>) -> Result<Arc<Rules>, Error> {
+        let served = Arc::clone(self.catalog.models().get_for(model, adapter.as_deref())?);
+        // The first call renders small conversations.
+        self.run(0, move || rules_of(&served, adapter.as_deref(), None)).await?
+    }
+
+    /// Reads an answer. Also returns the rules.
+    ///
+    /// # Errors
+    /// The model does not exist, it has no such rules, or the answer is too long or has unknown ids.
+    pub async fn parse(&self, job: ParseJob) -> Result<(Answer, Arc<Rules>), Error> {
+        let served = Arc::clone(self.catalog.models().get(&job.model)?);
+        if let Output::Ids(ids) = &job.output {
+            check_count(ids)?;
+        }
+        let bytes = job.output.bytes() + job.prompt.len();
+        self.run(bytes, move || parse(&served, job)).await?
     }
 
     /// Compiles a chat template, and passes the result to `answer`.
@@ -277,6 +299,15 @@ impl Executor {
         log_warnings(&rendered);
         Ok(rendered)
     }
+}
+
+/// Fails for too many ids to detokenize.
+fn check_count(token_ids: &[u32]) -> Result<(), Error> {
+    let found = token_ids.len();
+    if found > MAX_DETOKENIZED_IDS {
+        return Err(Error::TooManyTokenIds { limit: MAX_DETOKENIZED_IDS, found });
+    }
+    Ok(())
 }
 
 /// The bytes that the results of a batch take.

@@ -86,4 +86,14 @@ impl RenderService for RenderApi {
         let text = self.executor.detokenize(&model, token_ids, skip_special_tokens).await?;
         Ok(Response::new(pb::DetokenizeResponse { text }))
     }
+
+    async fn parse_output(
+        &self,
+        request: Request<pb::ParseOutputRequest>,
+    ) -> Result<Response<pb::ParseOutputResponse>, Status> {
+        let job = convert::parse::job(request.into_inner()).map_err(Error::from)?;
+        let (answer, rules) = self.executor.parse(job).await.map_err(convert::parse::status)?;
+        let (output, rules) = (Some(convert::parse::output(answer)), rules.name.to_string());
+        Ok(Response::new(pb::ParseOutputResponse { output, rules }))
+    }
 }

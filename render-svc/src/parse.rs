@@ -7,7 +7,9 @@ mod answer;
 mod call_id;
 mod choose;
 mod engine;
+mod output;
 mod rules;
+mod running;
 mod sample;
 mod track;
 
@@ -17,4 +19,6 @@ pub use self::engine::{
     CoerceError, Construct, ContentError, Dict, Event, Fault, FieldError, Note, ParseError, Parser, PatternError,
     ShapeError, Template, TemplateError, TransformError, Value,
 };
+pub use self::output::{Output, ParseJob, parse, rules_of};
 pub use self::rules::{BUILT_IN, BuiltIn, Rules};
+pub use self::running::RunningAnswer;

@@ -43,11 +43,11 @@ impl<G: Generator> TaskRunner<G> {
     /// # Errors
     /// There is no generator, the task cannot be generated as one text output, or no replica
     /// accepts it.
-    pub fn run(&self, task: Task) -> impl Future<Output = Result<TaskRun<G>, Error>> + Send + use<G> {
+    pub fn run(&self, mut task: Task) -> impl Future<Output = Result<TaskRun<G>, Error>> + Send + use<G> {
         let (generator, metrics, span) = (self.generator.clone(), self.metrics.clone(), Span::current());
         async move {
             let generator = generator.ok_or(Error::NoGenerationService)?;
-            let output = TaskOutput::new(task.options.return_options.token_ids);
+            let output = TaskOutput::new(task.options.return_options.token_ids, task.reader.take());
             let request = generation_request(task).await?;
             let stream = span.around(generator.start(&request)).await?;
             Ok(TaskRun {
@@ -57,6 +57,7 @@ impl<G: Generator> TaskRunner<G> {
                 request,
                 stream,
                 has_ended: false,
+                last: None,
                 has_diverged: false,
                 output,
                 retries: RetryBudget::default(),
@@ -84,6 +85,8 @@ pub struct TaskRun<G: Generator> {
     request: GenerationRequest,
     stream: G::Stream,
     has_ended: bool,
+    /// The last event, while an event before it is delivered.
+    last: Option<TaskEvent>,
     /// True after a resumed output differed from the delivered one.
     has_diverged: bool,
     output: TaskOutput,
@@ -98,6 +101,9 @@ impl<G: Generator> TaskRun<G> {
     /// The output failed, and the task cannot resume it. The task ends.
     pub async fn next(&mut self) -> Option<Result<TaskEvent, Error>> {
         while !self.has_ended {
+            if let Some(parsed) = self.output.take_parsed() {
+                return Some(Ok(parsed));
+            }
             let event = self.stream.next().await;
             match self.advance(event).await {
                 Ok(None) => {}
@@ -106,11 +112,23 @@ impl<G: Generator> TaskRun<G> {
                     self.has_ended = true;
                     let is_late = matches!(error, Error::DeadlineExceeded | Error::NoReplicaInTime { .. });
                     let end = is_late.then(|| self.output.end_at_deadline()).flatten();
-                    return Some(end.ok_or(error));
+                    return Some(end.map(|end| self.ended(end)).ok_or(error));
                 }
             }
         }
-        None
+        self.last.take().map(Ok)
+    }
+
+    /// Ends the task with this event. The last parts of the answer come before it.
+    fn ended(&mut self, event: TaskEvent) -> TaskEvent {
+        self.has_ended = true;
+        match self.output.take_parsed() {
+            Some(parsed) => {
+                self.last = Some(event);
+                parsed
+            }
+            None => event,
+        }
     }
 
     /// Returns the caller's event for one of the replica's, if any.
@@ -127,10 +145,7 @@ impl<G: Generator> TaskRun<G> {
         match step {
             Step::Skip => Ok(None),
             Step::Emit(event) => Ok(Some(event)),
-            Step::End(event) => {
-                self.has_ended = true;
-                Ok(Some(event))
-            }
+            Step::End(event) => Ok(Some(self.ended(event))),
             Step::Interrupted => {
                 let message = "the replica ended the output early, and no other replica continued it".to_owned();
                 let error = Error::GenerationUnavailable { message };

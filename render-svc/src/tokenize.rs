@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use tandem_model_files::tokenizer::{AffixPolicy, EncodeOptions, Encoding};
+use tandem_model_files::tokenizer::{AffixPolicy, EncodeOptions, Encoding, Tokenizer};
 
 use crate::error::Error;
 use crate::job::ControlTokenPolicy;
@@ -43,9 +43,13 @@ pub fn tokenize(model: &Model, job: &TokenizeJob) -> Result<Encoding, Error> {
 /// The model has no tokenizer, or an id is not in its vocabulary.
 pub fn detokenize(model: &Model, token_ids: &[u32], skip_special_tokens: bool) -> Result<String, Error> {
     let tokenizer = model.tokenizer()?;
-    let mut ids = token_ids.iter().enumerate();
-    if let Some((index, &id)) = ids.find(|&(_, &id)| tokenizer.token_bytes(id).is_none()) {
-        return Err(Error::UnknownTokenId { index, id });
-    }
+    check_ids(tokenizer, token_ids)?;
     Ok(tokenizer.decode(token_ids, skip_special_tokens)?)
+}
+
+/// Fails if an id is not in the vocabulary.
+pub(crate) fn check_ids(tokenizer: &Tokenizer, token_ids: &[u32]) -> Result<(), Error> {
+    let mut ids = token_ids.iter().enumerate();
+    let unknown = ids.find(|&(_, &id)| tokenizer.token_bytes(id).is_none());
+    unknown.map_or(Ok(()), |(index, &id)| Err(Error::UnknownTokenId { index, id }))
 }

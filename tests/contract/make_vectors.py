@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 def main() -> None:
     contract.load()
-    from making import details, generate, images, inferred, large, lifecycle, marked, model, render, rules, task, texts, tls
+    from making import details, generate, images, inferred, large, lifecycle, marked, model, parse, render, rules, task, texts, tls
     from making.oracle import Oracle
 
     shutil.rmtree(HERE / "model", ignore_errors=True)
@@ -32,13 +32,14 @@ def main() -> None:
     model.make_markup(HERE / "markup", HERE / "model")
     tls.make(HERE / "tls")
     oracle = Oracle(HERE / "model")
-    areas = [area for module in (render, texts, generate, task, rules, lifecycle, inferred) for area in module.make(oracle)]
+    areas = [area for module in (render, texts, parse, generate, task, rules, lifecycle, inferred) for area in module.make(oracle)]
     areas.append(images.make())
     by_name = {area.name: area for area in areas}
     rules.extend(by_name, oracle)
     large.extend(by_name, oracle)
     marked.extend(by_name["images"], HERE / "vision")
     details.extend(by_name, oracle)
+    parse.extend(by_name["task"], oracle)
     (HERE / "vectors").mkdir(exist_ok=True)
     for old in (HERE / "vectors").glob("*.json"):
         old.unlink()

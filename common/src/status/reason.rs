@@ -213,6 +213,9 @@ reasons! {
     AdapterNotApplicable = "ADAPTER_NOT_APPLICABLE", FailedPrecondition, Never;
     /// The model has no tokenizer.
     NoTokenizer = "NO_TOKENIZER", FailedPrecondition, Never;
+    /// The model's own rules for reading answers (`response_template` in tokenizer_config.json) cannot be used;
+    /// the message names the part at fault. Other rules can be pinned.
+    RulesInvalid = "RULES_INVALID", FailedPrecondition, Never;
     /// The token ids come from another tokenizer than the server's.
     TokenizerMismatch = "TOKENIZER_MISMATCH", FailedPrecondition, Never;
     /// The model or the task does not support images.

@@ -40,7 +40,7 @@ impl Answer {
                     rendered.warnings.iter().for_each(|warning| eprintln!("warning: {}", warning.text))
                 }
                 Some(Event::Finished(finished)) => self.finished = Some(finished),
-                Some(Event::Accepted(_) | Event::PromptLogprobs(_) | Event::Progress(_)) | None => {}
+                Some(Event::Accepted(_) | Event::PromptLogprobs(_) | Event::Progress(_) | Event::Parsed(_)) | None => {}
             }
         }
         self.finished.as_ref().context("the stream ended before the answer was complete").map(drop)

@@ -2,6 +2,7 @@
 //! new field fails to compile until its meaning is decided.
 
 mod chat;
+pub(super) mod parse;
 mod response;
 pub(super) mod task;
 

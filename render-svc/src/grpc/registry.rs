@@ -46,11 +46,14 @@ impl RegistryService for RenderApi {
         let explain = move || {
             let conversation = convert::conversation_of(conversation)?;
             let adapter = adapter.as_deref();
-            let explained = resolve::explain(models.get_for(&model, adapter)?, adapter, &conversation);
-            explained.map(|resolution| convert::resolution(&resolution))
+            let served = models.get_for(&model, adapter)?;
+            let resolution = resolve::explain(served, adapter, &conversation)?;
+            let rules = convert::parse::rules(served.resolve(adapter)?.format.answer_rules());
+            Ok((convert::resolution(&resolution), rules))
         };
         let explained = self.executor.run(bytes, explain).await.and_then(|explained| explained);
-        let resolution = explained.map_err(|error: Error| paths.status(error))?;
-        Ok(Response::new(pb::ExplainResolutionResponse { resolution: Some(resolution) }))
+        let (resolution, rules) = explained.map_err(|error: Error| paths.status(error))?;
+        let (resolution, output_rules) = (Some(resolution), Some(rules));
+        Ok(Response::new(pb::ExplainResolutionResponse { resolution, output_rules }))
     }
 }

@@ -55,6 +55,11 @@ impl<G: Generator> TaskService for TaskApi<G> {
         let paths = RequestPaths::new(request.conversation.as_ref());
         // The files' markers are found by their offsets in the prompt.
         request.return_offsets = paths.have_media();
+        let reading = parameters.parse_output.then(|| convert::Reading::of(&request));
+        let rules = match &reading {
+            Some(reading) => Some(self.render.executor.rules(&reading.model, reading.adapter.clone()).await?),
+            None => None,
+        };
         let cost = cost(&request);
         let rendered = self.render.executor.render(convert::TaskRender(request), cost, |rendered| rendered).await;
         let rendered = paths.rendered(rendered.map_err(|error| paths.status(error))?);
@@ -62,9 +67,11 @@ impl<G: Generator> TaskService for TaskApi<G> {
         let mut options = parameters.options(&rendered.output_spec);
         // gen-svc sees this service's token, not the caller's.
         options.priority = options.priority.min(max_priority.unwrap_or(i32::MAX));
+        let reader =
+            reading.zip(rules).map(|(reading, rules)| reading.reader(rules, &rendered, &options)).transpose()?;
         let rendered_event = convert::rendered(&rendered, options.output_spec.clone());
         let known_ids = self.render.executor.catalog().models().generation_ids();
-        let mut start = Box::pin(self.runner.run(Task { rendered, known_ids, options, deadline }));
+        let mut start = Box::pin(self.runner.run(Task { rendered, known_ids, options, deadline, reader }));
         let next_event = match timeout(START_PATIENCE, &mut start).await {
             Ok(run) => next(Some(run.map_err(|error| paths.status(error))?)),
             Err(_) => first(start),

@@ -156,6 +156,13 @@ impl AnswerReader {
         self.deltas(events)
     }
 
+    /// Reads the rest of the answer.
+    #[must_use]
+    pub fn read(mut self, text: &str) -> Answer {
+        self.feed(text);
+        self.finish().1
+    }
+
     /// Ends the answer.
     #[must_use]
     pub fn finish(mut self) -> (Vec<Delta>, Answer) {

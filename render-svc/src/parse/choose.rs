@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::Value as Json;
 
 use super::answer::{Answer, AnswerReader};
-use super::engine::{TemplateError, Value};
+use super::engine::{ParseError, TemplateError, Value};
 use super::rules::{BUILT_IN, BuiltIn, Context, Rules};
 use super::sample::{self, CALLS, CONTENT, REASONING, Sample, Sampler};
 use crate::adapter::Adapter;
@@ -34,6 +34,8 @@ pub struct ChosenRules {
 pub enum RulesProblem {
     #[error("response_template in tokenizer_config.json: {0}")]
     Template(#[from] TemplateError),
+    #[error("the rules of the model do not fit the prompt: {0}")]
+    Prompt(#[from] ParseError),
     #[error("there are no rules of the name {name:?}; known: response_template, {}", known())]
     Unknown { name: String },
     #[error("tokenizer_config.json has no response_template")]
@@ -187,7 +189,5 @@ fn read(sample: &Sample, rules: &Arc<Rules>, tools: &[Value]) -> Option<Answer> 
     let head = rules.head.as_deref().unwrap_or_default();
     let find = |head: &str| sample.turn.find(head).and_then(|at| sample.turn.get(at + head.len()..));
     let answer = find(head).or_else(|| find(head.trim()))?;
-    let mut reader = AnswerReader::new(Arc::clone(rules), "", tools).ok()?;
-    reader.feed(answer);
-    Some(reader.finish().1)
+    Some(AnswerReader::new(Arc::clone(rules), "", tools).ok()?.read(answer))
 }

@@ -4,6 +4,7 @@ use tandem_common::pb::generate::v1::generate_response::Event;
 use tandem_common::pb::generate::v1::{Accepted, Delta, FinishReason, Finished, Progress, PromptLogprobs, Summary};
 
 use super::replay::ReplayCursor;
+use crate::parse::{self, RunningAnswer};
 
 /// An event of a task.
 #[derive(Debug, Clone, PartialEq)]
@@ -16,6 +17,8 @@ pub enum TaskEvent {
     PromptLogprobs(PromptLogprobs),
     /// More of the answer.
     Delta(Delta),
+    /// More of the parts of the answer, if the task reads them.
+    Parsed(Vec<parse::Delta>),
     /// The whole answer; the last event.
     Finished(Answer),
 }
@@ -29,6 +32,8 @@ pub struct Answer {
     pub finish: Option<Finished>,
     /// Usage and timings of the last replica.
     pub summary: Summary,
+    /// The parts of the answer, if the task reads them.
+    pub parsed: Option<parse::Answer>,
 }
 
 /// Consequence of a replica's event for the task.
@@ -54,13 +59,19 @@ pub(super) struct TaskOutput {
     text: String,
     finish: Option<Finished>,
     cursor: ReplayCursor,
+    /// Reads the parts of the answer, if the task wants them.
+    reader: Option<RunningAnswer>,
+    /// The parts that are read and not delivered.
+    parsed: Vec<parse::Delta>,
 }
 
 impl TaskOutput {
     /// Returns an empty output. Deltas have token ids only if `returns_token_ids` is true.
-    pub(super) fn new(returns_token_ids: bool) -> Self {
+    pub(super) fn new(returns_token_ids: bool, reader: Option<RunningAnswer>) -> Self {
         Self {
             returns_token_ids,
+            reader,
+            parsed: Vec::new(),
             is_accepted: false,
             token_ids: Vec::new(),
             text: String::new(),
@@ -134,6 +145,9 @@ impl TaskOutput {
         self.cursor.advance(&mut delta);
         self.token_ids.extend(&delta.token_ids);
         self.text.push_str(&delta.text);
+        if let Some(reader) = &mut self.reader {
+            self.parsed.extend(reader.feed(&delta.token_ids, &delta.text));
+        }
         if !self.returns_token_ids {
             delta.token_ids.clear();
         }
@@ -158,7 +172,17 @@ impl TaskOutput {
     }
 
     fn answer(&mut self, summary: Summary) -> Answer {
-        Answer { text: std::mem::take(&mut self.text), finish: self.finish.take(), summary }
+        let parsed = self.reader.take().map(|reader| {
+            let (deltas, answer) = reader.finish();
+            self.parsed.extend(deltas);
+            answer
+        });
+        Answer { text: std::mem::take(&mut self.text), finish: self.finish.take(), summary, parsed }
+    }
+
+    /// Returns the parts of the answer that were read since the last call, if any.
+    pub(super) fn take_parsed(&mut self) -> Option<TaskEvent> {
+        (!self.parsed.is_empty()).then(|| TaskEvent::Parsed(std::mem::take(&mut self.parsed)))
     }
 }
 

@@ -18,6 +18,7 @@ use crate::catalog::GenerationIds;
 use crate::conversation::Invalid;
 use crate::conversation::media::MediaKind;
 use crate::error::Error;
+use crate::parse::RunningAnswer;
 use crate::render::{Output, Rendered};
 
 /// A rendered conversation and how to answer it.
@@ -31,6 +32,8 @@ pub struct Task {
     pub options: GenerationOptions,
     /// When the caller stops waiting.
     pub deadline: Option<Instant>,
+    /// Reads the parts of the answer, if the caller wants them.
+    pub reader: Option<RunningAnswer>,
 }
 
 impl Task {
@@ -192,7 +195,7 @@ impl TryFrom<Task> for GenerationRequest {
     /// # Errors
     /// More than one output is requested, a media file has neither data nor a URL, or the model has no tokenizer.
     fn try_from(task: Task) -> Result<Self, Error> {
-        let Task { rendered, known_ids, mut options, deadline } = task;
+        let Task { rendered, known_ids, mut options, deadline, reader: _ } = task;
         if options.sampling.n.is_some_and(|n| n > 1) {
             return Err(Invalid::new("sampling.n", "must be 1: a task has one answer").into());
         }

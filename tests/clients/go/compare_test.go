@@ -115,7 +115,8 @@ func child(value any, part string) any {
 
 type object = map[string]any
 
-// joined joins consecutive deltas of an output, whose sizes depend on the timing, and drops `progress`.
+// joined joins consecutive deltas of an output, whose sizes depend on the timing, and drops `progress`
+// and `parsed`: the last event has the whole.
 func joined(events []object, keepsProgress bool) []any {
 	result, run := []any{}, map[float64][]object{}
 	end := func() {
@@ -128,11 +129,12 @@ func joined(events []object, keepsProgress bool) []any {
 	}
 	for _, event := range events {
 		_, isProgress := event["progress"]
+		_, isParsed := event["parsed"]
 		delta, isDelta := event["delta"].(object)
 		logprobs, isLogprobs := event["promptLogprobs"].(object)
 		last, follows := lastLogprobs(result)
 		switch {
-		case isProgress && !keepsProgress:
+		case isParsed || isProgress && !keepsProgress:
 		case len(event) == 0: // of a newer server
 		case isDelta:
 			output, _ := delta["outputIndex"].(float64)

@@ -104,6 +104,23 @@ var examples = map[string]func(context.Context, *grpc.ClientConn) error{
 		return nil
 	},
 
+	"RenderService.ParseOutput": func(ctx context.Context, connection *grpc.ClientConn) error {
+		// [RenderService.ParseOutput]
+		text := "Let me see.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>"
+		request := &renderv1.ParseOutputRequest{Output: &renderv1.ParseOutputRequest_Text{Text: text}}
+		response, err := renderv1.NewRenderServiceClient(connection).ParseOutput(ctx, request)
+		if err != nil {
+			return err
+		}
+		message := response.Output.Message
+		fmt.Println(message.GetText())
+		for _, call := range message.ToolCalls {
+			fmt.Println(call.Name, call.ArgumentsJson)
+		}
+		// [end]
+		return nil
+	},
+
 	"RegistryService.ListModels": func(ctx context.Context, connection *grpc.ClientConn) error {
 		// [RegistryService.ListModels]
 		client := renderv1.NewRegistryServiceClient(connection)

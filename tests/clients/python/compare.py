@@ -53,11 +53,11 @@ def present(paths, actual):
 
 
 def joined(events, keep_progress):
-    """Joins consecutive deltas of an output, whose sizes depend on the timing, and drops `progress`
-    and events that this version does not define."""
+    """Joins consecutive deltas of an output, whose sizes depend on the timing, and drops `progress`, `parsed`
+    (the last event has the whole) and events that this version does not define."""
     result, run = [], {}
     for event in events:
-        if not event or ("progress" in event and not keep_progress):
+        if not event or "parsed" in event or ("progress" in event and not keep_progress):
             continue  # an event of a newer server is empty
         if "delta" in event:
             delta = event["delta"]

@@ -4,7 +4,7 @@
 import grpc
 from tandem.chat.v1 import chat_pb2
 from tandem.generate.v1 import control_pb2, control_pb2_grpc, generate_pb2, generate_pb2_grpc
-from tandem.render.v1 import registry_pb2, registry_pb2_grpc, render_pb2, render_pb2_grpc
+from tandem.render.v1 import parse_pb2, registry_pb2, registry_pb2_grpc, render_pb2, render_pb2_grpc
 from tandem.task.v1 import task_pb2, task_pb2_grpc
 
 
@@ -61,6 +61,17 @@ def detokenize(channel):
     # [RenderService.Detokenize]
     request = render_pb2.DetokenizeRequest(token_ids=[72, 105])
     print(render_pb2_grpc.RenderServiceStub(channel).Detokenize(request).text)
+    # [end]
+
+
+def parse_output(channel):
+    # [RenderService.ParseOutput]
+    text = 'Let me see.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+    request = parse_pb2.ParseOutputRequest(text=text)
+    message = render_pb2_grpc.RenderServiceStub(channel).ParseOutput(request).output.message
+    print(message.text)
+    for call in message.tool_calls:
+        print(call.name, call.arguments_json)
     # [end]
 
 

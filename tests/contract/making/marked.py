@@ -41,7 +41,8 @@ def image() -> str:
 def placed(area: Area) -> None:
     """Prompts with a marker. The ids of the prompt and of the answer are transformers'."""
     ids, greedy = conversation()["prompt"], conversation()["greedy"][:LIMIT]
-    tokens = json.loads(helper().GOLDEN.read_text(encoding="utf8"))["families"]["gemma4"]["tokens"]
+    golden = helper().GOLDEN / "image_families/gemma4.json"
+    tokens = json.loads(golden.read_text(encoding="utf8"))["tokens"]
     at = ids.index(START_ID)
     (_, count), before, after = ids[at + 1], ids[:at], ids[at + 3 :]
 

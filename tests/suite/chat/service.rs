@@ -197,6 +197,7 @@ fn answer(text: String) -> Events {
         }),
         timings: None,
         seed: 7,
+        parsed: None,
     };
     let end = tokio_stream::once(Ok(RunTaskResponse { event: Some(Event::Finished(finished)) }));
     let parts = tokio_stream::iter(parts).throttle(Duration::from_millis(1));

@@ -127,7 +127,7 @@ impl Answer {
         match event {
             Event::Rendered(_) => self.order.push('r'),
             Event::Accepted(_) => self.order.push('a'),
-            Event::Progress(_) => {}
+            Event::Progress(_) | Event::Parsed(_) => {}
             Event::PromptLogprobs(logprobs) => self.prompt_logprobs.extend(logprobs.tokens),
             Event::Delta(delta) => {
                 self.text.push_str(&delta.text);

@@ -8,7 +8,7 @@ use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::generate::v1 as generate;
 use tandem_common::pb::generate::v1::finished::Matched;
 use tandem_common::pb::generate::v1::grammar::Kind;
-use tandem_common::pb::render::v1::RenderOptions;
+use tandem_common::pb::render::v1::{RenderOptions, parsed_delta};
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
 use tandem_common::pb::task::v1::{RunTaskRequest, TaskFinished};
@@ -44,7 +44,7 @@ async fn run(client: &mut TaskServiceClient<Channel>, task: RunTaskRequest) -> R
             Event::Rendered(_) => order.push('r'),
             Event::Accepted(_) => order.push('a'),
             Event::PromptLogprobs(_) => order.push('p'),
-            Event::Progress(_) => {}
+            Event::Progress(_) | Event::Parsed(_) => {}
             Event::Delta(delta) => text.push_str(&delta.text),
             Event::Finished(finished) => (end, _) = (Some(finished), order.push('f')),
         }
@@ -67,6 +67,41 @@ async fn a_task_streams_the_answer_and_ends_with_the_whole_message() {
         assert_eq!(usage.total_tokens, usage.prompt_tokens + usage.completion_tokens);
         assert_ne!(finished.finish.expect("a reason").reason(), generate::FinishReason::Unspecified);
     }
+}
+
+/// The parts of the answer travel beside it, and join to the message of the last event.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_reads_its_answer_on_request() {
+    let generation = Generation::start().await;
+    let service = render_service(&[default_model()], Some(generation.running.address)).await;
+    let mut client = TaskServiceClient::new(service.channel().await);
+    let golden = &goldens()[0];
+    let (text, finished) = run(&mut client, task(golden)).await.expect("answers");
+    assert_eq!(finished.parsed, None);
+    let mut stream =
+        client.run_task(RunTaskRequest { parse_output: true, ..task(golden) }).await.expect("answers").into_inner();
+    let (mut content, mut order) = (String::new(), Vec::new());
+    while let Some(response) = stream.message().await.expect("an answer") {
+        match response.event.expect("an event") {
+            Event::Parsed(parsed) => {
+                order.push("parsed");
+                for delta in parsed.deltas {
+                    let Some(parsed_delta::Part::Content(part)) = delta.part else { panic!("{delta:?}") };
+                    content.push_str(&part);
+                }
+            }
+            Event::Delta(_) => order.push("delta"),
+            Event::Finished(finished) => {
+                order.push("finished");
+                assert_eq!(finished.message, Some(message("assistant", &text)));
+                let parsed = finished.parsed.expect("the parts");
+                assert_eq!((parsed.message, parsed.warnings), (Some(message("assistant", text.trim())), Vec::new()));
+            }
+            _ => {}
+        }
+    }
+    assert_eq!(content, text.trim());
+    assert!(order.starts_with(&["delta", "parsed"]) && order.ends_with(&["finished"]), "{order:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -104,7 +104,8 @@ fn joined(events: Vec<Value>, keeps_progress: bool) -> Vec<Value> {
     let mut run: Vec<Map<String, Value>> = Vec::new();
     for mut event in events {
         let is_unknown = event.as_object().is_some_and(Map::is_empty); // of a newer server
-        if is_unknown || event.get("progress").is_some() && !keeps_progress {
+        let is_parsed = event.get("parsed").is_some(); // the last event has the whole
+        if is_unknown || is_parsed || event.get("progress").is_some() && !keeps_progress {
             continue;
         }
         if let Some(Value::Object(delta)) = event.get_mut("delta") {

@@ -13,7 +13,9 @@ use pb::generate::v1::generate_service_client::GenerateServiceClient;
 use pb::generate::v1::{self as generation, Sampling, Stop};
 use pb::render::v1::registry_service_client::RegistryServiceClient;
 use pb::render::v1::render_service_client::RenderServiceClient;
-use pb::render::v1::{self as rendering, render_response, render_result, validate_template_response};
+use pb::render::v1::{
+    self as rendering, parse_output_request, render_response, render_result, validate_template_response,
+};
 use pb::task::v1::task_service_client::TaskServiceClient;
 use pb::task::v1::{self as task, run_task_response};
 use tonic::Request;
@@ -51,6 +53,7 @@ pub(super) async fn output(method: &str, address: &str) -> Result<Vec<String>, B
         "RenderService.ValidateTemplate" => validate_template(channel).await,
         "RenderService.Tokenize" => tokenize(channel).await,
         "RenderService.Detokenize" => detokenize(channel).await,
+        "RenderService.ParseOutput" => parse_output(channel).await,
         "RegistryService.ListModels" => list_models(channel).await,
         "RegistryService.GetModel" => get_model(channel).await,
         "RegistryService.ListAdapters" => list_adapters(channel).await,
@@ -136,6 +139,24 @@ async fn detokenize(channel: Channel) -> Outcome {
     // [RenderService.Detokenize]
     let request = rendering::DetokenizeRequest { token_ids: vec![72, 105], ..Default::default() };
     println!("{}", RenderServiceClient::new(channel).detokenize(request).await?.into_inner().text);
+    // [end]
+    Ok(())
+}
+
+async fn parse_output(channel: Channel) -> Outcome {
+    // [RenderService.ParseOutput]
+    let call = r#"{"name": "get_weather", "arguments": {"city": "Paris"}}"#;
+    let text = format!("Let me see.\n<tool_call>\n{call}\n</tool_call>");
+    let output = Some(parse_output_request::Output::Text(text));
+    let request = rendering::ParseOutputRequest { output, ..Default::default() };
+    let response = RenderServiceClient::new(channel).parse_output(request).await?.into_inner();
+    let message = response.output.and_then(|output| output.message).unwrap_or_default();
+    if let Some(chat_message::Content::Text(text)) = message.content {
+        println!("{text}");
+    }
+    for call in message.tool_calls {
+        println!("{} {}", call.name, call.arguments_json);
+    }
     // [end]
     Ok(())
 }

@@ -25,6 +25,11 @@ pub(super) fn conversation(conversation: chat::Conversation) -> Result<Conversat
     })
 }
 
+/// Converts a list of tools. Errors have paths of the request that has the list.
+pub(super) fn tools(tools: Vec<chat::Tool>) -> Result<Option<Value>, Invalid> {
+    each("tools", tools, tool).map(list)
+}
+
 /// Converts a repeated field. An error contains the index of the item.
 fn each<T>(field: &str, items: Vec<T>, convert: impl Fn(T) -> Result<Value, Invalid>) -> Result<Vec<Value>, Invalid> {
     let items = items.into_iter().enumerate();

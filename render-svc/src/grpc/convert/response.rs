@@ -106,7 +106,7 @@ fn offsets(offsets: Option<Vec<Range<usize>>>) -> Vec<pb::TokenOffset> {
 }
 
 /// Converts a position in a text. Messages, and so texts, are far shorter than 4 GiB.
-fn place(at: usize) -> u32 {
+pub(super) fn place(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
 

@@ -1,15 +1,20 @@
 //! RunTask: requests to rendering and generation, and a task's events to responses.
 
+use std::sync::Arc;
+
+use serde_json::Value;
 use tandem_common::pb::chat::v1::{ChatMessage, chat_message};
 use tandem_common::pb::generate::v1 as generate;
 use tandem_common::pb::render::v1::{RenderRequest, Resolution};
 use tandem_common::pb::task::v1::run_task_response::Event;
-use tandem_common::pb::task::v1::{Rendered, RunTaskRequest, RunTaskResponse, TaskFinished};
+use tandem_common::pb::task::v1::{Parsed, Rendered, RunTaskRequest, RunTaskResponse, TaskFinished};
 
-use super::response;
+use super::{chat, parse, response};
 use crate::conversation::Invalid;
+use crate::error::Error;
 use crate::job::RenderJob;
 use crate::output_spec::OutputSpec;
+use crate::parse::{Rules, RunningAnswer};
 use crate::render;
 use crate::task::output::{Answer, TaskEvent};
 use crate::task::request::{GenerationOptions, output_spec_in_force};
@@ -23,12 +28,13 @@ pub(in crate::grpc) struct Parameters {
     cache_salt: String,
     grammar: Option<generate::Grammar>,
     output_spec: Option<generate::OutputSpec>,
+    pub(in crate::grpc) parse_output: bool,
 }
 
 impl Parameters {
     /// Returns the options in force, with the request's output spec or the `inferred` one.
     pub(in crate::grpc) fn options(self, inferred: &OutputSpec) -> GenerationOptions {
-        let Self { sampling, stop, return_options, priority, cache_salt, grammar, output_spec } = self;
+        let Self { sampling, stop, return_options, priority, cache_salt, grammar, output_spec, parse_output: _ } = self;
         GenerationOptions {
             sampling: sampling.unwrap_or_default(),
             stop,
@@ -66,11 +72,51 @@ pub(in crate::grpc) fn request(request: RunTaskRequest) -> (RenderRequest, Param
         cache_salt,
         grammar,
         output_spec,
+        parse_output,
     } = request;
     (
         RenderRequest { model, conversation, options, return_token_ids: true, ..RenderRequest::default() },
-        Parameters { sampling, stop, return_options, priority, cache_salt, grammar, output_spec },
+        Parameters { sampling, stop, return_options, priority, cache_salt, grammar, output_spec, parse_output },
     )
+}
+
+/// The rules that read the answer to a request, and its tools.
+#[derive(Debug)]
+pub(in crate::grpc) struct Reading {
+    /// The model's id, and the pinned adapter.
+    pub(in crate::grpc) model: String,
+    pub(in crate::grpc) adapter: Option<String>,
+    tools: Option<Value>,
+}
+
+impl Reading {
+    /// Returns what reads the answer to a request. Rendering reports invalid tools.
+    pub(in crate::grpc) fn of(request: &RenderRequest) -> Self {
+        let tools = request.conversation.as_ref().map(|conversation| conversation.tools.clone());
+        let tools = tools.and_then(|tools| chat::tools(tools).ok()).flatten();
+        let adapter = request.options.as_ref().and_then(|options| options.adapter.clone());
+        Self { model: request.model.clone(), adapter, tools }
+    }
+
+    /// Returns the reader of the answer to a rendered conversation. Messages for a processor have no prompt: an answer
+    /// to them begins with its own start of reasoning.
+    pub(in crate::grpc) fn reader(
+        &self,
+        rules: Arc<Rules>,
+        rendered: &render::Rendered,
+        options: &GenerationOptions,
+    ) -> Result<RunningAnswer, Error> {
+        let prompt = match &rendered.output {
+            render::Output::Prompt { text, .. } => text,
+            render::Output::HfMessages(_) => "",
+        };
+        let classes = options.output_spec.special_token_classes.iter();
+        let passed = classes.filter(|class| class.action() == generate::SpecialTokenAction::Pass);
+        let passed = passed.flat_map(|class| &class.token_ids).copied().collect();
+        let tokenizer = rendered.model.tokenizer()?.clone();
+        let reader = RunningAnswer::new(rules, tokenizer, passed, prompt, self.tools.as_ref());
+        reader.map_err(|error| Error::Rules(error.into()))
+    }
 }
 
 /// Returns the first response: how the conversation was rendered, and the output spec in force.
@@ -91,6 +137,7 @@ pub(in crate::grpc) fn response(event: TaskEvent) -> RunTaskResponse {
         TaskEvent::Progress(progress) => Event::Progress(progress),
         TaskEvent::PromptLogprobs(part) => Event::PromptLogprobs(part),
         TaskEvent::Delta(delta) => Event::Delta(delta),
+        TaskEvent::Parsed(deltas) => Event::Parsed(Parsed { deltas: deltas.into_iter().map(parse::delta).collect() }),
         TaskEvent::Finished(answer) => Event::Finished(finished(answer)),
     })
 }
@@ -100,8 +147,8 @@ fn of(event: Event) -> RunTaskResponse {
 }
 
 fn finished(answer: Answer) -> TaskFinished {
-    let Answer { text, finish, summary: generate::Summary { usage, timings, seed } } = answer;
+    let Answer { text, finish, summary: generate::Summary { usage, timings, seed }, parsed } = answer;
     let content = Some(chat_message::Content::Text(text));
     let message = ChatMessage { role: "assistant".to_owned(), content, ..ChatMessage::default() };
-    TaskFinished { message: Some(message), finish, usage, timings, seed }
+    TaskFinished { message: Some(message), finish, usage, timings, seed, parsed: parsed.map(parse::output) }
 }

@@ -282,7 +282,7 @@ impl Parser {
             Ok(value)
         });
         let name = Arc::clone(&field.name);
-        let is_unclosed = closing.is_none() && is_explicit && field.close.is_some();
+        let is_unclosed = closing.is_none() && is_explicit && field.close.is_some() && !field.closes_at_end;
         if is_unclosed && self.keeps_all {
             events.push(Event::Note { place, note: Note::Unclosed { field: Arc::clone(&name) } });
         }

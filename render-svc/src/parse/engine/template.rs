@@ -77,6 +77,8 @@ pub(super) struct Field {
     pub(super) name: Arc<str>,
     /// The anchor that closes the field, by its index.
     pub(super) close: Option<usize>,
+    /// True if the end of the answer closes the field too, since its closing matches an empty text.
+    pub(super) closes_at_end: bool,
     pub(super) content: Content,
     /// True if the chunks of the field's text are no parts of its value.
     pub(super) is_dirty: bool,
@@ -239,6 +241,7 @@ impl Loader {
         }
         let args = (field.get("content_args"), format!("{place}.content_args"));
         let content = Content::new(parser, args.0, &args.1, self.is_built_in).map_err(TemplateError::Argument)?;
+        let closes_at_end = close.as_ref().is_some_and(|(pattern, _)| find_all(pattern, "").next().is_some());
         let index = self.fields.len();
         self.implicit.extend(open.is_none().then_some(index));
         self.anchor(index, true, open);
@@ -246,6 +249,7 @@ impl Loader {
         self.fields.push(Field {
             name: name.into(),
             close,
+            closes_at_end,
             content,
             is_dirty: !content::is_streamable(parser),
             repeats,

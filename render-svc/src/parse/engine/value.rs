@@ -74,6 +74,12 @@ impl Value {
         }
     }
 
+    /// Returns true unless the value is null or empty.
+    #[must_use]
+    pub fn is_filled(&self) -> bool {
+        !self.is_omitted()
+    }
+
     /// Returns true if the final message omits the value: null, and empty texts, lists and objects.
     pub(super) fn is_omitted(&self) -> bool {
         match self {

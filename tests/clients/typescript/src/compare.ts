@@ -55,7 +55,8 @@ export function joined(events: readonly JsonObject[], keepsProgress: boolean): J
   };
   for (const event of events) {
     const isUnknown = Object.keys(event).length === 0; // of a newer server
-    if (isUnknown || ("progress" in event && !keepsProgress)) continue;
+    const isParsed = "parsed" in event; // the last event has the whole
+    if (isUnknown || isParsed || ("progress" in event && !keepsProgress)) continue;
     const delta = event.delta as JsonObject | undefined;
     const last = result.at(-1)?.promptLogprobs;
     if (delta) {

@@ -62,6 +62,16 @@ export const EXAMPLES: Record<string, (transport: Transport) => Promise<void>> =
     // [end]
   },
 
+  "RenderService.ParseOutput": async (transport) => {
+    // [RenderService.ParseOutput]
+    const text = 'Let me see.\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>';
+    const request = { output: { case: "text" as const, value: text } };
+    const { output } = await createClient(RenderService, transport).parseOutput(request);
+    if (output?.message?.content.case === "text") console.log(output.message.content.value);
+    for (const call of output?.message?.toolCalls ?? []) console.log(`${call.name} ${call.argumentsJson}`);
+    // [end]
+  },
+
   "RegistryService.ListModels": async (transport) => {
     // [RegistryService.ListModels]
     const { models } = await createClient(RegistryService, transport).listModels({});

@@ -91,13 +91,16 @@ final class Comparison {
     return value instanceof JsonObject object ? object.get(part) : null;
   }
 
-  /** Joins consecutive deltas of an output, whose sizes depend on the timing, and drops {@code progress}. */
+  /**
+   * Joins consecutive deltas of an output, whose sizes depend on the timing, and drops {@code progress} and
+   * {@code parsed}: the last event has the whole.
+   */
   static JsonArray joined(List<JsonObject> events, boolean keepsProgress) {
     JsonArray result = new JsonArray();
     SortedMap<Integer, List<JsonObject>> run = new TreeMap<>();
     for (JsonObject event : events) {
       JsonObject last = result.isEmpty() ? new JsonObject() : result.get(result.size() - 1).getAsJsonObject();
-      if (event.isEmpty() || (event.has("progress") && !keepsProgress)) {
+      if (event.isEmpty() || event.has("parsed") || (event.has("progress") && !keepsProgress)) {
         continue; // an event of a newer server is empty
       }
       if (event.has("delta")) {

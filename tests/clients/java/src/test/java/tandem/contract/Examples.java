@@ -83,6 +83,17 @@ final class Examples {
     // [end]
   }
 
+  static void parseOutput(ManagedChannel channel) {
+    // [RenderService.ParseOutput]
+    String text =
+        "Let me see.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\"}}\n</tool_call>";
+    var request = ParseOutputRequest.newBuilder().setText(text).build();
+    var message = RenderServiceGrpc.newBlockingStub(channel).parseOutput(request).getOutput().getMessage();
+    System.out.println(message.getText());
+    message.getToolCallsList().forEach(call -> System.out.println(call.getName() + " " + call.getArgumentsJson()));
+    // [end]
+  }
+
   static void listModels(ManagedChannel channel) {
     // [RegistryService.ListModels]
     var stub = RegistryServiceGrpc.newBlockingStub(channel);

@@ -1,0 +1,111 @@
+//! Reads the answer of a running task, whose text lacks most special tokens.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use serde_json::Value as Json;
+use tandem_model_files::tokenizer::Tokenizer;
+
+use super::answer::{Answer, AnswerReader, Delta};
+use super::engine::ParseError;
+use super::output::{is_read, special_text, values};
+use super::rules::Rules;
+
+/// Reads an answer from its text and its ids. The text is what the caller gets; the ids say where the special tokens
+/// that the rules read were.
+#[derive(Debug)]
+pub struct RunningAnswer {
+    reader: AnswerReader,
+    rules: Arc<Rules>,
+    tokenizer: Tokenizer,
+    /// The special tokens whose text is in the answer's text.
+    passed: Vec<u32>,
+    /// The ids with text since the last hidden token, after the id before them.
+    visible: Vec<u32>,
+    has_earlier: bool,
+    /// The place of the last hidden token in the answer's text.
+    base: usize,
+    /// Hidden tokens that are not read yet, each with its place in the answer's text.
+    hidden: VecDeque<(usize, String)>,
+    /// The bytes of the answer's text that are read.
+    read: usize,
+}
+
+impl RunningAnswer {
+    /// Starts to read the answer to a prompt.
+    ///
+    /// # Errors
+    /// The rules do not fit the prompt.
+    pub fn new(
+        rules: Arc<Rules>,
+        tokenizer: Tokenizer,
+        passed: Vec<u32>,
+        prompt: &str,
+        tools: Option<&Json>,
+    ) -> Result<Self, ParseError> {
+        let reader = AnswerReader::new(Arc::clone(&rules), prompt, &values(tools))?;
+        Ok(Self {
+            reader,
+            rules,
+            tokenizer,
+            passed,
+            visible: Vec::new(),
+            has_earlier: false,
+            base: 0,
+            hidden: VecDeque::new(),
+            read: 0,
+        })
+    }
+
+    /// Reads more ids and more text, which may be that of earlier ids.
+    pub fn feed(&mut self, ids: &[u32], text: &str) -> Vec<Delta> {
+        ids.iter().for_each(|id| self.take(*id));
+        let (mut deltas, mut rest) = (Vec::new(), text);
+        while let Some((place, _)) = self.hidden.front() {
+            let before = place.saturating_sub(self.read);
+            if before > rest.len() {
+                break;
+            }
+            let (first, after) = rest.split_at(rest.floor_char_boundary(before));
+            deltas.extend(self.reader.feed(first));
+            self.read += first.len();
+            rest = after;
+            if let Some((_, marker)) = self.hidden.pop_front() {
+                deltas.extend(self.reader.feed(&marker));
+            }
+        }
+        deltas.extend(self.reader.feed(rest));
+        self.read += rest.len();
+        deltas
+    }
+
+    /// Ends the answer.
+    #[must_use]
+    pub fn finish(self) -> (Vec<Delta>, Answer) {
+        self.reader.finish()
+    }
+
+    fn take(&mut self, id: u32) {
+        if !self.tokenizer.is_special(id) || self.passed.contains(&id) {
+            self.visible.push(id);
+            return;
+        }
+        let marker = is_read(&self.tokenizer, &self.rules, id).then(|| special_text(&self.tokenizer, id)).flatten();
+        if let Some(marker) = marker {
+            self.base += self.visible_bytes();
+            self.hidden.push_back((self.base, marker));
+            let last = self.visible.last().copied();
+            self.visible.clear();
+            self.visible.extend(last);
+            self.has_earlier = last.is_some();
+        }
+    }
+
+    /// Returns the bytes of the text of the visible ids since the last hidden token. A tokenizer may leave out the
+    /// white space at the start of a text, so that the id before them belongs to it.
+    fn visible_bytes(&self) -> usize {
+        let bytes = |ids: &[u32]| self.tokenizer.decode(ids, false).map_or(0, |text| text.len());
+        let earlier = if self.has_earlier { self.visible.first().map_or(0, |id| bytes(&[*id])) } else { 0 };
+        bytes(&self.visible).saturating_sub(earlier)
+    }
+}
