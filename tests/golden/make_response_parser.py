@@ -18,6 +18,7 @@ from transformers.utils.chat_parsing.response_parser import ResponseParser
 from transformers.utils.chat_parsing.response_templates import load_response_template
 
 FOLDER = Path(__file__).parent / "response_templates"
+RULES = Path(__file__).parents[2] / "render-svc/src/parse/rules"
 TOOLS = [
     {"type": "function", "function": {"name": "get_weather", "parameters": {"properties": {
         "city": {"type": "string"}, "days": {"type": ["integer", "null"]}, "ok": {"type": "boolean"},
@@ -99,8 +100,19 @@ def models():
     server = zip(_RESPONSE_TEMPLATE_FALLBACKS.values(), SERVER_PROMPTS, SERVER_ANSWERS)
     for number, (template, prompt, answers) in enumerate(server):
         yield f"server-{number}", {"template": template, "prompt": prompt, "answers": answers}
+    answers = {}
     for path in sorted(FOLDER.glob("*.json")):
-        yield path.stem, json.loads(path.read_text())
+        model = json.loads(path.read_text())
+        answers[path.stem] = model["answers"]
+        yield path.stem, model
+    # The built-in rules, unless they use a parser that transformers lacks. Each reads answers with calls, and a plain one.
+    every = [answer for listed in answers.values() for answer in listed]
+    for path in sorted(RULES.glob("*.json")):
+        text = path.read_text()
+        if "-calls\"" not in text and "json_group" not in text:
+            template = json.loads(text)
+            called = [answer for answer in every if "tool_calls" in json.dumps(parsed(template, "", [answer]).get("message"))]
+            yield f"rules/{path.stem}", {"template": template, "prompt": "", "answers": [*called[:3], "a\n<think>b</think> c"]}
 
 
 def main():

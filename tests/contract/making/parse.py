@@ -12,6 +12,7 @@ from .oracle import Oracle
 from .render import talk, user
 
 PARSE = "render.v1.RenderService/ParseOutput"
+EXPLAIN = "render.v1.RegistryService/ExplainResolution"
 ORACLE = "oracle: transformers' ResponseParser"
 SERVERS = Path(__file__).parent.parent / "servers.json"
 PROMPT = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
@@ -62,6 +63,7 @@ def make(oracle: Oracle) -> list[Area]:
     fields(area)
     faults(area)
     refused(area, oracle)
+    explained(area)
     return [area]
 
 
@@ -173,6 +175,16 @@ def faults(area):
     area.add("faults/outside", "render", PARSE, {"text": text, "rules": "command"}, {"response": response}, rule)
 
 
+def explained(area):
+    rule = "registry.proto OutputRules: the rules by which ParseOutput reads answers, and the reason"
+    for model, name, reason in (
+        ("own", "response_template", "tokenizer_config.json has them"),
+        ("tiny", "json-in-tool-call", "the chat template has <tool_call>"),
+    ):
+        response = {"response": {"outputRules": {"name": name, "reason": reason}}}
+        area.add(f"explained/{model}", "answers", EXPLAIN, {"model": model}, response, rule)
+
+
 def refused(area, oracle):
     rule = "render.proto ParseOutput: INVALID_REQUEST"
     area.add("refused/no_output", "render", PARSE, {}, invalid("output"), rule)
@@ -203,7 +215,7 @@ def refused(area, oracle):
 
 def extend(area, oracle):
     """Tasks that read their answers. A grammar forces the text."""
-    text = f"<think>a</think>Yes.\n<tool_call>\n{CALL}\n</tool_call>"
+    text = f"Yes.\n<tool_call>\n{CALL}\n</tool_call>"
     request = {
         "conversation": talk(user("hi"), tools=[{"function": {"name": "get_weather"}}]),
         "sampling": GREEDY,
@@ -211,7 +223,7 @@ def extend(area, oracle):
         "grammar": {"choice": {"values": [text]}},
         "parseOutput": True,
     }
-    parsed = {"message": {"role": "assistant", "text": "Yes.", "reasoningContent": "a", "toolCalls": [WEATHER]}}
+    parsed = {"message": {"role": "assistant", "text": "Yes.", "toolCalls": [WEATHER]}}
     finished = {"message": {"role": "assistant", "text": text}, "parsed": parsed}
     area.add(
         "parse_output",

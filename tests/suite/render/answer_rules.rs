@@ -5,10 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use render_svc::catalog::{ModelTable, ServedModel};
-use render_svc::parse::{AnswerReader, BUILT_IN, Delta, Rules, Template, Value};
+use render_svc::parse::{AnswerReader, BUILT_IN, Delta, Rules, RunningAnswer, Template, Value};
 use serde_json::{Value as Json, json};
 use tandem_tests::corpus::read;
-use tandem_tests::{answer, corpus};
+use tandem_tests::{answer, corpus, repository};
 use tempfile::TempDir;
 
 #[test]
@@ -16,6 +16,187 @@ fn every_row_loads() {
     for row in BUILT_IN {
         let source: Json = serde_json::from_str(row.source).expect("JSON");
         Template::built_in(&Value::from(&source)).unwrap_or_else(|error| panic!("{}: {error}", row.name));
+    }
+}
+
+/// A generator of numbers below a limit.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from((self.0 >> 33) % limit as u64).expect("a small number")
+    }
+}
+
+/// Parts of answers in all notations, whole and broken.
+const PARTS: &[&str] = &[
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "\n",
+    " ",
+    "{\"name\": \"W\", \"arguments\": {\"W\": \"W\"}}",
+    "{\"name\": \"W\", \"arguments\": {\"W\": ",
+    "<function=W>",
+    "</function>",
+    "<parameter=W>\nW\n</parameter>",
+    "<parameter=W>",
+    "W<arg_key>W</arg_key><arg_value>W</arg_value>",
+    "<arg_key>W",
+    "[TOOL_CALLS]",
+    "[TOOL_CALLS]W[ARGS]",
+    "[{\"name\": \"W\", \"arguments\": {}}]",
+    "<|python_tag|>",
+    "<｜DSML｜function_calls>",
+    "<｜DSML｜invoke name=\"W\">",
+    "<｜DSML｜parameter name=\"W\" string=\"true\">W</｜DSML｜parameter>",
+    "</｜DSML｜invoke>",
+    "</｜DSML｜function_calls>",
+    "<｜tool▁calls▁begin｜>",
+    "<｜tool▁call▁begin｜>function<｜tool▁sep｜>W\n```json\n",
+    "{\"W\": 1}",
+    "\n```<｜tool▁call▁end｜>",
+    "<｜tool▁call▁begin｜>W<｜tool▁sep｜>",
+    "<｜tool▁call▁end｜>",
+    "<｜tool▁calls▁end｜>",
+    "<|tool_call>call:W{W:<|\"|>W<|\"|>}",
+    "<tool_call|>",
+    "<|channel|>analysis<|message|>W<|end|>",
+    "<|start|>assistant",
+    "<|channel|>final<|message|>",
+    "<|channel|>commentary to=functions.W <|constrain|>json<|message|>{\"W\": 1}<|call|>",
+    "<|tool_call_begin|>functions.W:0",
+    "<|tool_call_argument_begin|>{\"W\": 2}<|tool_call_end|>",
+    "<minimax:tool_call>",
+    "<invoke name=\"W\">",
+    "<parameter name=\"W\">W</parameter>",
+    "</invoke>",
+    "</minimax:tool_call>",
+    "<|START_THINKING|>",
+    "<|END_THINKING|>",
+    "<|START_RESPONSE|>",
+    "<|END_RESPONSE|>",
+    "<|START_ACTION|>",
+    "<|END_ACTION|>",
+    "W(W=\"W\", W=[1, \"W\"])",
+    "[W(W='W')]",
+    "<function_calls>",
+    "</function_calls>",
+    "<|tool_call_start|>",
+    "<|tool_call_end|>",
+    "<answer>",
+    "</answer>",
+];
+
+/// Whole calls in several notations.
+const WHOLE: &[&str] = &[
+    "<tool_call>\n{\"name\": \"W\", \"arguments\": {\"W\": \"W\"}}\n</tool_call>",
+    "<tool_call>\n<function=W>\n<parameter=W>\nW\n</parameter>\n</function>\n</tool_call>",
+    "<tool_call>W\n<arg_key>W</arg_key>\n<arg_value>W</arg_value>\n</tool_call>",
+    "[TOOL_CALLS] [{\"name\": \"W\", \"arguments\": {\"W\": 1}, \"id\": \"W\"}]</s>",
+    "[TOOL_CALLS]W[ARGS]{\"W\": \"W\"}</s>",
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>W<｜tool▁sep｜>{\"W\": 1}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    "<|tool_call>call:W{W:<|\"|>W<|\"|>}<tool_call|>",
+    "<|tool_call_begin|>functions.W:0<|tool_call_argument_begin|>{\"W\": 2}<|tool_call_end|>",
+    "<invoke name=\"W\"><parameter name=\"W\">W</parameter></invoke>",
+    "<|START_ACTION|>[{\"tool_call_id\": \"W\", \"tool_name\": \"W\", \"parameters\": {\"W\": \"W\"}}]<|END_ACTION|>",
+    "<function_calls>W(W=\"W\", W=[1, \"W\"])</function_calls>",
+    "<|channel|>commentary to=functions.W <|constrain|>json<|message|>{\"W\": 1}<|call|>",
+];
+
+/// Whatever a model writes, and however it arrives, each word of it is in a part of the answer.
+#[test]
+fn no_word_of_an_answer_is_lost() {
+    let folder = TempDir::new().expect("a temporary folder");
+    std::fs::write(folder.path().join("tokenizer_config.json"), r#"{"chat_template": "{{ messages[0].content }}"}"#)
+        .expect("a file");
+    let served = ServedModel::load(folder.path()).expect("a model");
+    let (mut numbers, mut calls) = (Numbers(1), 0);
+    for row in BUILT_IN {
+        let rules = served.adapter.format.named_rules(row.name).expect("rules");
+        for _ in 0..400 {
+            let mut words = 0;
+            let mut text = String::new();
+            for _ in 0..=numbers.below(9) {
+                let part = match numbers.below(4) {
+                    0 => "W",
+                    1 => WHOLE[numbers.below(WHOLE.len())],
+                    _ => PARTS[numbers.below(PARTS.len())],
+                };
+                for piece in part.split_inclusive('W') {
+                    let (piece, word) = piece.strip_suffix('W').map_or((piece, String::new()), |piece| {
+                        words += 1;
+                        (piece, format!("wörd{words}x"))
+                    });
+                    text.push_str(piece);
+                    text.push_str(&word);
+                }
+            }
+            let mut reader = AnswerReader::new(Arc::clone(&rules), "", &[]).expect("a reader");
+            let chars: Vec<char> = text.chars().collect();
+            let mut deltas = Vec::new();
+            for piece in chars.chunks(1 + numbers.below(12)) {
+                deltas.extend(reader.feed(&piece.iter().collect::<String>()));
+            }
+            let (last, read) = reader.finish();
+            deltas.extend(last);
+            calls += read.calls.len();
+            let mut found = format!("{:?}", read.extra);
+            for delta in deltas {
+                match delta {
+                    Delta::Content(text) | Delta::Reasoning(text) => found.push_str(&text),
+                    Delta::Call(_, call) => found.push_str(&format!("{call:?}")),
+                }
+            }
+            let whole = format!("{read:?}");
+            for word in (1..=words).map(|word| format!("wörd{word}x")) {
+                assert!(found.contains(&word) && whole.contains(&word), "{}: {word} of {text:?} in {read:?}", row.name);
+            }
+        }
+    }
+    assert!(calls > 300, "only {calls} calls were read");
+}
+
+/// A task's text lacks special tokens, and the ids say where they were.
+#[test]
+fn hidden_tokens_reach_the_rules() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let model = repository().join("tests/contract/model");
+    std::fs::copy(model.join("tokenizer.json"), folder.path().join("tokenizer.json")).expect("a file");
+    let fields = json!({
+        "reasoning_content": {"open": "<|media|>", "close": "<|im_start|>"},
+        "tool_calls": {"open": "<tool_call>", "close": "</tool_call>", "content": "json", "repeats": true,
+                       "transform": {"type": "function", "function": "{content}"}},
+        "content": {},
+    });
+    let config = json!({"chat_template": "{{ messages[0].content }}", "response_template": {"start_anchor": "<s>", "fields": fields}});
+    std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).expect("a file");
+    let served = ServedModel::load(folder.path()).expect("a model");
+    let chosen = served.adapter.format.answer_rules();
+    let (rules, tokenizer) = (chosen.rules.clone().expect("rules"), served.model.tokenizer().expect("a tokenizer"));
+    let text = "<|media|>größer?<|im_start|>Ja, 漢字.<|media|>b<|im_start|> c<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>";
+    let ids = tokenizer.encode(text, false).expect("ids");
+    let visible = tokenizer.decode(&ids, true).expect("text");
+    assert!(!visible.contains("<|media|>") && visible.contains("<tool_call>"), "{visible}");
+    for (id_size, lag) in [(1, 0), (1, 7), (3, 2), (1000, 0), (2, 1000)] {
+        let mut reader =
+            RunningAnswer::new(Arc::clone(&rules), tokenizer.clone(), Vec::new(), "<s>", None).expect("a reader");
+        let (mut seen, mut deltas) = (0, Vec::new());
+        for (at, part) in ids.chunks(id_size).enumerate() {
+            let known = tokenizer.decode(&ids[..(at * id_size + part.len()).min(ids.len())], true).expect("text");
+            let end =
+                visible.floor_char_boundary(known.trim_end_matches('\u{fffd}').len().saturating_sub(lag)).max(seen);
+            deltas.extend(reader.feed(part, &visible[seen..end]));
+            seen = end;
+        }
+        deltas.extend(reader.feed(&[], &visible[seen..]));
+        let (last, read) = reader.finish();
+        deltas.extend(last);
+        assert_eq!((read.reasoning.as_str(), read.content.as_str()), ("größer?b", "Ja, 漢字. c"), "{id_size} {lag}");
+        assert_eq!((read.calls.len(), read.warnings.len()), (1, 0));
+        assert_eq!(deltas.iter().filter(|delta| matches!(delta, Delta::Call(..))).count(), 1);
     }
 }
 

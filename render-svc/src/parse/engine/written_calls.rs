@@ -1,6 +1,6 @@
 //! Parsers of calls that the reference has none for: lists of calls in JSON or in Python's syntax.
 //!
-//! Both give a list of objects with `name`, `arguments` and, if the text has one, `id`.
+//! Both give a list of objects with `name`, `arguments` and `id`, which is empty if the text has none.
 
 use super::content::ContentError;
 use super::pattern::{Pattern, find_all};
@@ -28,7 +28,7 @@ impl Form {
     /// belongs to the calls.
     pub(super) fn parse(&self, opening: &str, text: &str, closing: &str) -> Result<Value, ContentError> {
         let before = match self {
-            Self::Json => opening.find(['[', '{']).and_then(|at| opening.get(at..)).unwrap_or_default(),
+            Self::Json => opening.find('{').and_then(|at| opening.get(at..)).unwrap_or_default(),
             Self::NamedJson(_) => python::strip(opening),
             Self::Python => opening.find('[').and_then(|at| opening.get(at..)).unwrap_or_default(),
         };
@@ -150,8 +150,9 @@ fn named_calls(text: &str, name: &Pattern) -> Result<Vec<Value>, ContentError> {
     }
 }
 
-/// Returns a call.
+/// Returns a call. Without an identifier, its `id` is empty.
 fn made(name: String, arguments: Value, id: Option<Value>) -> Value {
-    let entries = [("name".to_owned(), Value::Text(name)), ("arguments".to_owned(), arguments)];
-    Value::Dict(entries.into_iter().chain(id.map(|id| ("id".to_owned(), id))).collect())
+    let id = id.unwrap_or_else(|| Value::Text(String::new()));
+    let entries = [("name", Value::Text(name)), ("arguments", arguments), ("id", id)];
+    Value::Dict(entries.map(|(key, value)| (key.to_owned(), value)).into_iter().collect())
 }
