@@ -9,7 +9,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from tandem import fields
 from tandem.convert import labels
 from tandem.generate.v1 import generate_pb2
-from tandem.render.v1 import render_pb2
+from tandem.render.v1 import parse_pb2, render_pb2
 from tandem.task.v1 import task_pb2
 
 CONVERSATION = {"tools", "documents", "template_args"}
@@ -26,6 +26,7 @@ REQUESTS = [
         OPTIONS,
     ),
     (fields.TokenizeFields, render_pb2.TokenizeRequest, {"text"}, OPTIONS),
+    (fields.ParseFields, parse_pb2.ParseOutputRequest, {"text", "tokens", "tools"}, {"tools"} | OPTIONS),
     (fields.DetokenizeFields, render_pb2.DetokenizeRequest, {"token_ids"}, OPTIONS),
 ]
 SCALARS = {

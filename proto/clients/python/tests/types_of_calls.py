@@ -3,10 +3,23 @@
 Each line with `type: ignore` has a mistake: mypy fails if it does not find one there.
 """
 
+import json
 from dataclasses import dataclass
 
 import tandem
-from tandem import AsyncTandem, Message, Stop, StrictError, Tandem, Tool
+from tandem import (
+    AnswerToolCall,
+    AsyncTandem,
+    ContentPart,
+    Message,
+    ParsedOutput,
+    Part,
+    ReasoningPart,
+    Stop,
+    StrictError,
+    Tandem,
+    Tool,
+)
 from tandem.generate.v1 import generate_pb2
 from tandem.render.v1 import render_pb2
 from tandem.task.v1 import task_pb2
@@ -56,6 +69,22 @@ def good() -> None:
     call = {"name": "weather", "arguments": '{"city": "Paris"}'}
     messages.append({"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "a"}}]})
     print(call, answer.finish_reason, answer.warnings[0].path)
+    parsed = client.run(messages, parse_output=True)
+    for part in parsed.parts():
+        if isinstance(part, (ReasoningPart, ContentPart)):
+            print(part.text.upper())
+        else:
+            print(part.index + 1, part.id, part.name, part.arguments.upper())
+    called: list[AnswerToolCall] = parsed.tool_calls
+    for tool_call in called:
+        print(tool_call["id"].upper(), json.loads(tool_call["function"]["arguments"]))
+    messages.append(parsed.message)
+    messages.append({"role": "assistant", "content": parsed.content, "tool_calls": called})
+    print(parsed.reasoning.upper(), parsed.parse_warnings[0].offset)
+    read: ParsedOutput = client.parse_output("text", prompt="p", tools=tools, rules="text", model="m", timeout=1)
+    client.parse_output([1, 2], request_id="mine")
+    messages.append(read.message)
+    print(read.tool_calls[0]["function"]["name"], read.content, read.reasoning, read.rules, read.warnings[0].text)
     client.run(messages, grammar=Person)
     client.run(messages, grammar={"json_schema": Person, "whitespace": "none", "after_reasoning": True})
     client.run(messages, grammar={"json_schema": Person})
@@ -75,6 +104,14 @@ async def good_async(other: AsyncTandem) -> None:
             print(text.upper())
     except StrictError as error:
         print(error.warnings, error.field)
+    part: Part
+    async for part in other.run([], parse_output=True).parts():
+        print(part)
+    read: ParsedOutput = await other.parse_output([1])
+    print(read.tool_calls[0]["function"]["arguments"].upper())
+    async for part in other.run([], parse_output="yes").parts():  # type: ignore
+        print(part.text)  # type: ignore
+    print(other.parse_output([1]).message)  # type: ignore
     async for delta in other.run([], stop={"max_new": 2}).deltas():  # type: ignore
         print(delta.text)
 
@@ -108,6 +145,18 @@ def mistakes() -> None:
     client.tokenize("text", control_tokens="text")  # type: ignore
     client.generate("text", resume={"tokens": 1})  # type: ignore
     client.batch_render([{"mesages": user}])  # type: ignore
+    client.run(user, parse_output="yes")  # type: ignore
+    client.run(user, parse_outputs=True)  # type: ignore
+    client.generate("text", parse_output=True)  # type: ignore
+    client.parse_output({"text": "a"})  # type: ignore
+    client.parse_output("text", rule="text")  # type: ignore
+    client.parse_output("text", tools=[{"type": "function", "function": {"nam": "a"}}])  # type: ignore
+    print(client.parse_output("text").calls)  # type: ignore
+    print(client.run(user).tool_calls["id"])  # type: ignore
+    print(client.run(user).tool_calls[0]["name"])  # type: ignore
+    for part in client.run(user).parts():
+        print(part.text)  # type: ignore
+    client.run(user).content = ""  # type: ignore
     print(client.run(user).totals.usage)  # type: ignore
     print(client.run(user).finish)  # type: ignore
     Tandem("127.0.0.1:50051", strikt=True)  # type: ignore

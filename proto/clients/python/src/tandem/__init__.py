@@ -7,16 +7,33 @@ from tandem.aio import AsyncAnswer, AsyncTandem
 from tandem.client import Answer, Tandem
 from tandem.conversation import conversation, image
 from tandem.errors import InvalidRequest, StrictError, TandemError
-from tandem.fields import Grammar, Message, Messages, RenderOptions, ReturnOptions, Sampling, Stop, Tool, ToolCall
+from tandem.fields import (
+    AnswerToolCall,
+    Grammar,
+    Message,
+    Messages,
+    RenderOptions,
+    ReturnOptions,
+    Sampling,
+    Stop,
+    Tool,
+    ToolCall,
+)
+from tandem.parsed import ContentPart, ParsedOutput, Part, ReasoningPart, ToolCallPart
 
 __all__ = [
     "Answer",
+    "AnswerToolCall",
     "AsyncAnswer",
     "AsyncTandem",
+    "ContentPart",
     "Grammar",
     "InvalidRequest",
     "Message",
     "Messages",
+    "ParsedOutput",
+    "Part",
+    "ReasoningPart",
     "RenderOptions",
     "ReturnOptions",
     "Sampling",
@@ -26,6 +43,7 @@ __all__ = [
     "TandemError",
     "Tool",
     "ToolCall",
+    "ToolCallPart",
     "conversation",
     "image",
 ]

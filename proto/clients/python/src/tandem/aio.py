@@ -10,7 +10,7 @@ import grpc
 
 from tandem import calls
 from tandem.answer import AnswerState, E, answer_text
-from tandem.calls import Call, Prompt
+from tandem.calls import Call, Output, Prompt
 from tandem.connection import Attempts, Connection, Settings
 from tandem.errors import REQUEST_ID, TandemError, tandem_error
 from tandem.fields import (
@@ -18,12 +18,14 @@ from tandem.fields import (
     GenerateFields,
     Messages,
     Options,
+    ParseFields,
     RenderArguments,
     RenderRequest,
     TaskFields,
     TokenizeFields,
 )
 from tandem.generate.v1 import generate_pb2
+from tandem.parsed import ParsedOutput, Part, parts
 from tandem.render.v1 import registry_pb2, render_pb2
 from tandem.task.v1 import task_pb2
 
@@ -80,6 +82,10 @@ class AsyncTandem:
     async def detokenize(self, token_ids: Iterable[int], **fields: Unpack[DetokenizeFields]) -> str:
         """Returns the text of token ids."""
         return await self._unary(calls.detokenize(token_ids, fields))
+
+    async def parse_output(self, output: Output, **fields: Unpack[ParseFields]) -> ParsedOutput:
+        """Reads the output of a model: its text, with the tokens around calls and reasoning, or its token ids."""
+        return await self._unary(calls.parse_output(output, fields))
 
     async def models(self, **options: Unpack[Options]) -> list[registry_pb2.ModelInfo]:
         """Lists the models of render-svc."""
@@ -153,6 +159,11 @@ class AsyncAnswer(AnswerState[E]):
             if event.WhichOneof("event") == "delta":
                 yield event.delta
 
+    def parts(self) -> AsyncIterator[Part]:
+        """Yields reasoning, content and tool calls as they arrive. Needs `parse_output=True`."""
+        self._check_parsed()
+        return self._read_parts()
+
     async def text(self) -> str:
         """Reads the rest of the answer, and returns its text without reasoning."""
         return "".join([text async for text in self])
@@ -163,6 +174,11 @@ class AsyncAnswer(AnswerState[E]):
         self._stopped.set()
         if self._stream is not None:
             self._stream.cancel()
+
+    async def _read_parts(self) -> AsyncIterator[Part]:
+        async for event in self._events:
+            for part in parts(event):
+                yield part
 
     async def _read(self) -> AsyncGenerator[E, None]:
         attempts = self._connection.attempts(self._call)

@@ -6,9 +6,10 @@ from typing import Any, Generic, Protocol, TypeVar, Union
 
 from tandem.calls import Call
 from tandem.connection import Connection
-from tandem.fields import MessageDict
+from tandem.fields import AnswerToolCall, MessageDict
 from tandem.generate.v1 import generate_pb2, output_spec_pb2
-from tandem.render.v1 import render_pb2
+from tandem.parsed import ParsedOutput, Part, output_so_far, parsed_output, parts
+from tandem.render.v1 import parse_pb2, render_pb2
 from tandem.task.v1 import task_pb2
 
 E = TypeVar("E", bound=Union[task_pb2.RunTaskResponse, generate_pb2.GenerateResponse])
@@ -64,6 +65,8 @@ class AnswerState(Generic[E]):
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._was_reasoning = False
+        self._parts: list[Part] = []
+        self._parsed: parse_pb2.ParsedOutput | None = None
 
     @property
     def finish_reason(self) -> str | None:
@@ -83,7 +86,12 @@ class AnswerState(Generic[E]):
 
         Its reasoning is in `reasoning_content`, without the markers, and not in `content`. A request whose own
         `output_spec` has unusual markers gives their strings beside their ids.
+
+        With `parse_output=True` it has `reasoning_content`, `content` and `tool_calls` apart, by the rules of the
+        model. `content` is None if there are calls and no content.
         """
+        if self._is_parsed:
+            return self._output().message
         content = "".join(self._content)
         if not self._reasoning:
             return {"role": "assistant", "content": content}
@@ -91,6 +99,26 @@ class AnswerState(Generic[E]):
         sections = [without_markers(section, markers).strip("\n") for section in self._reasoning]
         reasoning = "\n".join(section for section in sections if section)
         return {"role": "assistant", "content": content.lstrip("\n"), "reasoning_content": reasoning}
+
+    @property
+    def content(self) -> str:
+        """The content so far, without white space around it. Needs `parse_output=True`."""
+        return self._output().content
+
+    @property
+    def reasoning(self) -> str:
+        """The reasoning so far, without white space around it. Needs `parse_output=True`."""
+        return self._output().reasoning
+
+    @property
+    def tool_calls(self) -> list[AnswerToolCall]:
+        """The complete calls so far, in order. Needs `parse_output=True`."""
+        return self._output().tool_calls
+
+    @property
+    def parse_warnings(self) -> list[parse_pb2.ParseWarning]:
+        """The warnings of the parts that could not be read, after the last event."""
+        return list(self._parsed.warnings) if self._parsed else []
 
     @property
     def warnings(self) -> list[render_pb2.Warning]:
@@ -101,12 +129,34 @@ class AnswerState(Generic[E]):
         spec: output_spec_pb2.OutputSpec = self._call.request.output_spec
         return (self.rendered.output_spec if self.rendered else spec).reasoning
 
+    @property
+    def _is_parsed(self) -> bool:
+        """True if the request wants the parts of the answer. Only one of RunTask can."""
+        return bool(getattr(self._call.request, "parse_output", False))
+
+    def _check_parsed(self) -> None:
+        if not self._is_parsed:
+            raise ValueError("the answer was not read for its parts: pass parse_output=True to run")
+
+    def _output(self) -> ParsedOutput:
+        """Returns the parts so far. Raises ValueError if there can be none, so that no call is missed."""
+        self._check_parsed()
+        if self._parsed is not None:
+            return parsed_output(self._parsed)
+        if self.totals is not None:
+            raise ValueError("the service has no parse_output: it needs the version of the client")
+        if self.rendered is None and not self._is_cancelled:
+            raise ValueError("the answer has not arrived: read it first, such as with its text()")
+        return parsed_output(output_so_far(self._parts))
+
     def _add(self, event: Any) -> None:
         kind = event.WhichOneof("event")
         self._connection.has_answered = True
-        self.has_output |= kind in ("delta", "prompt_logprobs", "finished", "summary")
+        self.has_output |= kind in ("delta", "parsed", "prompt_logprobs", "finished", "summary")
         if kind == "delta":
             self._add_delta(event.delta)
+        elif kind == "parsed":
+            self._parts.extend(parts(event))
         elif kind == "rendered":
             self.rendered = event.rendered
             self._connection.report(event.rendered.warnings, self.request_id)
@@ -118,11 +168,12 @@ class AnswerState(Generic[E]):
             self._add_finished(event.finished)
         elif kind == "finished":
             self.totals = event.finished
+            self._parsed = event.finished.parsed if event.finished.HasField("parsed") else None
             self._add_finished(event.finished.finish)
 
     def _add_finished(self, finished: generate_pb2.Finished) -> None:
         self.finishes[finished.output_index] = finished
-        self._connection.report(_finish_warnings(finished), self.request_id)
+        self._connection.report([*_finish_warnings(finished), *self.parse_warnings], self.request_id)
 
     def _add_delta(self, delta: generate_pb2.Delta) -> None:
         if delta.output_index or not delta.text:

@@ -9,18 +9,25 @@ from typing import Any, Generic, TypeVar, Union
 
 from grpc_health.v1 import health_pb2  # type: ignore[import-untyped,unused-ignore]
 
-from tandem.conversation import conversation
+from tandem.conversation import conversation, converted_tools
 from tandem.convert import message
 from tandem.errors import InvalidRequest, TandemError, error_of_status
 from tandem.fields import Messages, Options
 from tandem.generate.v1 import generate_pb2, media_kind_pb2
-from tandem.render.v1 import registry_pb2, render_pb2
+from tandem.parsed import ParsedOutput, parsed_output
+from tandem.render.v1 import parse_pb2, registry_pb2, render_pb2
 from tandem.task.v1 import task_pb2
 
 T = TypeVar("T")
 
 Prompt = Union[str, Sequence[int], render_pb2.RenderResponse]
 """A prompt: its text, its token ids, or the response of `render`."""
+
+Output = Union[str, Sequence[int]]
+"""The output of a model: its text, or its token ids."""
+
+Warning = Union[render_pb2.Warning, parse_pb2.ParseWarning]
+"""A warning of rendering, or of an answer that was read."""
 
 _PARTS = ("tools", "documents", "template_args")
 
@@ -33,7 +40,7 @@ class Call(Generic[T]):
     request: Any
     response: Any
     result: Callable[[Any], T]
-    warnings: Callable[[T], Iterable[render_pb2.Warning]] = lambda _: ()
+    warnings: Callable[[T], Iterable[Warning]] = lambda _: ()
     timeout: float | None = None
     request_id: str | None = None
 
@@ -79,6 +86,14 @@ def detokenize(token_ids: Iterable[int], fields: Any) -> Call[str]:
     return _call("render.v1.RenderService/Detokenize", request, response, fields, lambda answer: answer.text)
 
 
+def parse_output(output: Output, fields: Any) -> Call[ParsedOutput]:
+    given = {**fields, **({"text": output} if isinstance(output, str) else {"tokens": {"token_ids": output}})}
+    given["tools"] = converted_tools(given.get("tools"))
+    request, response = _request(parse_pb2.ParseOutputRequest, given), parse_pb2.ParseOutputResponse
+    path = "render.v1.RenderService/ParseOutput"
+    return _call(path, request, response, fields, _parsed, lambda answer: answer.warnings)
+
+
 def models(options: Any) -> Call[list[registry_pb2.ModelInfo]]:
     request, response = registry_pb2.ListModelsRequest(), registry_pb2.ListModelsResponse
     path = "render.v1.RegistryService/ListModels"
@@ -108,7 +123,7 @@ def _call(
     response: Any,
     fields: Any,
     result: Callable[[Any], Any] = lambda response: response,
-    warnings: Callable[[Any], Iterable[render_pb2.Warning]] = lambda _: (),
+    warnings: Callable[[Any], Iterable[Warning]] = lambda _: (),
 ) -> Call[Any]:
     return Call(f"/tandem.{path}", request, response, result, warnings, **_options(fields))
 
@@ -167,6 +182,10 @@ def _media(attachment: render_pb2.Attachment) -> dict[str, Any]:
         raise InvalidRequest(attachment.path, "must be an image whose data is in the request")
     kept = {"base64": attachment.base64, "mime_type": attachment.mime_type, "offset": attachment.offset}
     return {"kind": "image", **kept}
+
+
+def _parsed(response: parse_pb2.ParseOutputResponse) -> ParsedOutput:
+    return parsed_output(response.output, response.rules)
 
 
 def _outcomes(response: render_pb2.BatchRenderResponse) -> list[Union[render_pb2.RenderResponse, TandemError]]:

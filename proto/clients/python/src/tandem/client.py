@@ -10,7 +10,7 @@ import grpc
 
 from tandem import calls
 from tandem.answer import AnswerState, E, answer_text
-from tandem.calls import Call, Prompt
+from tandem.calls import Call, Output, Prompt
 from tandem.connection import Attempts, Connection, Settings
 from tandem.errors import REQUEST_ID, TandemError, tandem_error
 from tandem.fields import (
@@ -18,12 +18,14 @@ from tandem.fields import (
     GenerateFields,
     Messages,
     Options,
+    ParseFields,
     RenderArguments,
     RenderRequest,
     TaskFields,
     TokenizeFields,
 )
 from tandem.generate.v1 import generate_pb2
+from tandem.parsed import ParsedOutput, Part, parts
 from tandem.render.v1 import registry_pb2, render_pb2
 from tandem.task.v1 import task_pb2
 
@@ -64,6 +66,7 @@ class Tandem:
 
         The arguments are the fields of RunTaskRequest, such as `sampling={"temperature": 0}`,
         `stop={"max_new_tokens": 200}`, `grammar={"json_schema": schema}`, `tools`, and `timeout` in seconds.
+        With `parse_output=True`, the answer has `tool_calls`, `reasoning`, `content` and `parts()`.
         """
         return self._stream(calls.run(messages, fields))
 
@@ -89,6 +92,10 @@ class Tandem:
     def detokenize(self, token_ids: Iterable[int], **fields: Unpack[DetokenizeFields]) -> str:
         """Returns the text of token ids."""
         return self._unary(calls.detokenize(token_ids, fields))
+
+    def parse_output(self, output: Output, **fields: Unpack[ParseFields]) -> ParsedOutput:
+        """Reads the output of a model: its text, with the tokens around calls and reasoning, or its token ids."""
+        return self._unary(calls.parse_output(output, fields))
 
     def models(self, **options: Unpack[Options]) -> list[registry_pb2.ModelInfo]:
         """Lists the models of render-svc."""
@@ -158,6 +165,11 @@ class Answer(AnswerState[E]):
     def deltas(self) -> Iterator[generate_pb2.Delta]:
         """Yields all deltas: of every output, with reasoning, and with token ids if requested."""
         return (event.delta for event in self._events if event.WhichOneof("event") == "delta")
+
+    def parts(self) -> Iterator[Part]:
+        """Yields reasoning, content and tool calls as they arrive. Needs `parse_output=True`."""
+        self._check_parsed()
+        return (part for event in self._events for part in parts(event))
 
     def text(self) -> str:
         """Reads the rest of the answer, and returns its text without reasoning."""

@@ -203,12 +203,12 @@ class Attempts:
 
 
 def _notice(warning: Any) -> tuple[str, str, str]:
-    """Returns code, path and text of a warning of rendering, or of the code of another warning."""
+    """Returns code, path and text of a warning, or of the code of one. Only those of rendering have a path."""
     if isinstance(warning, str):
         return warning, "", ""
-    number, codes = warning.code, render_pb2.WarningCode
-    code = codes.Name(number).removeprefix("WARNING_CODE_") if number in codes.values() else str(number)
-    return code, warning.path, warning.text
+    known, number = warning.DESCRIPTOR.fields_by_name["code"].enum_type.values_by_number, warning.code
+    code = known[number].name.rpartition("WARNING_CODE_")[2] if number in known else str(number)
+    return code, getattr(warning, "path", ""), warning.text
 
 
 def _pem(value: Pem | None) -> bytes | None:

@@ -39,13 +39,18 @@ def conversation(
         result.messages.extend(
             _message(message, f"messages[{i}]") for i, message in enumerate(_listed(messages, "messages"))
         )
-    for i, tool in enumerate(_listed(tools or (), "tools")):
-        result.tools.append(chat.Tool(tool_json=_object(tool, f"tools[{i}]")))
+    result.tools.extend(converted_tools(tools))
     for i, document in enumerate(_listed(documents or (), "documents")):
         result.documents.append(chat.Document(document_json=_object(document, f"documents[{i}]")))
     if template_args is not None:
         result.template_args_json = _object(template_args, "template_args")
     return result
+
+
+def converted_tools(tools: Iterable[Tool] | None) -> list[chat.Tool]:
+    """Returns the contract's tools."""
+    listed = enumerate(_listed(tools or (), "tools"))
+    return [chat.Tool(tool_json=_object(tool, f"tools[{i}]")) for i, tool in listed]
 
 
 def image(source: str | os.PathLike[str] | bytes, mime_type: str | None = None) -> MediaBlock:

@@ -133,6 +133,22 @@ class ToolCall(_ToolCall, total=False):
     type: Literal["function"]
 
 
+class AnswerFunction(TypedDict):
+    """The function of a call in an answer."""
+
+    name: str
+    arguments: str
+    """JSON text."""
+
+
+class AnswerToolCall(TypedDict):
+    """A call of a tool in an answer: a `ToolCall` with all keys, and with its arguments as JSON text."""
+
+    id: str
+    type: Literal["function"]
+    function: AnswerFunction
+
+
 class _Role(TypedDict):
     role: str
 
@@ -143,7 +159,7 @@ class MessageDict(_Role, total=False):
     content: Union[str, None, Iterable[Block]]
     reasoning_content: Optional[str]
     """The reasoning before the assistant's answer."""
-    tool_calls: Optional[Iterable[Union[ToolCall, chat_pb2.ToolCall]]]
+    tool_calls: Optional[Iterable[Union[ToolCall, AnswerToolCall, chat_pb2.ToolCall]]]
     tool_call_id: Optional[str]
     """The id of the answered call, in a tool's message."""
     name: Optional[str]
@@ -396,6 +412,9 @@ class GenerationFields(TypedDict, total=False):
 class TaskFields(Options, ConversationFields, GenerationFields, total=False):
     """The arguments of `run`: the fields of RunTaskRequest, and the options of a call."""
 
+    parse_output: bool
+    """Read the answer's reasoning, content and tool calls apart."""
+
 
 class GenerateFields(Options, GenerationFields, total=False):
     """The arguments of `generate`: the fields of GenerateRequest without the prompt, and the options of a call."""
@@ -420,6 +439,17 @@ class DetokenizeFields(Options, total=False):
 
     model: str
     skip_special_tokens: bool
+
+
+class ParseFields(Options, total=False):
+    """The arguments of `parse_output`."""
+
+    model: str
+    prompt: str
+    """The prompt, or its end from the start of the assistant's turn."""
+    tools: Iterable[Tool]
+    rules: str
+    """The name of the rules. Default: those of the model."""
 
 
 Messages = Union[chat_pb2.Conversation, Iterable[Message]]

@@ -8,7 +8,7 @@ from typing import Any
 
 _SCHEMA = "grammar.json_schema"
 _STREAM = "every answer is streamed: iterate over it, or call its text()"
-_CALLS = "a grammar of the calls: see the agent of the README"
+_CALLS = "a grammar of the calls: see the README"
 _CALLER = "request_id, and the client's token names the caller"
 _TEXT = "every answer is text"
 
@@ -50,6 +50,9 @@ OTHERS = {
     "max_retries": "the setting retries of the client",
     "user": _CALLER,
     "safety_identifier": _CALLER,
+    "include_reasoning": "parse_output",
+    "separate_reasoning": "parse_output",
+    "parse_output": "an argument of run; client.parse_output(text) reads any other output",
     "store": "no answer is stored",
     "modalities": _TEXT,
     "audio": _TEXT,
