@@ -3,6 +3,7 @@
 pub mod adapter;
 pub mod adapters;
 pub mod agreed_hash;
+pub mod answer_rules;
 pub mod args;
 pub mod capabilities;
 pub mod catalog;
@@ -25,6 +26,7 @@ pub mod metrics;
 pub mod model;
 pub mod output_spec;
 pub mod parse;
+pub mod parse_output;
 pub mod prepare;
 pub mod probes;
 pub mod render;

@@ -2,9 +2,9 @@
 
 use super::served_model::ServedModel;
 use crate::adapter::Kind;
+use crate::answer_rules::ChosenRules;
 use crate::fact::{Fact, FactSource};
 use crate::output_spec::{EndSource, Mark, TurnEnd};
-use crate::parse::ChosenRules;
 use crate::probes::{ArgumentFact, TemplateFacts};
 
 /// Returns the facts about a model: its capabilities, what its default chat template does, and why its

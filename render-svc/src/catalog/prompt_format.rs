@@ -7,11 +7,12 @@ use tandem_template::literal::ControlTokenFinder;
 
 use super::encoder_arguments::encoder_arguments;
 use crate::adapter::Adapter;
+use crate::answer_rules::{Chooser, ChosenRules};
 use crate::error::Error;
 use crate::model::Model;
 use crate::output_spec::OutputSpec;
 use crate::output_spec::{Mark, Reasoning};
-use crate::parse::{Chooser, ChosenRules, Rules, RulesProblem};
+use crate::parse::{Rules, RulesProblem};
 use crate::probes::ArgumentFact;
 
 /// The facts about an adapter's prompts for one model: the control tokens, the encoder's arguments and

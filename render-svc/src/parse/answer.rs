@@ -45,7 +45,7 @@ pub struct Answer {
     pub calls: Vec<Call>,
     /// Further fields that the rules have.
     pub extra: Dict,
-    /// What the rules could not read.
+    /// The parts that the rules could not read.
     pub warnings: Vec<ParseWarning>,
 }
 

@@ -7,6 +7,7 @@ mod arena;
 mod buffer;
 mod coerce;
 mod content;
+mod fault;
 mod parser;
 mod pattern;
 mod python;
@@ -18,7 +19,7 @@ mod watch;
 mod written_calls;
 
 pub use self::coerce::CoerceError;
-pub use self::content::{ContentError, Fault};
+pub use self::fault::{ContentError, Fault};
 pub use self::parser::{Event, FieldError, Note, ParseError, Parser};
 pub use self::pattern::{Construct, PatternError};
 pub use self::template::{Template, TemplateError};

@@ -69,17 +69,17 @@ pub const BUILT_IN: &[BuiltIn] = built_in! {
     "text" ""
 };
 
-/// What a model adds to rules.
+/// The parts of rules that depend on the model.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Context {
+pub(crate) struct Context {
     /// The texts around reasoning.
-    pub(super) reasoning: Option<(String, String)>,
+    pub(crate) reasoning: Option<(String, String)>,
     /// The texts that end the turn.
-    pub(super) ends: Vec<String>,
+    pub(crate) ends: Vec<String>,
     /// The text that the generation prompt adds.
-    pub(super) generation_prompt: String,
+    pub(crate) generation_prompt: String,
     /// The form of identifiers.
-    pub(super) id_form: IdForm,
+    pub(crate) id_form: IdForm,
 }
 
 /// Rules for the answers of one model.
@@ -91,20 +91,20 @@ pub struct Rules {
     pub(super) id_form: IdForm,
     /// The start of the assistant's turn in prompts, before anything that the rules read. None for the model's own
     /// template, which says itself where an answer starts.
-    pub(super) head: Option<String>,
+    pub(crate) head: Option<String>,
     /// The texts that end the turn.
     ends: Vec<String>,
 }
 
 impl Rules {
     /// Loads a model's own rules.
-    pub(super) fn own(template: &Json, id_form: IdForm) -> Result<Self, TemplateError> {
+    pub(crate) fn own(template: &Json, id_form: IdForm) -> Result<Self, TemplateError> {
         let template = Arc::new(Template::new(&Value::from(template))?);
         Ok(Self { name: "response_template".into(), template, id_form, head: None, ends: Vec::new() })
     }
 
     /// Returns built-in rules for a model.
-    pub(super) fn built_in(built_in: &BuiltIn, context: &Context) -> Self {
+    pub(crate) fn built_in(built_in: &BuiltIn, context: &Context) -> Self {
         let mut source: Json = serde_json::from_str(built_in.source).unwrap_or_default();
         if let Some(fields) = source.get_mut("fields").and_then(Json::as_object_mut) {
             let usual = json!({"open": "<think>", "close": "</think>"});
@@ -147,7 +147,7 @@ impl Rules {
         text
     }
 
-    /// Returns true if a special token with this text is part of what the rules read.
+    /// Returns true if a special token with this text is part of a text that the rules read.
     #[must_use]
     pub fn reads_token(&self, text: &str) -> bool {
         self.template.mentions(text)

@@ -8,10 +8,10 @@ use tandem_model_files::tokenizer::Tokenizer;
 
 use super::answer::{Answer, AnswerReader, Delta};
 use super::engine::ParseError;
-use super::output::{is_read, special_text, values};
 use super::rules::Rules;
+use super::tokens::{is_read, special_text, values};
 
-/// Reads an answer from its text and its ids. The text is what the caller gets; the ids say where the special tokens
+/// Reads an answer from its text and its ids. The caller gets the text; the ids show where the special tokens
 /// that the rules read were.
 #[derive(Debug)]
 pub struct RunningAnswer {

@@ -267,7 +267,7 @@ fn tools() -> Json {
     json!([tool("get_weather"), tool("get_time")])
 }
 
-/// Returns the assistant's turn as the model's template writes it, with so many calls.
+/// Returns the assistant's turn as the model's template writes it, with this number of calls.
 fn turn(models: &ModelTable, calls: usize, content: &str, ids: [&str; 2]) -> Option<(String, String)> {
     let call = |((name, arguments), id)| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
     let written: Vec<Json> =

@@ -16,7 +16,7 @@ use tandem_tests::{corpus, repository, scratch};
 use tempfile::TempDir;
 
 /// Facts that take any text. The others need templates that show at least two values.
-const OPEN_FACTS: [&str; 3] = ["generation_prompt", "end_of_turn", "adapter.reason"];
+const OPEN_FACTS: [&str; 4] = ["generation_prompt", "end_of_turn", "adapter.reason", "answer.reason"];
 
 /// Facts by name, and arguments by name as `argument.NAME`.
 type Found = BTreeMap<String, String>;

@@ -8,9 +8,11 @@ use tonic::Status;
 
 use super::chat;
 use super::response::place;
+use crate::answer_rules::ChosenRules;
 use crate::conversation::Invalid;
 use crate::error::Error;
-use crate::parse::{Answer, Call, ChosenRules, Delta, Output, ParseJob, ParseWarning, ParseWarningCode, Value};
+use crate::parse::{Answer, Call, Delta, ParseWarning, ParseWarningCode, Value};
+use crate::parse_output::{Output, ParseJob};
 
 /// Returns the job of a request.
 pub(in crate::grpc) fn job(request: pb::ParseOutputRequest) -> Result<ParseJob, Invalid> {

@@ -4,44 +4,11 @@
 
 use tandem_template::python::LoadsError;
 
+use super::fault::{ContentError, Fault};
 use super::pattern::{Pattern, PatternError, find_all, is_word};
 use super::python;
 use super::value::{Dict, Value};
 use super::written_calls::Form;
-
-/// Why a text has no value.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ContentError {
-    #[error("{0}")]
-    Fault(Fault),
-    #[error("not {0}")]
-    NotA(&'static str),
-    #[error("json: {0}")]
-    Json(LoadsError),
-    #[error("json: the text has a control character that `string_delims` needs (1 or 2, at byte {0})")]
-    Reserved(usize),
-    #[error("xml-inline: the match at byte {0} has no group `key`")]
-    NoKey(usize),
-    #[error("xml-inline: the group `value` of the match at byte {0} has no text")]
-    NoValue(usize),
-    #[error("xml-inline: the text at byte {0} is in no tag")]
-    Outside(usize),
-}
-
-/// A fault of the template that is an error when its argument is needed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    #[error("{place} is {got}, not {wanted}")]
-    Type { place: String, got: &'static str, wanted: &'static str },
-    #[error("{place} names no content parser: {name}")]
-    Parser { place: String, name: String },
-    #[error("{place} is missing")]
-    Missing { place: String },
-    #[error("{place} is empty")]
-    Empty { place: String },
-    #[error("{place}: {source}")]
-    Pattern { place: String, source: PatternError },
-}
 
 type Needed<T> = Result<T, Fault>;
 
@@ -172,7 +139,7 @@ impl Content {
         }
     }
 
-    /// Fails if the value lacks a part of the text: the reference leaves out what is in no tag.
+    /// Fails if the value lacks a part of the text: the reference leaves out text that is in no tag.
     pub(super) fn check_whole(&self, text: &str) -> Result<(), ContentError> {
         let Ok(Rule::XmlInline { tags: Ok(tags), .. }) = &self.rule else { return Ok(()) };
         let mut end = 0;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::arena::{Arena, Id, Node};
 use super::buffer::Buffer;
 use super::coerce::{CoerceError, Tools};
-use super::content::ContentError;
+use super::fault::ContentError;
 use super::pattern::Found;
 use super::template::{Field, Template};
 use super::transform::{Transform, TransformError};
@@ -28,7 +28,7 @@ pub enum Event {
         field: Arc<str>,
         value: Value,
     },
-    /// What the reference loses. Only a parser that keeps all text reports it.
+    /// A part that the reference loses. Only a parser that keeps all text reports it.
     Note {
         /// The place of the text, in bytes from the start of the answer's part of the prompt.
         place: usize,
@@ -36,7 +36,7 @@ pub enum Event {
     },
 }
 
-/// What the reference loses.
+/// A part that the reference loses.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Note {
     /// The whole text of a field's region, with its anchors. The field's `Close` follows.

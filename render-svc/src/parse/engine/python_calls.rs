@@ -1,6 +1,6 @@
 //! Calls in Python's syntax: `name(key=value, …)`, with literals as values.
 
-use super::content::ContentError;
+use super::fault::ContentError;
 use super::python;
 use super::value::{Dict, Value};
 
@@ -212,7 +212,7 @@ impl<'t> Reader<'t> {
         Some(())
     }
 
-    /// Reads a code point of so many digits. A pair of surrogates is one character.
+    /// Reads a code point of this number of digits. A pair of surrogates is one character.
     fn code(&mut self, digits: usize) -> Option<char> {
         let code = |text: &str| u32::from_str_radix(text.get(..digits)?, 16).ok();
         let first = code(self.rest())?;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::content::{self, Content, Fault};
+use super::content::{self, Content};
+use super::fault::Fault;
 use super::pattern::{Found, Pattern, PatternError, find_all};
 use super::transform::{ShapeError, Transform};
 use super::value::{Dict, Value};

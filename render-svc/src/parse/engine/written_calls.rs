@@ -2,7 +2,7 @@
 //!
 //! Both give a list of objects with `name`, `arguments` and `id`, which is empty if the text has none.
 
-use super::content::ContentError;
+use super::fault::ContentError;
 use super::pattern::{Pattern, find_all};
 use super::python;
 use super::python_calls;

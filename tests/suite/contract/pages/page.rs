@@ -52,7 +52,11 @@ pub(super) struct Page {
 
 pub(super) const PAGES: &[Page] = &[
     Page { name: "task", title: "TaskService", files: &["tandem/task/v1/task.proto"] },
-    Page { name: "render", title: "RenderService", files: &["tandem/render/v1/render.proto"] },
+    Page {
+        name: "render",
+        title: "RenderService",
+        files: &["tandem/render/v1/render.proto", "tandem/render/v1/parse.proto"],
+    },
     Page { name: "registry", title: "RegistryService", files: &["tandem/render/v1/registry.proto"] },
     Page {
         name: "generate",

@@ -1,17 +1,14 @@
-//! One whole answer, given as text or as ids.
+//! Reads one whole answer of a model, given as text or as ids.
 
 use std::sync::Arc;
 
 use serde_json::Value as Json;
 use tandem_common::status::Reason;
-use tandem_model_files::tokenizer::Tokenizer;
 
-use super::answer::{Answer, AnswerReader};
-use super::engine::Value;
-use super::rules::Rules;
 use crate::catalog::ServedModel;
 use crate::conversation::Invalid;
 use crate::error::Error;
+use crate::parse::{Answer, AnswerReader, Rules, is_read, values};
 use crate::tokenize::check_ids;
 
 /// The most bytes of an answer's text: as many as a tokenizer decodes.
@@ -85,18 +82,4 @@ pub fn rules_of(served: &ServedModel, adapter: Option<&str>, name: Option<&str>)
         None => format.answer_rules().rules.clone(),
     };
     rules.map_err(Error::Rules)
-}
-
-/// Returns true if the text of a token is part of what rules read.
-pub(super) fn is_read(tokenizer: &Tokenizer, rules: &Rules, id: u32) -> bool {
-    !tokenizer.is_special(id) || special_text(tokenizer, id).is_some_and(|text| rules.reads_token(&text))
-}
-
-pub(super) fn special_text(tokenizer: &Tokenizer, id: u32) -> Option<String> {
-    tokenizer.token_bytes(id).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
-}
-
-/// Returns the items of a JSON list.
-pub(super) fn values(list: Option<&Json>) -> Vec<Value> {
-    list.and_then(Json::as_array).into_iter().flatten().map(Value::from).collect()
 }

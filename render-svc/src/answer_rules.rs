@@ -4,17 +4,17 @@
 //! that the model's adapter renders, 4. those whose mark the tokenizer or the chat template has, 5. reasoning and
 //! content alone.
 
+mod sample;
+
 use std::sync::Arc;
 
 use serde_json::Value as Json;
 
-use super::answer::{Answer, AnswerReader};
-use super::engine::{ParseError, TemplateError, Value};
-use super::rules::{BUILT_IN, BuiltIn, Context, Rules};
-use super::sample::{self, CALLS, CONTENT, REASONING, Sample, Sampler};
+use self::sample::{CALLS, CONTENT, REASONING, Sample, Sampler};
 use crate::adapter::Adapter;
 use crate::fact::FactSource;
 use crate::model::Model;
+use crate::parse::{Answer, AnswerReader, BUILT_IN, BuiltIn, Call, Context, Rules, RulesProblem, Value, values};
 
 /// The rules for the answers to an adapter's prompts, with the reason for the choice.
 #[derive(Debug, Clone)]
@@ -27,24 +27,6 @@ pub struct ChosenRules {
     pub reason: String,
     /// The rules before them, each with the reason why it was not chosen.
     pub rejected: Vec<(&'static str, String)>,
-}
-
-/// Why the rules of a model cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum RulesProblem {
-    #[error("response_template in tokenizer_config.json: {0}")]
-    Template(#[from] TemplateError),
-    #[error("the rules of the model do not fit the prompt: {0}")]
-    Prompt(#[from] ParseError),
-    #[error("there are no rules of the name {name:?}; known: response_template, {}", known())]
-    Unknown { name: String },
-    #[error("tokenizer_config.json has no response_template")]
-    Absent,
-}
-
-/// Returns the names of the built-in rules.
-fn known() -> String {
-    BUILT_IN.iter().map(|built_in| built_in.name).collect::<Vec<_>>().join(", ")
 }
 
 /// The name of a model's own rules.
@@ -77,7 +59,7 @@ impl Chooser<'_> {
         Ok(Arc::new(Rules::built_in(built_in, &context)))
     }
 
-    /// Returns the rules for the model, or those that its configuration names.
+    /// Returns the rules for the model: the configured ones, if there are any.
     #[must_use]
     pub fn choose(&self, configured: Option<&str>) -> ChosenRules {
         let found = |rules, source, reason: &str| ChosenRules {
@@ -114,7 +96,7 @@ impl Chooser<'_> {
 
     fn built_in(&self, context: &Context, samples: &[Sample]) -> ChosenRules {
         let all: Vec<_> = BUILT_IN.iter().map(|row| (row, Arc::new(Rules::built_in(row, context)))).collect();
-        let tools: Vec<Value> = sample::tools().as_array().into_iter().flatten().map(Value::from).collect();
+        let tools = values(Some(&sample::tools()));
         for sample in samples {
             // The last one of the best, from the end, is the first one.
             let scores = all.iter().rev().filter_map(|(row, rules)| Some((score(sample, rules, &tools)?, row, rules)));
@@ -163,7 +145,7 @@ fn before(row: &BuiltIn, reason: &str) -> Vec<(&'static str, String)> {
 /// calls.
 fn score(sample: &Sample, rules: &Arc<Rules>, tools: &[Value]) -> Option<u32> {
     let answer = read(sample, rules, tools)?;
-    let is_equal = |(call, (name, arguments)): (&super::answer::Call, &(&str, &str))| {
+    let is_equal = |(call, (name, arguments)): (&Call, &(&str, &str))| {
         call.name == *name && is_same_json(&call.arguments, arguments)
     };
     if answer.calls.len() != sample.calls || !answer.calls.iter().zip(&CALLS).all(is_equal) {

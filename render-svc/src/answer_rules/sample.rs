@@ -1,12 +1,12 @@
-//! A sample of what a model writes: an answer with reasoning, content and calls, as its adapter renders it.
+//! A sample of a model's output: an answer with reasoning, content and calls, as its adapter renders it.
 
 use serde_json::{Value as Json, json};
 
-use super::call_id::IdForm;
 use crate::adapter::{Adapter, Input};
 use crate::conversation::Conversation;
 use crate::limits::Limits;
 use crate::model::Model;
+use crate::parse::IdForm;
 
 pub(super) const CONTENT: &str = "qzcontent";
 pub(super) const REASONING: &str = "qzreasoning";

@@ -1,0 +1,21 @@
+//! The special tokens of an answer, and lists of tools.
+
+use serde_json::Value as Json;
+use tandem_model_files::tokenizer::Tokenizer;
+
+use super::engine::Value;
+use super::rules::Rules;
+
+/// Returns true if the text of a token is part of what rules read.
+pub(crate) fn is_read(tokenizer: &Tokenizer, rules: &Rules, id: u32) -> bool {
+    !tokenizer.is_special(id) || special_text(tokenizer, id).is_some_and(|text| rules.reads_token(&text))
+}
+
+pub(crate) fn special_text(tokenizer: &Tokenizer, id: u32) -> Option<String> {
+    tokenizer.token_bytes(id).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+}
+
+/// Returns the items of a JSON list.
+pub(crate) fn values(list: Option<&Json>) -> Vec<Value> {
+    list.and_then(Json::as_array).into_iter().flatten().map(Value::from).collect()
+}
