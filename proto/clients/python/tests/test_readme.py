@@ -78,9 +78,22 @@ class TheReadme(unittest.TestCase):
             special = client.tokenize("<|im_start|>").token_ids[0]
         self.assertEqual(list(names["answer"].prompt.token_ids).count(special), 3)  # system, user, assistant
 
-    def test_has_an_agent_that_calls_a_tool(self):
-        printed = run(self.program("def weather"), services.with_tools())
-        self.assertIn("calls weather {'city': 'Paris'}", printed)
+    def test_has_an_agent_that_calls_two_tools(self):
+        """A grammar makes the small model write two calls and an unknown one, and then an answer."""
+        calls = [("weather", "Paris"), ("local_time", "Paris"), ("music", "Rome")]
+        written = [
+            f'<tool_call>\n{{"name": "{name}", "arguments": {{"city": "{city}"}}}}\n</tool_call>' for name, city in calls
+        ]
+        texts = iter(["\n".join(written[:2]), written[2], "Yes, it rains."])
+        program = self.program("FUNCTIONS = ")
+        self.assertLessEqual(len(program.splitlines()), 30)
+        forced = program.replace("parse_output=True", "parse_output=True, grammar=grammar()")
+        names = {"grammar": lambda: {"choice": {"values": [next(texts)]}}}
+        with self.assertLogs("tandem", "WARNING") as logged:  # UNKNOWN_TOOL
+            printed = run(forced, services.with_tools(), **names)
+        self.assertEqual(len(logged.output), 1)
+        called = "".join(f'calls {name} {{"city": "{city}"}}\n' for name, city in calls)
+        self.assertEqual(printed, f"{called}Yes, it rains.\n")
 
     def test_names_a_warning(self):
         program = self.program("StrictError")
