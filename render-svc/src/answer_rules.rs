@@ -1,8 +1,12 @@
 //! The choice of the rules for a model's answers.
 //!
-//! 1. the configuration, 2. `response_template` in tokenizer_config.json, 3. the built-in rules that read back the calls
-//! that the model's adapter renders, 4. those whose mark the tokenizer or the chat template has, 5. reasoning and
-//! content alone.
+//! The first of these that there are:
+//!
+//! - the configured ones,
+//! - `response_template` in tokenizer_config.json,
+//! - the built-in rules that read back the calls that the model's adapter renders,
+//! - the built-in rules whose mark the chat template or the tokenizer has,
+//! - reasoning and content alone.
 
 mod sample;
 
