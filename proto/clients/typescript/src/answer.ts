@@ -13,9 +13,19 @@ import {
   type Summary,
 } from "./contract/tandem/generate/v1/generate_pb.js";
 import type { OutputSpec, ReasoningMarkers } from "./contract/tandem/generate/v1/output_spec_pb.js";
+import type { ParseWarning } from "./contract/tandem/render/v1/parse_pb.js";
 import type { Warning } from "./contract/tandem/render/v1/render_pb.js";
 import type { Rendered, RunTaskResponse, TaskFinished } from "./contract/tandem/task/v1/task_pb.js";
 import { one, REQUEST_ID, StrictError, TandemError } from "./errors.js";
+import {
+  type AssistantMessage,
+  outputSoFar,
+  type ParsedOutput,
+  parsedOutput,
+  type Part,
+  parts,
+  type ToolCall,
+} from "./parsed.js";
 
 /** A response of RunTask or of Generate. */
 export type Event = RunTaskResponse | GenerateResponse;
@@ -34,11 +44,12 @@ export const TOKENS = [
   ["<mm:think>", "</mm:think>"],
 ] as const;
 
-/** The assistant's message, for the next turn. */
-export interface AssistantMessage {
-  role: "assistant";
-  content: string;
-  reasoning_content?: string;
+/** How the client reads an answer. */
+export interface Reading {
+  /** The output spec of the request, for an answer without the event `rendered`. */
+  spec?: Pick<OutputSpec, "reasoning"> | undefined;
+  /** True if the request has `parseOutput`. */
+  isParsed?: boolean;
 }
 
 /**
@@ -62,6 +73,8 @@ export class Answer<E extends Event> implements AsyncIterable<string>, AsyncDisp
   readonly #events: AsyncGenerator<E, void>;
   readonly #content: string[] = [];
   readonly #reasoning: string[] = [];
+  readonly #parts: Part[] = [];
+  #parsed?: ParsedOutput;
   #wasReasoning = false;
   #attempts?: Attempts;
   #isCancelled = false;
@@ -74,7 +87,7 @@ export class Answer<E extends Event> implements AsyncIterable<string>, AsyncDisp
     private readonly request: Uint8Array,
     private readonly response: GenMessage<E>,
     private readonly options: CallOptions,
-    private readonly spec?: Pick<OutputSpec, "reasoning">,
+    private readonly reading: Reading = {},
   ) {
     this.#events = this.#read();
   }
@@ -94,14 +107,38 @@ export class Answer<E extends Event> implements AsyncIterable<string>, AsyncDisp
    * The assistant's message for the next turn: the first output's text so far, also after a cancellation. Its
    * reasoning is in `reasoning_content`, without the markers, and not in `content`. A request whose own
    * `outputSpec` has unusual markers gives their strings beside their ids.
+   *
+   * With `parseOutput: true` it has `content`, `reasoning_content` and `tool_calls` apart, by the rules of the
+   * model.
    */
   get message(): AssistantMessage {
+    if (this.reading.isParsed) return this.#output().message;
     const content = this.#content.join("");
     if (this.#reasoning.length === 0) return { role: "assistant", content };
-    const markers = (this.rendered?.outputSpec ?? this.spec)?.reasoning;
+    const markers = (this.rendered?.outputSpec ?? this.reading.spec)?.reasoning;
     const sections = this.#reasoning.map((section) => withoutMarkers(section, markers).replace(/^\n+|\n+$/g, ""));
     const reasoning = sections.filter(Boolean).join("\n");
     return { role: "assistant", content: content.replace(/^\n+/, ""), reasoning_content: reasoning };
+  }
+
+  /** The content so far, without white space around it. Needs `parseOutput: true`. */
+  get content(): string {
+    return this.#output().content;
+  }
+
+  /** The reasoning so far, without white space around it. Needs `parseOutput: true`. */
+  get reasoning(): string {
+    return this.#output().reasoning;
+  }
+
+  /** The complete tool calls so far, in order. Needs `parseOutput: true`. */
+  get toolCalls(): ToolCall[] {
+    return this.#output().toolCalls;
+  }
+
+  /** The warnings of the parts that could not be read, after the last event. Their text is content. */
+  get parseWarnings(): ParseWarning[] {
+    return this.#parsed?.warnings ?? [];
   }
 
   /** The warnings of rendering. */
@@ -116,6 +153,12 @@ export class Answer<E extends Event> implements AsyncIterable<string>, AsyncDisp
   /** Yields all deltas: of every output, with reasoning, and with token ids if requested. */
   async *deltas(): AsyncGenerator<Delta, void> {
     for await (const { event } of this.events()) if (event.case === "delta") yield event.value;
+  }
+
+  /** Yields reasoning, content and tool calls as they arrive. Needs `parseOutput: true`. */
+  parts(): AsyncGenerator<Part, void> {
+    this.#checkParsed();
+    return this.#readParts();
   }
 
   /** Yields every event of the contract. A retry repeats the events before the first output. */
@@ -139,6 +182,25 @@ export class Answer<E extends Event> implements AsyncIterable<string>, AsyncDisp
   async [Symbol.asyncDispose](): Promise<void> {
     this.cancel();
     await this.#events.return();
+  }
+
+  #checkParsed(): void {
+    if (!this.reading.isParsed)
+      throw new Error("the answer was not read for its parts: pass parseOutput: true to run");
+  }
+
+  /** Returns the parts so far. Throws if there can be none, so that no call is missed. */
+  #output(): ParsedOutput {
+    this.#checkParsed();
+    if (this.#parsed) return this.#parsed;
+    if (this.totals) throw new Error("the service has no parseOutput: it needs the version of the client");
+    if (!this.rendered && !this.#isCancelled)
+      throw new Error("the answer has not arrived: read it first, such as with its text()");
+    return outputSoFar(this.#parts);
+  }
+
+  async *#readParts(): AsyncGenerator<Part, void> {
+    for await (const { event } of this.events()) if (event.case === "parsed") yield* parts(event.value.deltas);
   }
 
   async *#read(): AsyncGenerator<E, void> {
@@ -194,6 +256,7 @@ export class Answer<E extends Event> implements AsyncIterable<string>, AsyncDisp
     this.connection.hasAnswered = true;
     this.#hasOutput ||= !["rendered", "accepted", "progress", undefined].includes(event.case);
     if (event.case === "delta") this.#addDelta(event.value);
+    else if (event.case === "parsed") this.#parts.push(...parts(event.value.deltas));
     else if (event.case === "rendered") {
       this.rendered = event.value;
       this.connection.report(event.value.warnings, this.requestId);
@@ -203,13 +266,14 @@ export class Answer<E extends Event> implements AsyncIterable<string>, AsyncDisp
     else if (event.case === "finished") {
       const finished = event.value as TaskFinished;
       this.totals = finished;
+      if (finished.parsed) this.#parsed = parsedOutput(finished.parsed);
       if (finished.finish) this.#addFinished(finished.finish);
     }
   }
 
   #addFinished(finished: Finished): void {
     this.finishes.set(finished.outputIndex, finished);
-    this.connection.reportEnd(finished, this.requestId);
+    this.connection.reportEnd(finished, this.parseWarnings, this.requestId);
   }
 
   #addDelta({ outputIndex, reasoning, text }: Delta): void {

@@ -11,6 +11,7 @@ import {
   status,
 } from "@grpc/grpc-js";
 import { type Finished, OutputWarning } from "./contract/tandem/generate/v1/generate_pb.js";
+import { type ParseWarning, ParseWarningCode } from "./contract/tandem/render/v1/parse_pb.js";
 import { type Warning, WarningCode } from "./contract/tandem/render/v1/render_pb.js";
 import { type Notice, REQUEST_ID, StrictError, TandemError } from "./errors.js";
 
@@ -100,19 +101,26 @@ export class Connection {
     this.#report(notices, warnings, requestId);
   }
 
-  /** Reports the warnings of the end of an output. */
-  reportEnd(finished: Finished, requestId?: string): void {
+  /** Reports the warnings of the end of an output, and of its parts. */
+  reportEnd(finished: Finished, parsed: readonly ParseWarning[], requestId?: string): void {
     const codes = finished.warnings.map((code) => OutputWarning[code] ?? String(code));
-    this.#report(
-      codes.map((code) => ({ code, path: "", text: "" })),
-      [],
-      requestId,
-    );
+    const notices = [...codes.map((code) => ({ code, path: "", text: "" })), ...parsed.map(parseNotice)];
+    this.#report(notices, [], requestId, parsed);
   }
 
-  #report(notices: readonly Notice[], warnings: readonly Warning[], requestId?: string): void {
+  /** Reports the warnings of an output that was read for its parts. */
+  reportParsed(warnings: readonly ParseWarning[]): void {
+    this.#report(warnings.map(parseNotice), [], undefined, warnings);
+  }
+
+  #report(
+    notices: readonly Notice[],
+    warnings: readonly Warning[],
+    requestId?: string,
+    parsed: readonly ParseWarning[] = [],
+  ): void {
     const [first] = notices;
-    if (first && this.settings.strict) throw new StrictError(warnings, first, requestId);
+    if (first && this.settings.strict) throw new StrictError(warnings, first, requestId, parsed);
     for (const { code, path, text } of notices) {
       if (this.#logged.has(code)) continue;
       this.#logged.add(code);
@@ -235,6 +243,10 @@ export class Attempts {
 /** Returns the error of a call that its caller has cancelled. */
 export function cancelled(): TandemError {
   return TandemError.ofClient(status.CANCELLED, "cancelled by the caller");
+}
+
+function parseNotice({ code, text }: ParseWarning): Notice {
+  return { code: ParseWarningCode[code] ?? String(code), path: "", text };
 }
 
 function pem(value: string | Uint8Array | undefined): Buffer | null {

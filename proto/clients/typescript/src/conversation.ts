@@ -13,8 +13,10 @@ import {
   ChatMessageSchema,
   type Conversation,
   ConversationSchema,
+  type Tool,
   type ToolCall,
   ToolCallSchema,
+  ToolSchema,
 } from "./contract/tandem/chat/v1/chat_pb.js";
 
 /**
@@ -134,12 +136,17 @@ export function conversation(messages: Conversation | Iterable<MessageInit>, par
   const { tools = [], documents = [], templateArgs } = parts;
   return create(ConversationSchema, {
     messages: list(messages, "messages").map((given, i) => message(given, `messages[${i}]`)),
-    tools: list(tools, "tools").map((tool, i) => ({
-      kind: { case: "toolJson" as const, value: json(tool, `tools[${i}]`) },
-    })),
+    tools: toolList(tools),
     documents: list(documents, "documents").map((document, i) => ({ documentJson: json(document, `documents[${i}]`) })),
     ...(templateArgs === undefined ? {} : { templateArgsJson: json(templateArgs, "templateArgs") }),
   });
+}
+
+/** Returns the contract's tools. */
+export function toolList(tools: Iterable<ToolInit>): Tool[] {
+  return list(tools, "tools").map((tool, i) =>
+    create(ToolSchema, { kind: { case: "toolJson", value: json(tool, `tools[${i}]`) } }),
+  );
 }
 
 /** Returns the block of an image: a file's path, or the bytes of an encoded image. */

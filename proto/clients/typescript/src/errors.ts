@@ -3,6 +3,7 @@
 import { fromBinary, toBinary } from "@bufbuild/protobuf";
 import { anyUnpack } from "@bufbuild/protobuf/wkt";
 import { Metadata, type ServiceError, status } from "@grpc/grpc-js";
+import type { ParseWarning } from "./contract/tandem/render/v1/parse_pb.js";
 import type { Warning } from "./contract/tandem/render/v1/render_pb.js";
 import {
   BadRequestSchema,
@@ -87,10 +88,12 @@ export class StrictError extends TandemError {
   declare readonly requestId?: string;
 
   constructor(
-    /** All warnings of the answer. Empty for warnings that are codes only. */
+    /** All warnings of rendering. Empty for those of an output. */
     readonly warnings: readonly Warning[],
     { code, path, text }: Notice,
     requestId?: string,
+    /** All warnings of the parts of an output. */
+    readonly parseWarnings: readonly ParseWarning[] = [],
   ) {
     const details = text || `the service warns of ${code}`;
     super(Object.assign(new Error(details), { code: status.FAILED_PRECONDITION, details, metadata: new Metadata() }));

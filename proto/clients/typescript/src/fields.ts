@@ -7,6 +7,7 @@ import type { Message } from "@bufbuild/protobuf";
 import { type GenerateRequest, type Grammar, Whitespace } from "./contract/tandem/generate/v1/generate_pb.js";
 import { MediaKind } from "./contract/tandem/generate/v1/media_kind_pb.js";
 import { SpecialTokenAction } from "./contract/tandem/generate/v1/output_spec_pb.js";
+import type { ParseOutputRequest } from "./contract/tandem/render/v1/parse_pb.js";
 import { Capability } from "./contract/tandem/render/v1/registry_pb.js";
 import {
   ControlTokens,
@@ -95,3 +96,7 @@ export interface TokenizeFields extends Omit<Fields<TokenizeRequest>, "text"> {}
 
 /** The fields of DetokenizeRequest without the ids. */
 export interface DetokenizeFields extends Omit<Fields<DetokenizeRequest>, "tokenIds"> {}
+
+/** The fields of ParseOutputRequest without the output. */
+export interface ParseFields
+  extends Pick<ConversationParts, "tools">, Omit<Fields<ParseOutputRequest>, "text" | "tokens" | "tools"> {}

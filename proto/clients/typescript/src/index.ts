@@ -29,11 +29,19 @@ import {
 } from "./contract/tandem/task/v1/task_pb.js";
 import { InvalidRequest } from "./conversation.js";
 import { StrictError, TandemError } from "./errors.js";
-import type { DetokenizeFields, GenerateFields, RenderFields, TaskFields, TokenizeFields } from "./fields.js";
+import type {
+  DetokenizeFields,
+  GenerateFields,
+  ParseFields,
+  RenderFields,
+  TaskFields,
+  TokenizeFields,
+} from "./fields.js";
+import { type ParseResult, parseResult } from "./parsed.js";
 import * as requests from "./requests.js";
-import type { Messages, Prompt } from "./requests.js";
+import type { Messages, Output, Prompt } from "./requests.js";
 
-export { Answer, type AssistantMessage, type Event, type Totals } from "./answer.js";
+export { Answer, type Event, type Totals } from "./answer.js";
 export type { CallOptions, Settings } from "./connection.js";
 export {
   type BlockInit,
@@ -48,7 +56,8 @@ export {
 } from "./conversation.js";
 export { StrictError, TandemError } from "./errors.js";
 export type * from "./fields.js";
-export type { Messages, Prompt } from "./requests.js";
+export type { AssistantMessage, ParsedOutput, ParseResult, Part, ToolCall, ToolCallDelta } from "./parsed.js";
+export type { Messages, Output, Prompt } from "./requests.js";
 
 const HEALTH = ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"];
 
@@ -74,18 +83,23 @@ export class Tandem {
     this.close();
   }
 
-  /** Answers a conversation (RunTask). */
+  /**
+   * Answers a conversation (RunTask). With `parseOutput: true`, the answer has `toolCalls`, `reasoning`, `content`
+   * and `parts()`.
+   */
   run(messages: Messages, fields: TaskFields = {}, options: CallOptions = {}): Answer<RunTaskResponse> {
     const request = requests.withConversation(RunTaskRequestSchema, messages, fields);
-    return new Answer(this.#connection, `/${TaskService.typeName}/RunTask`, request, RunTaskResponseSchema, options);
+    const path = `/${TaskService.typeName}/RunTask`;
+    const reading = { isParsed: fields.parseOutput === true };
+    return new Answer(this.#connection, path, request, RunTaskResponseSchema, options, reading);
   }
 
   /** Continues a prompt: its text, its token ids, or the response of `render`. */
   generate(prompt: Prompt, fields: GenerateFields = {}, options: CallOptions = {}): Answer<GenerateResponse> {
     const path = `/${GenerateService.typeName}/Generate`;
     const request = requests.generateRequest(prompt, fields);
-    const { outputSpec } = fromBinary(GenerateRequestSchema, request);
-    return new Answer(this.#connection, path, request, GenerateResponseSchema, options, outputSpec);
+    const { outputSpec: spec } = fromBinary(GenerateRequestSchema, request);
+    return new Answer(this.#connection, path, request, GenerateResponseSchema, options, { spec });
   }
 
   /** Renders a conversation. */
@@ -142,6 +156,14 @@ export class Tandem {
     const method = RenderService.method.detokenize;
     const request = requests.encoded(method.input, { tokenIds: [...tokenIds], ...fields });
     return (await this.#call(method, request, options)).text;
+  }
+
+  /** Reads an output of a model: its text, with the special tokens of calls and reasoning, or its token ids. */
+  async parseOutput(output: Output, fields: ParseFields = {}, options: CallOptions = {}): Promise<ParseResult> {
+    const request = requests.parseRequest(output, fields);
+    const result = parseResult(await this.#call(RenderService.method.parseOutput, request, options));
+    this.#connection.reportParsed(result.warnings);
+    return result;
   }
 
   /** Lists the models of render-svc. */

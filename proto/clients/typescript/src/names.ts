@@ -4,7 +4,7 @@ import type { DescMessage } from "@bufbuild/protobuf";
 
 const SCHEMA = "grammar.jsonSchema";
 const STREAM = "every answer is streamed: iterate over it, or call its text()";
-const CALLS = "a grammar of the calls: see the agent of the README";
+const CALLS = "a grammar of the calls: see the README";
 const CALLER = "requestId, and the client's token names the caller";
 const TEXT = "every answer is text";
 const OPTION = "a key of the last argument, beside the request's fields";
@@ -48,6 +48,9 @@ export const OTHERS: Readonly<Record<string, string>> = {
   metadata: "requestId, in the last argument",
   user: CALLER,
   safetyIdentifier: CALLER,
+  includeReasoning: "parseOutput",
+  separateReasoning: "parseOutput",
+  parseOutput: "an argument of run; client.parseOutput(text) reads any other output",
   store: "no answer is stored",
   modalities: TEXT,
   audio: TEXT,

@@ -9,16 +9,20 @@ import {
 } from "./contract/tandem/generate/v1/generate_pb.js";
 import { MediaKind } from "./contract/tandem/generate/v1/media_kind_pb.js";
 import type { Conversation } from "./contract/tandem/chat/v1/chat_pb.js";
+import { type ParseOutputRequest, ParseOutputRequestSchema } from "./contract/tandem/render/v1/parse_pb.js";
 import { type Attachment, ControlTokens, type RenderResponse } from "./contract/tandem/render/v1/render_pb.js";
-import { type ConversationParts, conversation, InvalidRequest, type MessageInit } from "./conversation.js";
+import { type ConversationParts, conversation, InvalidRequest, type MessageInit, toolList } from "./conversation.js";
 import { message } from "./convert.js";
-import type { Fields, GenerateFields } from "./fields.js";
+import type { Fields, GenerateFields, ParseFields } from "./fields.js";
 
 /** A conversation: messages in the shape of OpenAI and Hugging Face, or the contract's own. */
 export type Messages = Conversation | Iterable<MessageInit>;
 
 /** A prompt: its text, its token ids, or the response of `render`. */
 export type Prompt = string | readonly number[] | RenderResponse;
+
+/** An output of a model: its text, or its token ids. */
+export type Output = string | readonly number[];
 
 type Dict = Record<string, unknown>;
 
@@ -43,6 +47,13 @@ export function generateRequest(prompt: Prompt, fields: GenerateFields): Uint8Ar
   const isText = typeof prompt === "string" || Array.isArray(prompt);
   const init = isText ? input(prompt) : rendered(prompt as RenderResponse);
   return encoded(GenerateRequestSchema, { ...init, ...fields });
+}
+
+/** Returns the bytes of a ParseOutputRequest. */
+export function parseRequest(output: Output, { tools, ...fields }: ParseFields): Uint8Array {
+  const isText = typeof output === "string";
+  const init: Fields<ParseOutputRequest> = isText ? { text: output } : { tokens: { tokenIds: output } };
+  return encoded(ParseOutputRequestSchema, { ...init, ...fields, ...(tools && { tools: toolList(tools) }) });
 }
 
 function input(prompt: string | readonly number[]): Fields<GenerateRequest> {

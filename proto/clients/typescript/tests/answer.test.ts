@@ -22,7 +22,7 @@ describe("the reasoning of a message", () => {
   after(() => client.close());
 
   /** Returns reasoning and content of an answer that starts with `<think>`, PPP, `</think>`: one token each. */
-  async function parts(fields: TaskFields = {}, maxNewTokens = 20): Promise<(string | undefined)[]> {
+  async function parts(fields: TaskFields = {}, maxNewTokens = 20): Promise<(string | null | undefined)[]> {
     const answer = client.run([{ role: "user", content: "Hi" }], {
       grammar: { regex: "Yes\\.", afterReasoning: true },
       // The grammar has no P, so the start marker is the likeliest first token.

@@ -3,8 +3,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { type AnyDesc, type DescMessage } from "@bufbuild/protobuf";
-import { image, type MessageInit, Tandem, type ToolInit } from "tandem-client";
+import {
+  image,
+  type MessageInit,
+  type ParseResult,
+  type Part,
+  Tandem,
+  type ToolCall,
+  type ToolInit,
+} from "tandem-client";
 import { GenerateRequestSchema, GrammarSchema } from "tandem-client/contract/generate/v1/generate";
+import { ParseOutputRequestSchema } from "tandem-client/contract/render/v1/parse";
 import {
   DetokenizeRequestSchema,
   RenderRequestSchema,
@@ -48,6 +57,22 @@ export async function good(client: Tandem): Promise<void> {
   messages.push(answer.message);
   messages.push({ role: "assistant", tool_calls: [{ id: "1", function: { name: "weather", arguments: "{}" } }] });
   messages.push({ role: "tool", tool_call_id: "1", name: "weather", content: "sunny" });
+  const parsed = client.run(messages, { tools, parseOutput: true });
+  for await (const part of parsed.parts()) {
+    if (part.kind === "toolCall") console.log(part.index + 1, part.call.id, part.call.function.arguments.toUpperCase());
+    else console.log(part.text.toUpperCase());
+    const copy: Part = part;
+    console.log(copy.kind);
+  }
+  const calls: ToolCall[] = parsed.toolCalls;
+  console.log(calls[0]?.id.toUpperCase(), parsed.content.length, parsed.reasoning.length);
+  console.log(parsed.parseWarnings[0]?.code);
+  messages.push(parsed.message);
+  messages.push({ role: "assistant", content: parsed.content, tool_calls: calls });
+  const read: ParseResult = await client.parseOutput("text", { prompt: "p", tools, rules: "text", model: "m" });
+  await client.parseOutput([1, 2], {}, { timeoutMs: 2500 });
+  messages.push(read.message);
+  console.log(read.toolCalls[0]?.function.name, read.content, read.reasoning, read.rules, read.warnings[0]?.offset);
   const schema = { toJSONSchema: () => ({ type: "object" }) };
   client.run(messages, { grammar: schema });
   client.run(messages, { grammar: { regex: "a", whitespace: "none", afterReasoning: true } });
@@ -122,6 +147,30 @@ export function mistakes(client: Tandem): void {
   // @ts-expect-error
   void client.batchRender([{ mesages: user }]);
   // @ts-expect-error
+  client.run(user, { parseOutput: "yes" });
+  // @ts-expect-error
+  client.run(user, { parseOutputs: true });
+  // @ts-expect-error
+  client.generate("text", { parseOutput: true });
+  // @ts-expect-error
+  void client.parseOutput({ text: "a" });
+  // @ts-expect-error
+  void client.parseOutput("text", { rule: "text" });
+  // @ts-expect-error
+  void client.parseOutput("text", { tokens: { tokenIds: [1] } });
+  // @ts-expect-error
+  void client.parseOutput("text", { tools: [{ type: "function", function: { nam: "a" } }] });
+  // @ts-expect-error
+  console.log(client.parseOutput("text").message);
+  // @ts-expect-error
+  console.log(client.run(user).toolCalls[0]?.name);
+  // @ts-expect-error
+  console.log(client.run(user).toolCalls());
+  // @ts-expect-error
+  client.run(user).content = "";
+  // @ts-expect-error
+  client.run(user).parts().next().then(({ value }) => value?.text);
+  // @ts-expect-error
   console.log(client.run(user).totals.usage);
   // @ts-expect-error
   console.log(client.run(user).finish);
@@ -146,6 +195,7 @@ test("every enum of the requests has its labels in the types", () => {
     GenerateRequestSchema,
     TokenizeRequestSchema,
     DetokenizeRequestSchema,
+    ParseOutputRequestSchema,
   ].forEach(walk);
   assert.deepEqual([...found].sort(), Object.keys(ENUMS).sort());
 });
