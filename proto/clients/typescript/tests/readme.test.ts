@@ -24,6 +24,15 @@ const NAMES: [name: string, definition: string][] = [
   ["tool", `const tool: ToolInit = ${TOOL};`],
 ];
 
+const AGENT = "const functions =";
+
+/** The outputs of the agent's model, which a grammar makes: two calls, a call of an unknown tool, and an answer. */
+const OUTPUTS = [["weather", "local_time"], ["music"], []].map((names) => {
+  const call = (name: string) => `<tool_call>\n{"name": "${name}", "arguments": {"city": "Paris"}}\n</tool_call>`;
+  return names.map(call).join("\n") || "It rains.";
+});
+const FORCED = `parseOutput: true, grammar: { choice: { values: [${JSON.stringify(OUTPUTS)}[turn]!] } }`;
+
 /** Returns the whole program: its imports, and the definitions of the names that it leaves out. */
 function complete(program: string): string {
   const imports = program.split("\n").filter((line) => line.startsWith("import "));
@@ -78,7 +87,8 @@ describe("the README", () => {
     const own = PROGRAMS.slice(1).filter(({ text }) => !text.includes("@connectrpc"));
     return own.map(({ text: program }, i) => {
       const address = program.includes("image(") ? vision : program.includes("StrictError") ? text : tools;
-      return { file: `program${i}.ts`, program, source: complete(program).replaceAll(ADDRESS, address) };
+      const forced = program.includes(AGENT) ? program.replace("parseOutput: true", () => FORCED) : program;
+      return { file: `program${i}.ts`, program, source: complete(forced).replaceAll(ADDRESS, address) };
     });
   }
 
@@ -107,9 +117,12 @@ describe("the README", () => {
   test("has programs that run", async () => {
     const expected: [mark: string, output: RegExp][] = [
       ["const Person", /^41\n$/],
-      ["const weather", /^calls weather \{ city: 'Paris' \}\n/],
+      ["const output =", /^\{ name: 'add', arguments: '\{"a": 1\}' \} \[ '', '' \] json-in-tool-call\n$/],
+      [AGENT, /^calls weather \{"city": "Paris"\}\ncalls local_time .*\ncalls music .*\nIt rains\.\n$/],
       ["StrictError", /^TOOLS_IGNORED conversation\.tools\n$/],
     ];
+    const agent = programs().find(({ program }) => program.includes(AGENT))!;
+    assert(agent.program.trimEnd().split("\n").length <= 30 && agent.source.includes("grammar"));
     for (const { file, program } of programs()) {
       const printed = await output(file);
       for (const [mark, pattern] of expected) if (program.includes(mark)) assert.match(printed, pattern);
