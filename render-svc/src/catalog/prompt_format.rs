@@ -77,6 +77,7 @@ impl PromptFormat {
             Reasoning::Tokens(start, end) => token(start).zip(token(end)),
             Reasoning::Text(start, end) => Some((start.to_owned(), end.to_owned())),
         });
+        let reasoning = reasoning.filter(|(start, end)| !start.is_empty() && !end.is_empty());
         let ends = spec.ends.iter().filter_map(|end| text(&end.mark)).filter(|text| !text.is_empty()).collect();
         Chooser { adapter: &self.adapter, model: &self.model, reasoning, ends }
     }

@@ -57,7 +57,10 @@ impl<G: Generator> TaskService for TaskApi<G> {
         request.return_offsets = paths.have_media();
         let reading = parameters.parse_output.then(|| convert::Reading::of(&request));
         let rules = match &reading {
-            Some(reading) => Some(self.render.executor.rules(&reading.model, reading.adapter.clone()).await?),
+            Some(reading) => {
+                let rules = self.render.executor.rules(&reading.model, reading.adapter.clone()).await;
+                Some(rules.map_err(|error| paths.status(error))?)
+            }
             None => None,
         };
         let cost = cost(&request);

@@ -159,6 +159,32 @@ fn no_word_of_an_answer_is_lost() {
     assert!(calls > 300, "only {calls} calls were read");
 }
 
+/// Patterns that match an empty text close nothing that would be lost.
+#[test]
+fn no_word_is_lost_by_a_pattern_that_matches_an_empty_text() {
+    let fields = [
+        json!({"content": {"close_pattern": "(?:)"}}),
+        json!({"content": {"close_pattern": "x*"}}),
+        json!({"mood": {"open_pattern": "(?:)", "close_pattern": "(?:)"}, "content": {}}),
+        json!({"mood": {"open_pattern": "x*"}, "content": {"close_pattern": "$"}}),
+        json!({"content": {"open_pattern": "a*", "close_pattern": "b*"}}),
+    ];
+    for fields in fields {
+        let folder = TempDir::new().expect("a temporary folder");
+        let template = json!({"start_anchor": "x", "fields": fields});
+        let config = json!({"chat_template": "{{ messages[0].content }}", "response_template": template});
+        std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).expect("a file");
+        let served = ServedModel::load(folder.path()).expect("a model");
+        let rules = served.adapter.format.answer_rules().rules.clone().expect("rules");
+        for pieces in [vec!["one two three"], vec!["o", "ne ", "two", " three"]] {
+            let mut reader = AnswerReader::new(Arc::clone(&rules), "", &[]).expect("a reader");
+            pieces.iter().for_each(|piece| drop(reader.feed(piece)));
+            let read = format!("{:?}", reader.finish().1);
+            assert!(["one", "two", "three"].iter().all(|word| read.contains(word)), "{fields}: {pieces:?} {read}");
+        }
+    }
+}
+
 /// A task's text lacks special tokens, and the ids say where they were.
 #[test]
 fn hidden_tokens_reach_the_rules() {

@@ -100,6 +100,10 @@ async fn a_task_reads_its_answer_on_request() {
             _ => {}
         }
     }
+    let options = Some(RenderOptions { adapter: Some("none".to_owned()), ..Default::default() });
+    let pinned = client.run_task(RunTaskRequest { parse_output: true, options, ..task(golden) }).await;
+    let failure = failed(&pinned.expect_err("there is no such adapter"));
+    assert_eq!((failure.reason.as_str(), failure.field.as_deref()), ("ADAPTER_NOT_FOUND", Some("options.adapter")));
     assert_eq!(content, text.trim());
     assert!(order.starts_with(&["delta", "parsed"]) && order.ends_with(&["finished"]), "{order:?}");
 }

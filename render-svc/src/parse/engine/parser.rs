@@ -215,7 +215,7 @@ impl Parser {
                 self.open(&template, events, anchor.field, captures);
                 (self.region.place, self.region.opening) = (found.start, matched);
             } else if !had_text && found.start == found.end {
-                return Ok(());
+                return if self.keeps_all && is_end { self.give_up(&template, events) } else { Ok(()) };
             }
         }
     }
