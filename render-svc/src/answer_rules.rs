@@ -8,12 +8,15 @@
 //! - the built-in rules whose mark the chat template or the tokenizer has,
 //! - reasoning and content alone.
 
+mod notation;
 mod sample;
 
 use std::sync::Arc;
 
 use serde_json::Value as Json;
 
+pub use self::notation::Notation;
+pub(crate) use self::notation::{Arguments, Form, ID, INDEX, KEY, Kind, Spelling};
 use self::sample::{CALLS, CONTENT, REASONING, Sample, Sampler};
 use crate::adapter::Adapter;
 use crate::fact::FactSource;
@@ -80,6 +83,13 @@ impl Chooser<'_> {
         }
         let (context, samples) = self.context();
         self.built_in(&context, &samples)
+    }
+
+    /// Returns the notation in which the adapter writes calls. None if it writes none that the rules read back.
+    #[must_use]
+    pub fn notation(&self, rules: &Arc<Rules>) -> Option<Notation> {
+        let sampler = Sampler::new(self.adapter, self.model);
+        Notation::probe(&sampler, rules, &self.context().0)
     }
 
     fn own_template(&self) -> Option<&Json> {

@@ -138,6 +138,13 @@ pub enum Error {
     /// The rules that read answers cannot be used.
     #[error(transparent)]
     Rules(RulesProblem),
+    /// The choice of tools cannot be kept to.
+    #[error("{message}")]
+    ToolChoiceNotSupported {
+        /// The field with the choice.
+        field: &'static str,
+        message: String,
+    },
     /// The task contains images, and the tokenizer has no token for their markers.
     #[error(
         "images have no place in the prompt: the tokenizer of this model has no token for them; \
@@ -237,6 +244,9 @@ impl From<&Error> for Failure {
             Error::Rules(RulesProblem::Unknown { .. } | RulesProblem::Absent) => Failure::invalid("rules", message),
             Error::Rules(RulesProblem::Template(_) | RulesProblem::Prompt(_)) => {
                 Failure::new(Reason::RulesInvalid, message).with_context("model")
+            }
+            Error::ToolChoiceNotSupported { field, .. } => {
+                Failure::new(Reason::ToolChoiceNotSupported, message).with_field(*field)
             }
             Error::ImagesNotSupported => Failure::new(Reason::ImagesNotSupported, message),
             Error::NoGenerationService => Failure::new(Reason::NoGenerationService, message),

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use tandem_common::admission::FairQueue;
 use tandem_common::field::{Path, Step};
 use tandem_common::telemetry::Span;
@@ -27,9 +28,10 @@ use crate::job::RenderJob;
 use crate::limits::Limits;
 use crate::metrics::RenderMetrics;
 use crate::parse::{Answer, Rules};
-use crate::parse_output::{Output, ParseJob, parse, rules_of};
+use crate::parse_output::{Output, ParseJob, ParseStart, RunningParse, parse, rules_of};
 use crate::render::{Rendered, render};
-use crate::tokenize::{TokenizeJob, detokenize, tokenize};
+use crate::tokenize::{TokenizeJob, check_count, detokenize, tokenize};
+use crate::tool_choice::CallLimits;
 use crate::warning::Warning;
 
 /// Maximum number of requests in a batch.
@@ -44,8 +46,6 @@ const MAX_SHORT_REQUEST_BYTES: usize = 4 << 10;
 
 /// The size in bytes from which work takes long: some ten milliseconds.
 const LONG_BYTES: usize = 64 << 10;
-/// Maximum number of ids in a call of Detokenize: some megabytes of text.
-const MAX_DETOKENIZED_IDS: usize = 1 << 20;
 
 /// The expected cost of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -192,7 +192,7 @@ impl Executor {
     /// The model does not exist or has no tokenizer, or an id is not in its vocabulary.
     pub async fn detokenize(&self, model: &str, token_ids: Vec<u32>, skip_special: bool) -> Result<String, Error> {
         let served = Arc::clone(self.catalog.models().get(model)?);
-        check_count(&token_ids)?;
+        check_count(token_ids.len())?;
         let bytes = size_of_val(token_ids.as_slice());
         self.run(bytes, move || detokenize(&served.model, &token_ids, skip_special)).await?
     }
@@ -207,6 +207,27 @@ impl Executor {
         self.run(0, move || rules_of(&served, adapter.as_deref(), None)).await?
     }
 
+    /// Returns the grammar that keeps an answer to limits of its calls, if they need one. `tools` is a JSON list.
+    ///
+    /// # Errors
+    /// The model or the adapter does not exist, or no grammar can be made of the tools in the model's notation.
+    pub async fn tool_grammar(
+        &self,
+        model: &str,
+        adapter: Option<String>,
+        limits: CallLimits,
+        tools: Option<Value>,
+    ) -> Result<Option<String>, Error> {
+        let served = Arc::clone(self.catalog.models().get_for(model, adapter.as_deref())?);
+        // The first call renders small conversations.
+        let made = move || {
+            let format = &served.resolve(adapter.as_deref())?.format;
+            let rules = format.answer_rules().rules.as_ref().map_or("response_template", |rules| &rules.name);
+            limits.grammar(format.notation(), rules, tools.as_ref(), served.model.tokenizer()?)
+        };
+        self.run(0, made).await?
+    }
+
     /// Reads an answer. Also returns the rules.
     ///
     /// # Errors
@@ -214,10 +235,19 @@ impl Executor {
     pub async fn parse(&self, job: ParseJob) -> Result<(Answer, Arc<Rules>), Error> {
         let served = Arc::clone(self.catalog.models().get(&job.model)?);
         if let Output::Ids(ids) = &job.output {
-            check_count(ids)?;
+            check_count(ids.len())?;
         }
         let bytes = job.output.bytes() + job.prompt.len();
         self.run(bytes, move || parse(&served, job)).await?
+    }
+
+    /// Starts to read an answer that is still written.
+    ///
+    /// # Errors
+    /// The model does not exist, or it has no such rules.
+    pub async fn start_parse(&self, start: ParseStart) -> Result<RunningParse, Error> {
+        let served = Arc::clone(self.catalog.models().get(&start.model)?);
+        self.run(start.prompt.len(), move || RunningParse::start(served, &start)).await?
     }
 
     /// Compiles a chat template, and passes the result to `answer`.
@@ -300,15 +330,6 @@ impl Executor {
         log_warnings(&rendered);
         Ok(rendered)
     }
-}
-
-/// Fails for too many ids to detokenize.
-fn check_count(token_ids: &[u32]) -> Result<(), Error> {
-    let found = token_ids.len();
-    if found > MAX_DETOKENIZED_IDS {
-        return Err(Error::TooManyTokenIds { limit: MAX_DETOKENIZED_IDS, found });
-    }
-    Ok(())
 }
 
 /// The bytes that the results of a batch take.

@@ -2,6 +2,7 @@
 //! contains no domain logic.
 
 mod convert;
+mod parse_stream;
 mod registry;
 pub mod task;
 mod task_paths;
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use prost::Message as _;
 use tandem_common::pb::render::v1 as pb;
 use tandem_common::pb::render::v1::render_service_server::RenderService;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use crate::error::Error;
 use crate::executor::Executor;
@@ -95,5 +96,14 @@ impl RenderService for RenderApi {
         let (answer, rules) = self.executor.parse(job).await.map_err(convert::parse::status)?;
         let (output, rules) = (Some(convert::parse::output(answer)), rules.name.to_string());
         Ok(Response::new(pb::ParseOutputResponse { output, rules }))
+    }
+
+    type StreamParseOutputStream = parse_stream::Events;
+
+    async fn stream_parse_output(
+        &self,
+        request: Request<Streaming<pb::StreamParseOutputRequest>>,
+    ) -> Result<Response<Self::StreamParseOutputStream>, Status> {
+        Ok(Response::new(parse_stream::events(self.executor.clone(), request.into_inner())))
     }
 }

@@ -34,5 +34,6 @@ pub mod resolve;
 pub mod serve;
 pub mod task;
 pub mod tokenize;
+pub mod tool_choice;
 pub mod walk;
 pub mod warning;

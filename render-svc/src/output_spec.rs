@@ -67,7 +67,8 @@ impl OutputSpec {
         let size = vocabulary::size(&model.artifacts);
         let (Ok(tokenizer), Some(vocabulary)) = (&model.tokenizer, vocabulary) else {
             ends.retain_tokens(|id| size.is_none_or(|size| u64::from(id) < size));
-            return Self { ends, runs_on, ..Self::default() };
+            let reasoning = reasoning::of_text(model);
+            return Self { ends, reasoning, runs_on, ..Self::default() };
         };
         let named = model.special_tokens.get("eos_token").and_then(Value::as_str);
         if let Some(id) = named.and_then(|text| vocabulary.id(text)) {

@@ -9,6 +9,7 @@ mod engine;
 mod problem;
 mod rules;
 mod running;
+mod text_of_ids;
 mod tokens;
 mod track;
 
@@ -22,4 +23,5 @@ pub use self::problem::RulesProblem;
 pub(crate) use self::rules::Context;
 pub use self::rules::{BUILT_IN, BuiltIn, Rules};
 pub use self::running::RunningAnswer;
+pub(crate) use self::text_of_ids::TextOfIds;
 pub(crate) use self::tokens::{is_read, values};

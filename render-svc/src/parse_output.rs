@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 use tandem_common::status::Reason;
+use tandem_model_files::tokenizer::CancelScope;
 
 use crate::catalog::ServedModel;
 use crate::conversation::Invalid;
 use crate::error::Error;
-use crate::parse::{Answer, AnswerReader, Rules, is_read, values};
-use crate::tokenize::check_ids;
+use crate::parse::{Answer, AnswerReader, Delta, Rules, TextOfIds, is_read, values};
+use crate::tokenize::{check_count, check_ids};
 
 /// The most bytes of an answer's text: as many as a tokenizer decodes.
 const MAX_TEXT_BYTES: usize = 10 << 20;
+/// The bytes of a text that are read before the next look whether the caller has gone.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// An answer to read, and how.
 #[derive(Debug, Clone)]
@@ -28,7 +31,16 @@ pub struct ParseJob {
     pub rules: Option<String>,
 }
 
-/// The answer of a model.
+/// How to read an answer that is still written. The fields are those of [`ParseJob`].
+#[derive(Debug, Clone)]
+pub struct ParseStart {
+    pub model: String,
+    pub prompt: String,
+    pub tools: Option<Json>,
+    pub rules: Option<String>,
+}
+
+/// The answer of a model, or a part of it.
 #[derive(Debug, Clone)]
 pub enum Output {
     Text(String),
@@ -54,10 +66,6 @@ pub fn parse(served: &ServedModel, job: ParseJob) -> Result<(Answer, Arc<Rules>)
     let ParseJob { output, prompt, tools, rules, .. } = job;
     let rules = rules_of(served, None, rules.as_deref())?;
     let text = match output {
-        Output::Text(text) if text.len() > MAX_TEXT_BYTES => {
-            let problem = format!("must have at most {MAX_TEXT_BYTES} bytes, has {}", text.len());
-            return Err(Invalid { reason: Reason::TextTooLong, ..Invalid::new("text", problem) }.into());
-        }
         Output::Text(text) => text,
         Output::Ids(ids) => {
             let tokenizer = served.model.tokenizer()?;
@@ -66,9 +74,99 @@ pub fn parse(served: &ServedModel, job: ParseJob) -> Result<(Answer, Arc<Rules>)
             tokenizer.decode(&read, false)?
         }
     };
-    let tools = values(tools.as_ref());
-    let reader = AnswerReader::new(Arc::clone(&rules), &prompt, &tools).map_err(|error| Error::Rules(error.into()))?;
-    Ok((reader.read(&text), rules))
+    check_bytes(text.len())?;
+    let mut reader = reader(&rules, &prompt, tools.as_ref())?;
+    read(&mut reader, &text)?;
+    Ok((reader.finish().1, rules))
+}
+
+/// An answer that is read while it is written.
+#[derive(Debug)]
+pub struct RunningParse {
+    served: Arc<ServedModel>,
+    rules: Arc<Rules>,
+    reader: AnswerReader,
+    /// The text of the ids so far. None before the first ids.
+    ids: Option<TextOfIds>,
+    text_bytes: usize,
+    id_count: usize,
+}
+
+impl RunningParse {
+    /// Starts to read an answer.
+    ///
+    /// # Errors
+    /// As for [`parse`].
+    pub fn start(served: Arc<ServedModel>, start: &ParseStart) -> Result<Self, Error> {
+        let rules = rules_of(&served, None, start.rules.as_deref())?;
+        let reader = reader(&rules, &start.prompt, start.tools.as_ref())?;
+        Ok(Self { served, rules, reader, ids: None, text_bytes: 0, id_count: 0 })
+    }
+
+    /// Reads the next part.
+    ///
+    /// # Errors
+    /// As for [`parse`], or a text follows ids, or ids follow a text.
+    pub fn feed(&mut self, output: Output) -> Result<Vec<Delta>, Error> {
+        let mixed = |field| {
+            Err(Invalid::new(field, "must not follow a part of the other kind: an answer is text or ids").into())
+        };
+        let text = match output {
+            Output::Text(_) if self.ids.is_some() => return mixed("text"),
+            Output::Ids(_) if self.ids.is_none() && self.text_bytes > 0 => return mixed("tokens"),
+            Output::Text(text) => text,
+            Output::Ids(ids) => {
+                self.id_count += ids.len();
+                check_count(self.id_count)?;
+                let tokenizer = self.served.model.tokenizer()?;
+                check_ids(tokenizer, &ids)?;
+                let read: Vec<u32> = ids.into_iter().filter(|id| is_read(tokenizer, &self.rules, *id)).collect();
+                self.ids.get_or_insert_default().push(tokenizer, &read)?
+            }
+        };
+        self.text_bytes += text.len();
+        check_bytes(self.text_bytes)?;
+        read(&mut self.reader, &text)
+    }
+
+    /// Ends the answer. Returns its last parts, the whole and the rules.
+    ///
+    /// # Errors
+    /// The caller has gone.
+    pub fn finish(mut self) -> Result<(Vec<Delta>, Answer, Arc<Rules>), Error> {
+        let rest = match &mut self.ids {
+            Some(ids) => ids.finish(self.served.model.tokenizer()?)?,
+            None => String::new(),
+        };
+        let mut deltas = read(&mut self.reader, &rest)?;
+        let (last, answer) = self.reader.finish();
+        deltas.extend(last);
+        Ok((deltas, answer, self.rules))
+    }
+}
+
+fn reader(rules: &Arc<Rules>, prompt: &str, tools: Option<&Json>) -> Result<AnswerReader, Error> {
+    AnswerReader::new(Arc::clone(rules), prompt, &values(tools)).map_err(|error| Error::Rules(error.into()))
+}
+
+/// Reads a text, and ends early if the caller has gone.
+fn read(reader: &mut AnswerReader, text: &str) -> Result<Vec<Delta>, Error> {
+    let (mut deltas, mut rest) = (Vec::new(), text);
+    while !rest.is_empty() {
+        CancelScope::check()?;
+        let (first, after) = rest.split_at(rest.ceil_char_boundary(PIECE_BYTES));
+        deltas.extend(reader.feed(first));
+        rest = after;
+    }
+    Ok(deltas)
+}
+
+fn check_bytes(bytes: usize) -> Result<(), Error> {
+    if bytes <= MAX_TEXT_BYTES {
+        return Ok(());
+    }
+    let problem = format!("must have at most {MAX_TEXT_BYTES} bytes, has {bytes}");
+    Err(Invalid { reason: Reason::TextTooLong, ..Invalid::new("text", problem) }.into())
 }
 
 /// Returns the rules of a name for answers to an adapter's prompts, or those of the model.

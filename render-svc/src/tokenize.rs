@@ -8,6 +8,9 @@ use crate::error::Error;
 use crate::job::ControlTokenPolicy;
 use crate::model::Model;
 
+/// Maximum number of ids in a call of Detokenize: some megabytes of text.
+const MAX_DETOKENIZED_IDS: usize = 1 << 20;
+
 /// A text to tokenize, and how.
 #[derive(Debug, Clone)]
 pub struct TokenizeJob {
@@ -45,6 +48,14 @@ pub fn detokenize(model: &Model, token_ids: &[u32], skip_special_tokens: bool) -
     let tokenizer = model.tokenizer()?;
     check_ids(tokenizer, token_ids)?;
     Ok(tokenizer.decode(token_ids, skip_special_tokens)?)
+}
+
+/// Fails if there are too many ids.
+pub(crate) fn check_count(found: usize) -> Result<(), Error> {
+    if found > MAX_DETOKENIZED_IDS {
+        return Err(Error::TooManyTokenIds { limit: MAX_DETOKENIZED_IDS, found });
+    }
+    Ok(())
 }
 
 /// Fails if an id is not in the vocabulary.

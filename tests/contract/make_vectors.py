@@ -40,6 +40,7 @@ def main() -> None:
     marked.extend(by_name["images"], HERE / "vision")
     details.extend(by_name, oracle)
     parse.extend(by_name["task"], oracle)
+    parse.choose(by_name["task"], oracle)
     (HERE / "vectors").mkdir(exist_ok=True)
     for old in (HERE / "vectors").glob("*.json"):
         old.unlink()

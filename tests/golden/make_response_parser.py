@@ -111,6 +111,8 @@ def models():
         text = path.read_text()
         if "-calls\"" not in text and "json_group" not in text:
             template = json.loads(text)
+            for field in template["fields"].values():
+                field.pop("interrupts", None)
             called = [answer for answer in every if "tool_calls" in json.dumps(parsed(template, "", [answer]).get("message"))]
             yield f"rules/{path.stem}", {"template": template, "prompt": "", "answers": [*called[:3], "a\n<think>b</think> c"]}
 

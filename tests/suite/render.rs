@@ -1,6 +1,7 @@
 //! Rendering: conversations to prompts, by adapter, over gRPC and from the command line.
 
 mod answer_rules;
+mod answers_read;
 mod batch;
 mod cancellation;
 mod capabilities;
@@ -29,8 +30,10 @@ mod merging;
 mod new_family;
 mod origins;
 mod output_spec;
+mod parse_stream;
 mod prefix;
 mod response_parser;
 mod rewriting;
+mod tool_choice;
 mod turn_ends;
 mod warned;

@@ -6,3 +6,4 @@ mod failover;
 mod images;
 mod models;
 mod run_task;
+mod tool_choice;

@@ -179,6 +179,8 @@ fn names_are_unique_and_at_least_250_vectors_are_stateless() {
 #[test]
 fn every_method_has_a_vector() {
     let vectors = vectors();
-    let missing: Vec<_> = client::methods().filter(|method| vectors.iter().all(|v| v.method != *method)).collect();
+    // A vector has one request. The examples of each language call the method with a stream.
+    let methods = client::methods().filter(|method| !method.ends_with("/StreamParseOutput"));
+    let missing: Vec<_> = methods.filter(|method| vectors.iter().all(|v| v.method != *method)).collect();
     assert_eq!(missing, Vec::<String>::new());
 }

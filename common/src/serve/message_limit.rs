@@ -12,7 +12,7 @@ use tonic::codegen::Bytes;
 use super::element_count::{ElementCount, MAX_ELEMENTS, MAX_JSON_VALUES, TooMany};
 use super::health::is_health;
 use super::message_bytes::CallBytes;
-use super::message_types::MessageIndex;
+use super::message_types::{MessageIndex, streams_requests};
 use super::reflection::{self, is_reflection};
 use crate::status::{Failure, Reason};
 
@@ -32,12 +32,26 @@ pub(super) fn with_message_limit(limit: usize, request: Request<Body>) -> Reques
     } else {
         SizeLimit { bytes: limit, setting: " (--max-message-bytes)" }
     };
-    let elements = MessageIndex::of_request(request.uri().path()).map(ElementCount::new);
+    let streams = streams_requests(request.uri().path());
+    let message = MessageIndex::of_request(request.uri().path());
+    let elements = message.map(ElementCount::new);
     let bytes = request.extensions().get().filter(|_| !is_reflection).cloned();
-    let max_messages = if is_reflection { usize::MAX } else { 1 };
+    let max_messages = if is_reflection || streams { usize::MAX } else { 1 };
+    let repeated = message.filter(|_| streams);
     let prefix = [0; PREFIX_BYTES];
     request.map(|body| {
-        Body::new(MessageLimit { body, size, prefix, found: 0, left: 0, messages: 0, max_messages, elements, bytes })
+        Body::new(MessageLimit {
+            body,
+            size,
+            prefix,
+            found: 0,
+            left: 0,
+            messages: 0,
+            max_messages,
+            elements,
+            repeated,
+            bytes,
+        })
     })
 }
 
@@ -55,6 +69,8 @@ struct MessageLimit {
     max_messages: usize,
     /// None for an unknown method, and for reflection.
     elements: Option<ElementCount>,
+    /// The type of the messages of a stream, whose elements count alone. None for one message.
+    repeated: Option<MessageIndex>,
     /// None for reflection, whose messages are small and do not stay in memory.
     bytes: Option<CallBytes>,
 }
@@ -68,7 +84,7 @@ struct SizeLimit {
 
 impl MessageLimit {
     /// Reads the length of each message once its prefix is complete, and then counts the message's
-    /// bytes and elements. Every method of the project takes one message; reflection takes many.
+    /// bytes and elements. Reflection and methods with a stream take many messages, the others one.
     fn check(&mut self, mut data: &[u8]) -> Result<(), Failure> {
         let (mut count, before) = (0, self.memory());
         while !data.is_empty() {
@@ -107,6 +123,9 @@ impl MessageLimit {
             self.left = u32::from_be_bytes(length) as usize;
             self.size.check(self.left)?;
             self.messages += 1;
+            if let Some(message) = self.repeated {
+                self.elements = Some(ElementCount::new(message));
+            }
             self.end_message();
         }
         Ok(count)
@@ -130,9 +149,10 @@ impl MessageLimit {
         }
     }
 
-    /// Returns the bytes in memory that the elements so far take beyond those on the wire.
+    /// Returns the bytes in memory that the elements so far take beyond those on the wire. The messages of a stream do
+    /// not stay in memory.
     fn memory(&self) -> usize {
-        self.elements.as_ref().map_or(0, ElementCount::memory)
+        self.elements.as_ref().filter(|_| self.repeated.is_none()).map_or(0, ElementCount::memory)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The fields of the request messages that take more memory than their bytes, from the contracts'
 //! descriptors.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 use prost::Message as _;
@@ -18,6 +18,8 @@ struct MessageTypes {
     types: Vec<MessageType>,
     /// The index of each method's request type, by the method's path.
     requests: HashMap<String, usize>,
+    /// The paths of the methods that take a stream of messages.
+    streaming: HashSet<String>,
 }
 
 /// A message type: its fields that take more memory than their bytes, by number.
@@ -48,6 +50,11 @@ pub(super) enum FieldKind {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct MessageIndex(usize);
 
+/// Returns true if the method at this path takes a stream of messages.
+pub(super) fn streams_requests(path: &str) -> bool {
+    TYPES.streaming.contains(path)
+}
+
 impl MessageIndex {
     /// Returns the request type of the method at this path, such as
     /// `/tandem.render.v1.RenderService/Render`.
@@ -70,18 +77,19 @@ impl MessageTypes {
             }
         }
         let indices: HashMap<_, _> = messages.iter().enumerate().map(|(i, (name, _))| (name.as_str(), i)).collect();
-        let mut requests = HashMap::new();
+        let (mut requests, mut streaming) = (HashMap::new(), HashSet::new());
         for file in &set.file {
             for service in &file.service {
                 for method in &service.method {
                     let path = format!("/{}.{}/{}", file.package(), service.name(), method.name());
+                    streaming.extend(method.client_streaming().then(|| path.clone()));
                     requests.extend(indices.get(method.input_type()).map(|index| (path, *index)));
                 }
             }
         }
         let is_request = |index: usize| requests.values().any(|request| *request == index);
         let types = messages.iter().map(|(_, message)| fields(message, &indices, is_request)).collect();
-        Self { types, requests }
+        Self { types, requests, streaming }
     }
 }
 

@@ -216,6 +216,9 @@ reasons! {
     /// The model's own rules for reading answers (`response_template` in tokenizer_config.json) cannot be used;
     /// the message names the part at fault. Other rules can be pinned.
     RulesInvalid = "RULES_INVALID", FailedPrecondition, Never;
+    /// A grammar of the calls cannot be made from the model's way to write them, so that `tool_choice` or
+    /// `parallel_tool_calls` cannot be kept.
+    ToolChoiceNotSupported = "TOOL_CHOICE_NOT_SUPPORTED", FailedPrecondition, Never;
     /// The token ids come from another tokenizer than the server's.
     TokenizerMismatch = "TOKENIZER_MISMATCH", FailedPrecondition, Never;
     /// The model or the task does not support images.

@@ -32,7 +32,8 @@ Examples:
   cargo xtask test -- --nocapture      options of the test program
   cargo xtask test --clients           tests the clients of every language
   cargo xtask test --clients go        tests the clients of one language
-  cargo xtask test --differential      compares the template engine with transformers
+  cargo xtask test --differential      compares the template engine and the parser of answers with
+                                       transformers
   cargo xtask test --cluster           the chart and the images on a real Kubernetes
   cargo xtask test --engines           the bridge in front of vLLM on this processor
   cargo xtask test --stress            200 clients that connect and disconnect, for ten minutes;
@@ -72,8 +73,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TEST", num_args = 0..=1, default_missing_value = "", conflicts_with_all = ["clients", "cluster", "differential", "stress"])]
     engines: Option<String>,
 
-    /// Compare the template engine with transformers on this many random cases, instead of the
-    /// tests.
+    /// Compare the template engine and the parser of answers with transformers, on this many random
+    /// cases each, instead of the tests.
     ///
     /// Installs transformers (without torch) into `.tandem/transformers`, once. Takes about ten
     /// minutes on two cores.

@@ -10,9 +10,11 @@ use crate::parse::IdForm;
 
 pub(super) const CONTENT: &str = "qzcontent";
 pub(super) const REASONING: &str = "qzreasoning";
+/// The names of the called tools.
+pub(super) const NAMES: [&str; 2] = ["qz_first", "qz_second"];
 /// The names of the called tools, and the arguments of each call as JSON text.
 pub(super) const CALLS: [(&str, &str); 2] =
-    [("qz_first", r#"{"qzword": "qz value", "qzcount": 3}"#), ("qz_second", r#"{"qzword": "qz other"}"#)];
+    [(NAMES[0], r#"{"qzword": "qz value", "qzcount": 3}"#), (NAMES[1], r#"{"qzword": "qz other"}"#)];
 const USER: &str = "qzquestion";
 const IDS: [[&str; 2]; 3] =
     [["call_qzaaaaaaaaaaaaaaaaaaaaaa", "call_qzbbbbbbbbbbbbbbbbbbbbbb"], ["qzaaaaaaa", "qzbbbbbbb"], NAMED_IDS];
@@ -29,6 +31,36 @@ pub(super) struct Sample {
     pub(super) id_form: IdForm,
 }
 
+/// How calls are handed to an adapter.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Shape {
+    pub(super) id_form: IdForm,
+    /// The identifiers of the calls.
+    pub(super) ids: [&'static str; 2],
+    /// True if arguments are JSON text, false if they are an object.
+    is_text: bool,
+}
+
+impl Shape {
+    /// Every shape, the usual one first.
+    fn all() -> impl Iterator<Item = Self> {
+        let forms = IdForm::ALL.into_iter().zip(IDS);
+        forms.flat_map(|(id_form, ids)| [false, true].map(|is_text| Self { id_form, ids, is_text }))
+    }
+}
+
+/// An answer to render.
+#[derive(Debug, Clone)]
+pub(super) struct Turn<'a> {
+    pub(super) content: &'a str,
+    /// None: the message has no reasoning.
+    pub(super) reasoning: Option<&'a str>,
+    /// The calls: the name of the tool, and its arguments.
+    pub(super) calls: Vec<(&'a str, Json)>,
+    /// The tools of the conversation.
+    pub(super) tools: Json,
+}
+
 /// Renders samples with an adapter.
 pub(super) struct Sampler<'a> {
     adapter: &'a Adapter,
@@ -37,16 +69,17 @@ pub(super) struct Sampler<'a> {
 
 /// Returns the tools of samples.
 pub(super) fn tools() -> Json {
-    let parameters = json!({
-        "type": "object",
-        "properties": {
-            "qzword": {"type": "string", "description": "A word"},
-            "qzcount": {"type": "integer", "description": "A number"},
-        },
-        "required": ["qzword"],
-    });
-    let tool = |(name, _): &(&str, &str)| json!({"type": "function", "function": {"name": name, "description": "A tool", "parameters": parameters}});
-    CALLS.iter().map(tool).collect()
+    tools_with(&json!({
+        "qzword": {"type": "string", "description": "A word"},
+        "qzcount": {"type": "integer", "description": "A number"},
+    }))
+}
+
+/// Returns both tools, with these parameters.
+pub(super) fn tools_with(properties: &Json) -> Json {
+    let parameters = json!({"type": "object", "properties": properties, "required": []});
+    let tool = |name: &&str| json!({"type": "function", "function": {"name": name, "description": "A tool", "parameters": parameters}});
+    NAMES.iter().map(tool).collect()
 }
 
 impl<'a> Sampler<'a> {
@@ -61,43 +94,66 @@ impl<'a> Sampler<'a> {
         with.strip_prefix(without.as_str()).unwrap_or_default().to_owned()
     }
 
+    /// Returns the texts of the model's special tokens, the longest first.
+    pub(super) fn special_tokens(&self) -> Vec<String> {
+        let Ok(tokenizer) = &self.model.tokenizer else { return Vec::new() };
+        let added = tokenizer.added_tokens().iter().filter(|token| tokenizer.is_special(token.id));
+        let mut texts: Vec<String> = added.map(|token| token.text.clone()).filter(|text| !text.is_empty()).collect();
+        texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
+        texts
+    }
+
     /// Returns the first answers that the adapter renders with both calls, and with one.
     pub(super) fn samples(&self) -> Vec<Sample> {
-        let shapes = || {
-            let contents = [CONTENT, ""].into_iter();
-            let with_ids = contents.flat_map(|content| IdForm::ALL.into_iter().zip(IDS).map(move |ids| (content, ids)));
-            with_ids.flat_map(|(content, ids)| [false, true].map(|is_text| (content, ids, is_text)))
-        };
         let sample = |calls| {
-            shapes().find_map(|(content, (id_form, ids), is_text)| {
-                let turn = self.turn(calls, content, ids, is_text)?;
-                Some(Sample { turn, calls, id_form })
-            })
+            [CONTENT, ""].into_iter().flat_map(|content| Shape::all().map(move |shape| (content, shape))).find_map(
+                |(content, shape)| {
+                    let turn = self.sample(calls, content, shape)?;
+                    Some(Sample { turn, calls, id_form: shape.id_form })
+                },
+            )
         };
         [CALLS.len(), 1].into_iter().filter_map(sample).collect()
     }
 
+    /// Returns the first shape in which the adapter renders a call without reasoning and content.
+    pub(super) fn bare_shape(&self) -> Option<Shape> {
+        Shape::all().find(|shape| self.shown(1, "", None, *shape).is_some())
+    }
+
+    fn sample(&self, calls: usize, content: &str, shape: Shape) -> Option<String> {
+        self.shown(calls, content, Some(REASONING), shape)
+    }
+
     /// Returns the turn of an answer. None if the adapter does not render it, or not its calls.
-    fn turn(&self, calls: usize, content: &str, ids: [&str; 2], is_text: bool) -> Option<String> {
-        let call = |((name, arguments), id): (&(&str, &str), &str)| {
-            let object = serde_json::from_str(arguments).unwrap_or(Json::Null);
-            let arguments = if is_text { json!(arguments) } else { object };
-            json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
-        };
-        let written: Vec<Json> = CALLS.iter().zip(ids).take(calls).map(call).collect();
-        let answer =
-            json!({"role": "assistant", "content": content, "reasoning_content": REASONING, "tool_calls": written});
-        let question = json!({"role": "user", "content": USER});
-        let before = self.render(vec![question.clone()], Some(tools()), false)?;
-        let after = self.render(vec![question, answer], Some(tools()), false)?;
-        let common =
-            before.char_indices().zip(after.chars()).find(|((_, a), b)| a != b).map_or(before.len(), |((at, _), _)| at);
-        let turn = after.get(common..)?;
-        let is_shown = CALLS.iter().take(calls).all(|(name, arguments)| {
+    fn shown(&self, count: usize, content: &str, reasoning: Option<&str>, shape: Shape) -> Option<String> {
+        let object = |arguments| serde_json::from_str(arguments).unwrap_or(Json::Null);
+        let calls = CALLS.iter().take(count).map(|(name, arguments)| (*name, object(arguments))).collect();
+        let turn = self.turn(&Turn { content, reasoning, calls, tools: tools() }, shape)?;
+        let is_shown = CALLS.iter().take(count).all(|(name, arguments)| {
             let words = arguments.split('"').filter(|word| word.starts_with("qz "));
             turn.contains(name) && words.into_iter().all(|word| turn.contains(word))
         });
-        is_shown.then(|| turn.to_owned())
+        is_shown.then_some(turn)
+    }
+
+    /// Returns the rendered turn of an answer, from its start. None if the adapter does not render it.
+    pub(super) fn turn(&self, turn: &Turn<'_>, shape: Shape) -> Option<String> {
+        let call = |((name, arguments), id): (&(&str, Json), &str)| {
+            let arguments = if shape.is_text { arguments.to_string().into() } else { arguments.clone() };
+            json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}})
+        };
+        let written: Vec<Json> = turn.calls.iter().zip(shape.ids).map(call).collect();
+        let mut answer = json!({"role": "assistant", "content": turn.content, "tool_calls": written});
+        if let Some(reasoning) = turn.reasoning {
+            answer["reasoning_content"] = reasoning.into();
+        }
+        let question = json!({"role": "user", "content": USER});
+        let before = self.render(vec![question.clone()], Some(turn.tools.clone()), false)?;
+        let after = self.render(vec![question, answer], Some(turn.tools.clone()), false)?;
+        let common =
+            before.char_indices().zip(after.chars()).find(|((_, a), b)| a != b).map_or(before.len(), |((at, _), _)| at);
+        after.get(common..).map(str::to_owned)
     }
 
     fn render(&self, messages: Vec<Json>, tools: Option<Json>, add_generation_prompt: bool) -> Option<String> {

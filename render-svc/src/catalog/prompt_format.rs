@@ -7,7 +7,7 @@ use tandem_template::literal::ControlTokenFinder;
 
 use super::encoder_arguments::encoder_arguments;
 use crate::adapter::Adapter;
-use crate::answer_rules::{Chooser, ChosenRules};
+use crate::answer_rules::{Chooser, ChosenRules, Notation};
 use crate::error::Error;
 use crate::model::Model;
 use crate::output_spec::OutputSpec;
@@ -27,13 +27,14 @@ pub struct PromptFormat {
     control_tokens: OnceLock<ControlTokenFinder>,
     arguments: OnceLock<Vec<ArgumentFact>>,
     answer_rules: OnceLock<ChosenRules>,
+    notation: OnceLock<Option<Notation>>,
 }
 
 impl PromptFormat {
     pub(super) fn new(adapter: Adapter, model: Arc<Model>, model_output: Arc<OutputSpec>) -> Self {
         let (output_spec, control_tokens, arguments) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let answer_rules = OnceLock::new();
-        Self { adapter, model, model_output, output_spec, control_tokens, arguments, answer_rules }
+        let (answer_rules, notation) = (OnceLock::new(), OnceLock::new());
+        Self { adapter, model, model_output, output_spec, control_tokens, arguments, answer_rules, notation }
     }
 
     /// Returns the output spec for these prompts.
@@ -64,6 +65,14 @@ impl PromptFormat {
             Ok(rules) if rules.name == name => Ok(Arc::clone(rules)),
             _ => self.chooser().pinned(name),
         }
+    }
+
+    /// Returns the notation of the calls in the answers to these prompts. None if it is not found, or the rules do not
+    /// read it.
+    #[must_use]
+    pub fn notation(&self) -> Option<&Notation> {
+        let rules = || self.answer_rules().rules.as_ref().ok();
+        self.notation.get_or_init(|| self.chooser().notation(rules()?)).as_ref()
     }
 
     fn chooser(&self) -> Chooser<'_> {

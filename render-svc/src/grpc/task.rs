@@ -1,6 +1,7 @@
 //! `TaskService`: render, then run the task.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::unfold;
@@ -18,10 +19,12 @@ use super::convert::{cost, task as convert};
 use super::task_paths::TaskPaths;
 use crate::error::Error;
 use crate::field_paths::RequestPaths;
+use crate::parse::Rules;
 use crate::task::generator::Generator;
 use crate::task::output::TaskEvent;
 use crate::task::request::Task;
 use crate::task::{TaskRun, TaskRunner};
+use crate::tool_choice::{CallLimits, ToolChoice};
 
 /// The time for a replica to accept a task before the stream begins. An error within this time ends
 /// the call before its first event.
@@ -51,27 +54,27 @@ impl<G: Generator> TaskService for TaskApi<G> {
 
     async fn run_task(&self, request: Request<RunTaskRequest>) -> Result<Response<Self::RunTaskStream>, Status> {
         let (deadline, max_priority) = (deadline(request.metadata()), Caller::of(&request).max_priority);
-        let (mut request, parameters) = convert::request(request.into_inner());
+        let (mut request, mut parameters) = convert::request(request.into_inner());
         let paths = RequestPaths::new(request.conversation.as_ref());
         // The files' markers are found by their offsets in the prompt.
         request.return_offsets = paths.have_media();
-        let reading = parameters.parse_output.then(|| convert::Reading::of(&request));
-        let rules = match &reading {
-            Some(reading) => {
-                let rules = self.render.executor.rules(&reading.model, reading.adapter.clone()).await;
-                Some(rules.map_err(|error| paths.status(error))?)
-            }
-            None => None,
-        };
+        let limits = parameters.call_limits().map_err(|error| paths.status(error.into()))?;
+        let mut reading = convert::Reading::of(&request, parameters.parse_output || limits.need_grammar());
+        if limits.choice == ToolChoice::None {
+            reading = reading.without_tools(&mut request);
+        }
+        let rules = self.rules(&reading, &parameters, &limits).await.map_err(|error| paths.status(error))?;
+        let grammar = self.grammar(&reading, limits).await.map_err(|error| paths.status(error))?;
+        let is_grammar_made = grammar.is_some();
+        grammar.into_iter().for_each(|lark| parameters.set_grammar(lark));
         let cost = cost(&request);
         let rendered = self.render.executor.render(convert::TaskRender(request), cost, |rendered| rendered).await;
         let rendered = paths.rendered(rendered.map_err(|error| paths.status(error))?);
-        let paths = TaskPaths::new(paths, &rendered);
+        let paths = TaskPaths::new(paths, &rendered, is_grammar_made);
         let mut options = parameters.options(&rendered.output_spec);
         // gen-svc sees this service's token, not the caller's.
         options.priority = options.priority.min(max_priority.unwrap_or(i32::MAX));
-        let reader =
-            reading.zip(rules).map(|(reading, rules)| reading.reader(rules, &rendered, &options)).transpose()?;
+        let reader = rules.map(|rules| reading.reader(rules, &rendered, &options)).transpose()?;
         let rendered_event = convert::rendered(&rendered, options.output_spec.clone());
         let known_ids = self.render.executor.catalog().models().generation_ids();
         let mut start = Box::pin(self.runner.run(Task { rendered, known_ids, options, deadline, reader }));
@@ -80,6 +83,31 @@ impl<G: Generator> TaskService for TaskApi<G> {
             Err(_) => first(start),
         };
         Ok(Response::new(Box::pin(tokio_stream::once(Ok(rendered_event)).chain(responses(next_event, paths)))))
+    }
+}
+
+impl<G: Generator> TaskApi<G> {
+    /// Returns the rules that read the answer, if the caller wants its parts.
+    async fn rules(
+        &self,
+        reading: &convert::Reading,
+        parameters: &convert::Parameters,
+        limits: &CallLimits,
+    ) -> Result<Option<Arc<Rules>>, Error> {
+        if !parameters.parse_output {
+            return Ok(None);
+        }
+        let rules = self.render.executor.rules(&reading.model, reading.adapter.clone()).await?;
+        Ok(Some(if limits.choice == ToolChoice::None { Arc::new(rules.without_calls()) } else { rules }))
+    }
+
+    /// Returns the grammar that keeps the answer to the limits of its calls, if they need one.
+    async fn grammar(&self, reading: &convert::Reading, limits: CallLimits) -> Result<Option<String>, Error> {
+        if !limits.need_grammar() {
+            return Ok(None);
+        }
+        let (adapter, tools) = (reading.adapter.clone(), reading.tools.clone());
+        self.render.executor.tool_grammar(&reading.model, adapter, limits, tools).await
     }
 }
 

@@ -1,6 +1,7 @@
 //! Field paths of a task, for failures of the generation request that was made from it.
 
 use tandem_common::field::{Path, Step};
+use tandem_common::status::Failure;
 use tonic::Status;
 
 use crate::error::Error;
@@ -12,6 +13,7 @@ use crate::render::{Output, Rendered};
 const CONVERSATION: &str = "conversation";
 const HF_MESSAGES: &str = "hf_messages_json";
 const MEDIA: &str = "media";
+const GRAMMAR: &str = "grammar";
 
 /// The paths of a task and of the rendering that is generated from.
 #[derive(Debug, Clone)]
@@ -21,25 +23,33 @@ pub(super) struct TaskPaths {
     origins: Origins,
     /// The paths of a prompt's media blocks on the wire, in order.
     media: Vec<Path>,
+    /// True if the grammar was made from the choice of tools.
+    is_grammar_made: bool,
 }
 
 impl TaskPaths {
     /// Returns the paths of a task with this rendering, whose attachments have the paths of the wire.
     #[must_use]
-    pub(super) fn new(paths: RequestPaths, rendered: &Rendered) -> Self {
+    pub(super) fn new(paths: RequestPaths, rendered: &Rendered, is_grammar_made: bool) -> Self {
         let (origins, media) = match &rendered.output {
             Output::HfMessages(messages) => (messages.origins.clone(), Vec::new()),
             Output::Prompt { attachments, .. } => {
                 (Origins::default(), attachments.iter().map(|attachment| attachment.path.clone()).collect())
             }
         };
-        Self { paths, origins, media }
+        Self { paths, origins, media, is_grammar_made }
     }
 
     /// Returns the status of an error in the task, whose field may be one of the generation request.
     #[must_use]
     pub(super) fn status(&self, error: Error) -> Status {
-        error.into_status(|failure| failure.locate(|path| (self.field(path), Path::default())))
+        error.into_status(|failure| {
+            let (reason, message) = (failure.reason(), failure.message());
+            match message.strip_prefix("grammar.lark: ").filter(|_| self.is_grammar_made) {
+                Some(problem) => Failure::new(reason, schema_problem(problem)).with_field("tool_choice"),
+                None => failure.locate(|path| (self.field(path), Path::default())),
+            }
+        })
     }
 
     fn field(&self, path: &Path) -> Path {
@@ -49,7 +59,17 @@ impl TaskPaths {
             }
             [Step::Key(MEDIA), Step::Index(i), ..] if *i < self.media.len() => self.media[*i].clone(),
             [Step::Key(HF_MESSAGES | MEDIA), ..] => CONVERSATION.into(),
+            [Step::Key(GRAMMAR), ..] if self.is_grammar_made => "tool_choice".into(),
             _ => path.clone(),
         }
     }
+}
+
+/// Returns the message of a grammar that was made from tools, without the place in the grammar and its text.
+fn schema_problem(problem: &str) -> String {
+    let problem = problem.split_once(" 1 | ").map_or(problem, |(problem, _)| problem);
+    let problem = problem.strip_prefix("is refused: ").unwrap_or(problem);
+    let without_place = problem.strip_prefix("at ").and_then(|problem| problem.split_once(": "));
+    let problem = without_place.map_or(problem, |(_, problem)| problem);
+    format!("a tool has a schema that a grammar cannot keep: {problem}")
 }

@@ -108,8 +108,8 @@ pub struct AnswerReader {
     reasoning: Track,
     calls: Vec<Call>,
     warnings: Vec<ParseWarning>,
-    /// The text and the place of the region that closes next.
-    region: (String, usize),
+    /// The text and the place of the region that closes next, and the parts that its value lacks.
+    region: (String, usize, Vec<(usize, Note)>),
     /// The fields that closed.
     closed: HashSet<Arc<str>>,
     /// The end of the last text outside of all fields.
@@ -135,7 +135,7 @@ impl AnswerReader {
             reasoning: Track::default(),
             calls: Vec::new(),
             warnings: Vec::new(),
-            region: (String::new(), 0),
+            region: (String::new(), 0, Vec::new()),
             closed: HashSet::new(),
             outside_end: None,
             rules,
@@ -220,12 +220,15 @@ impl AnswerReader {
     }
 
     fn close(&mut self, field: Arc<str>, value: Value, deltas: &mut Vec<Delta>) {
-        let (whole, place) = std::mem::take(&mut self.region);
+        let (whole, place, unread) = std::mem::take(&mut self.region);
         let role = Role::of(&field);
         let is_again = !self.closed.insert(Arc::clone(&field));
         match role {
             Role::Calls => match calls(value) {
-                Some(calls) => calls.into_iter().for_each(|call| self.call(call, place, deltas)),
+                Some(calls) => {
+                    calls.into_iter().for_each(|call| self.call(call, place, deltas));
+                    unread.into_iter().for_each(|(place, note)| self.note(place, note, deltas));
+                }
                 None => self.lose(&whole, place, "a part that is no call", deltas),
             },
             Role::Extra if is_again && !self.rules.template.repeats(&field) => {
@@ -257,7 +260,7 @@ impl AnswerReader {
 
     fn note(&mut self, place: usize, note: Note, deltas: &mut Vec<Delta>) {
         match note {
-            Note::Region { text } => self.region = (text, place),
+            Note::Region { text, unread } => self.region = (text, place, unread),
             Note::Failed { text, error } => self.lose(&text, place, &error.to_string(), deltas),
             Note::Unclosed { field } if Role::of(&field) == Role::Markup => {}
             Note::Unclosed { field } => {
@@ -314,17 +317,26 @@ fn calls(value: Value) -> Option<Vec<Parts>> {
 
 fn call(value: Value) -> Option<Parts> {
     let Value::Dict(mut entries) = value else { return None };
-    let id = match entries.shift_remove("id") {
-        Some(Value::Text(id) | Value::Int(id)) => Some(id),
-        _ => None,
-    };
+    let id = entries.shift_remove("id");
     let Some(Value::Dict(mut function)) = entries.shift_remove("function") else { return None };
     let Some(Value::Text(name)) = function.shift_remove("name").filter(|name| name.is_true()) else { return None };
     let mut take = |key| function.shift_remove(key);
-    let arguments = match take("arguments").or_else(|| take("parameters")) {
+    let arguments = take("arguments").or_else(|| take("parameters"));
+    let own_id = take("id");
+    let kind = take("type");
+    // Further keys would be lost.
+    if !function.is_empty() || kind.is_some_and(|kind| kind.as_text() != Some("function")) {
+        return None;
+    }
+    let arguments = match arguments {
         None | Some(Value::Null) => "{}".to_owned(),
         Some(Value::Text(text)) => Value::loads(&text).ok().filter(|value| value.as_dict().is_some())?.to_json()?,
         Some(value @ Value::Dict(_)) => value.to_json()?,
+        Some(_) => return None,
+    };
+    let id = match id.or(own_id) {
+        Some(Value::Text(id) | Value::Int(id)) => Some(id),
+        None | Some(Value::Null) => None,
         Some(_) => return None,
     };
     Some((id, name, arguments))

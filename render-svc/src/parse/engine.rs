@@ -16,6 +16,7 @@ mod template;
 mod transform;
 mod value;
 mod watch;
+mod written;
 mod written_calls;
 
 pub use self::coerce::CoerceError;

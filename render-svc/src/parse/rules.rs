@@ -16,8 +16,11 @@ use crate::conversation::Object;
 pub struct BuiltIn {
     /// The name with which a request or the configuration pins the rules.
     pub name: &'static str,
-    /// The `response_template`, as JSON. `content` may be parsed with `json-calls` and `python-calls`, which transformers
-    /// lacks; `json_group` names a group of `tag_pattern` that marks a value as JSON.
+    /// The `response_template`, as JSON. It may have keys that transformers lacks:
+    ///
+    /// - `content`: `json-calls` and `python-calls`. `strict` requires calls with arguments and no other text.
+    /// - `json_group`: a group of `tag_pattern` that marks a value as JSON.
+    /// - `interrupts`: a field that the opening of this one closes too.
     pub source: &'static str,
     /// A text that a template or a tokenizer has only if its model writes calls in this notation. Empty if there is none.
     pub mark: &'static str,
@@ -61,6 +64,7 @@ pub const BUILT_IN: &[BuiltIn] = built_in! {
     "internlm" "<|action_start|>"
     "minicpm-5" "<function name="
     "tool-calls-list" "<tool_calls>"
+    "hunyuan-a13b" ""
     "function-tag" ""
     "apertus" "<|tools_prefix|>"
     "gigachat" "<|function_call|>"
@@ -94,13 +98,22 @@ pub struct Rules {
     pub(crate) head: Option<String>,
     /// The texts that end the turn.
     ends: Vec<String>,
+    /// The response template.
+    source: Json,
 }
 
 impl Rules {
     /// Loads a model's own rules.
-    pub(crate) fn own(template: &Json, id_form: IdForm) -> Result<Self, TemplateError> {
-        let template = Arc::new(Template::new(&Value::from(template))?);
-        Ok(Self { name: "response_template".into(), template, id_form, head: None, ends: Vec::new() })
+    pub(crate) fn own(source: &Json, id_form: IdForm) -> Result<Self, TemplateError> {
+        let template = Arc::new(Template::new(&Value::from(source))?);
+        Ok(Self {
+            name: "response_template".into(),
+            template,
+            id_form,
+            head: None,
+            ends: Vec::new(),
+            source: source.clone(),
+        })
     }
 
     /// Returns built-in rules for a model.
@@ -114,6 +127,11 @@ impl Rules {
                 fields.shift_remove("reasoning_content");
                 fields.shift_insert(0, "reasoning_content".to_owned(), json!({"open": open, "close": close}));
             }
+            // An answer can have several sections of reasoning.
+            if let Some(reasoning) = fields.get_mut("reasoning_content").and_then(Json::as_object_mut) {
+                reasoning.insert("repeats".to_owned(), json!(true));
+                reasoning.insert("join".to_owned(), json!("\n"));
+            }
             let content = fields.get_mut("content").and_then(Json::as_object_mut);
             let is_implicit = |content: &Object| !content.contains_key("open") && !content.contains_key("open_pattern");
             if let Some(content) = content.filter(|content| is_implicit(content) && !context.ends.is_empty()) {
@@ -126,7 +144,34 @@ impl Rules {
         let prompt = &context.generation_prompt;
         let head = template.first_anchor(prompt).and_then(|at| prompt.get(..at)).unwrap_or(prompt).to_owned();
         let (name, ends) = (built_in.name.into(), context.ends.clone());
-        Self { name, template: Arc::new(template), id_form: context.id_form, head: Some(head), ends }
+        Self { name, template: Arc::new(template), id_form: context.id_form, head: Some(head), ends, source }
+    }
+
+    /// Returns rules that read no calls: their text is content.
+    pub(crate) fn without_calls(&self) -> Self {
+        let mut source = self.source.clone();
+        if let Some(fields) = source.get_mut("fields").and_then(Json::as_object_mut) {
+            ["tool_calls", "markup"].into_iter().for_each(|name| drop(fields.shift_remove(name)));
+        }
+        let template = Template::built_in(&Value::from(&source)).unwrap_or_else(|_| Template::of_text());
+        let (name, head, ends) = (self.name.clone(), self.head.clone(), self.ends.clone());
+        Self { name, template: Arc::new(template), id_form: self.id_form, head, ends, source }
+    }
+
+    /// Returns the texts around reasoning, if the rules have them as texts.
+    pub(crate) fn reasoning_marks(&self) -> Option<(&str, &str)> {
+        let field = self.field("reasoning_content")?;
+        Some((field.get("open")?.as_str()?, field.get("close")?.as_str()?))
+    }
+
+    /// Returns true if there are marks around the content.
+    pub(crate) fn marks_content(&self) -> bool {
+        let has = |key| self.field("content").is_some_and(|field| field.get(key).is_some());
+        has("open") || has("open_pattern")
+    }
+
+    fn field(&self, name: &str) -> Option<&Json> {
+        self.source.get("fields")?.get(name)
     }
 
     /// Returns the part of a prompt that belongs to the answer.

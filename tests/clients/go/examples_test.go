@@ -121,6 +121,46 @@ var examples = map[string]func(context.Context, *grpc.ClientConn) error{
 		return nil
 	},
 
+	"RenderService.StreamParseOutput": func(ctx context.Context, connection *grpc.ClientConn) error {
+		// [RenderService.StreamParseOutput]
+		stream, err := renderv1.NewRenderServiceClient(connection).StreamParseOutput(ctx)
+		if err != nil {
+			return err
+		}
+		start := &renderv1.StreamParseOutputRequest_Start{Start: &renderv1.ParseOutputStart{}}
+		messages := []*renderv1.StreamParseOutputRequest{{Event: start}}
+		for _, text := range []string{"Let me see.\n<tool", "_call>\n{\"name\": \"get_weather\", ", "\"arguments\": {}}\n</tool_call>"} {
+			messages = append(messages, &renderv1.StreamParseOutputRequest{
+				Event: &renderv1.StreamParseOutputRequest_Text{Text: text},
+			})
+		}
+		for _, message := range messages {
+			if err := stream.Send(message); err != nil {
+				return err
+			}
+		}
+		if err := stream.CloseSend(); err != nil {
+			return err
+		}
+		for {
+			event, err := stream.Recv()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			for _, delta := range event.GetParsed().GetDeltas() {
+				fmt.Print(delta.GetContent())
+			}
+			for _, call := range event.GetFinished().GetOutput().GetMessage().GetToolCalls() {
+				fmt.Println("\n" + call.Name)
+			}
+		}
+		// [end]
+		return nil
+	},
+
 	"RegistryService.ListModels": func(ctx context.Context, connection *grpc.ClientConn) error {
 		// [RegistryService.ListModels]
 		client := renderv1.NewRegistryServiceClient(connection)

@@ -75,6 +75,21 @@ def parse_output(channel):
     # [end]
 
 
+def stream_parse_output(channel):
+    # [RenderService.StreamParseOutput]
+    def messages():
+        yield parse_pb2.StreamParseOutputRequest(start=parse_pb2.ParseOutputStart())
+        for text in ["Let me see.\n<tool", '_call>\n{"name": "get_weather", ', '"arguments": {}}\n</tool_call>']:
+            yield parse_pb2.StreamParseOutputRequest(text=text)
+
+    for event in render_pb2_grpc.RenderServiceStub(channel).StreamParseOutput(messages()):
+        for delta in event.parsed.deltas:
+            print(delta.content, end="")
+        for call in event.finished.output.message.tool_calls:
+            print("\n" + call.name)
+    # [end]
+
+
 def list_models(channel):
     # [RegistryService.ListModels]
     stub = registry_pb2_grpc.RegistryServiceStub(channel)

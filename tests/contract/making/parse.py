@@ -213,6 +213,47 @@ def refused(area, oracle):
     area.add("other_rules_for_refused_ones", "answers", PARSE, request, response, "proto/ERRORS.md RULES_INVALID: other rules can be pinned")
 
 
+def choose(area, oracle):
+    """Tasks that choose their tools. The schemas leave one call to write, so that the grammar forces it."""
+    run, rule = "task.v1.TaskService/RunTask", "task.proto ToolChoice: "
+    schema = '{"type": "object", "properties": {"city": {"const": "Paris"}}, "required": ["city"]}'
+    weather = {"function": {"name": "get_weather", "parametersJson": schema}}
+    bare = [{"function": {"name": name}} for name in ("get_day", "get_time")]
+    # The model of the vectors has random weights: its first token could start reasoning.
+    without_reasoning = {**GREEDY, "logitBias": {"298": -100}}
+
+    def request(choice, tools, **more):
+        talked = talk(user("hi"), tools=tools)
+        return {"conversation": talked, "sampling": without_reasoning, "stop": {"maxNewTokens": 80}, "parseOutput": True, "toolChoice": choice, **more}
+
+    def called(name, arguments):
+        message = {"role": "assistant", "toolCalls": [{"name": name, "argumentsJson": arguments}]}
+        events = [{"rendered": {}}, {"accepted": {}}, {"delta": {}}, {"finished": {"parsed": {"message": message}}}]
+        return {"events": events, "absent": ["events[3].finished.parsed.warnings", "events[3].finished.parsed.message.text"]}
+
+    text = "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n"
+    prompt = oracle.tokenizer.encode(text, add_special_tokens=False)
+    once = {"parallelToolCalls": False}
+    required = {"mode": "TOOL_CHOICE_MODE_REQUIRED"}
+    expected = called("get_weather", '{"city": "Paris"}')
+    area.add("tool_choice/required", "calling", run, request(required, [weather], **once), expected, rule + "at least one tool, with arguments by the schemas; parallel_tool_calls: one at most")
+    expected = called("get_time", "{}")
+    area.add("tool_choice/name", "calling", run, request({"name": "get_time"}, bare), expected, rule + "name of a tool, which the answer calls once")
+    request_of_none = request({"mode": "TOOL_CHOICE_MODE_NONE"}, [weather], stop={"maxNewTokens": 1})
+    plain = {"events": [{"rendered": {}}, {"accepted": {}}, {"delta": {}}, {"finished": {"usage": {"promptTokens": len(prompt)}}}], "absent": ["events[3].finished.parsed.message.toolCalls"]}
+    area.add("tool_choice/none", "calling", run, request_of_none, plain, rule + "NONE: the prompt has no tools; oracle: the ids of the prompt without tools")
+    unset = request({}, [weather], stop={"maxNewTokens": 1})
+    area.add("tool_choice/unset", "calling", run, unset, {"events": [{"rendered": {}}, {"accepted": {}}, {"delta": {}}, {"finished": {}}]}, rule + "unset means as the model decides")
+    area.add("refused/tool_choice/no_tools", "calling", run, request(required, []), invalid("tool_choice"), rule + "no tools")
+    area.add("refused/tool_choice/name", "calling", run, request({"name": "none"}, [weather]), invalid("tool_choice.name"), rule + "a name that no tool has")
+    forced = request(required, [weather], grammar={"choice": {"values": ["a"]}})
+    area.add("refused/tool_choice/grammar", "calling", run, forced, invalid("grammar"), rule + "cannot be combined with grammar")
+    unsupported = error("FAILED_PRECONDITION", "TOOL_CHOICE_NOT_SUPPORTED", "tool_choice")
+    area.add("refused/tool_choice/notation", "task", run, request(required, [weather]), unsupported, rule + "a model whose way to write calls gives no grammar")
+    unsupported = error("FAILED_PRECONDITION", "TOOL_CHOICE_NOT_SUPPORTED", "parallel_tool_calls")
+    area.add("refused/parallel_tool_calls", "task", run, request({}, [weather], **once), unsupported, rule + "field parallel_tool_calls")
+
+
 def extend(area, oracle):
     """Tasks that read their answers. A grammar forces the text."""
     text = f"Yes.\n<tool_call>\n{CALL}\n</tool_call>"

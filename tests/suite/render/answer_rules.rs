@@ -226,8 +226,8 @@ fn hidden_tokens_reach_the_rules() {
     }
 }
 
-/// Returns a model of a template, with a tokenizer that has the template's control tokens.
-fn served(corpus: &Path, entry: &Json) -> ServedModel {
+/// Returns a model of a template, with a tokenizer of bytes and the template's control tokens.
+pub(super) fn served(corpus: &Path, entry: &Json) -> ServedModel {
     let folder = TempDir::new().expect("a temporary folder");
     let slug = entry["slug"].as_str().expect("a slug");
     let template = std::fs::read_to_string(corpus.join(format!("templates/{slug}.jinja"))).expect("a template");
@@ -239,15 +239,30 @@ fn served(corpus: &Path, entry: &Json) -> ServedModel {
             tokens.insert(token.to_owned());
         }
     }
+    // The last token is in no template.
+    tokens.insert("<\u{FFFD}>".to_owned());
     std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).expect("a file");
-    let added = tokens.iter().zip(1..).map(|(text, id): (_, u32)| {
+    let vocabulary: serde_json::Map<String, Json> =
+        byte_letters().into_iter().zip(0..).map(|(letter, id): (_, u32)| (letter.to_string(), json!(id))).collect();
+    let added = tokens.iter().zip(256..).map(|(text, id): (_, u32)| {
         json!({"id": id, "content": text, "special": text.contains('|') || text.contains('['), "single_word": false,
                "lstrip": false, "rstrip": false, "normalized": false})
     });
-    let model = json!({"type": "WordLevel", "vocab": {"<unk>": 0}, "unk_token": "<unk>"});
-    let tokenizer = json!({"version": "1.0", "added_tokens": added.collect::<Vec<_>>(), "model": model});
+    let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
+    let tokenizer = json!({
+        "version": "1.0", "added_tokens": added.collect::<Vec<_>>(), "pre_tokenizer": level, "decoder": level,
+        "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
+    });
     std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).expect("a file");
     ServedModel::load(folder.path()).expect("a model")
+}
+
+/// Returns the letters with which byte-level tokenizers write the bytes, in order.
+fn byte_letters() -> Vec<char> {
+    let is_own = |byte: &u32| matches!(byte, 0x21..=0x7E | 0xA1..=0xAC | 0xAE..=0xFF);
+    let mut others = 256..;
+    let letters = (0..256).map(|byte| if is_own(&byte) { byte } else { others.next().expect("a letter") });
+    letters.map(|letter| char::from_u32(letter).expect("a letter")).collect()
 }
 
 /// Returns the texts in brackets that are likely to be tokens.

@@ -14,7 +14,8 @@ use pb::generate::v1::{self as generation, Sampling, Stop};
 use pb::render::v1::registry_service_client::RegistryServiceClient;
 use pb::render::v1::render_service_client::RenderServiceClient;
 use pb::render::v1::{
-    self as rendering, parse_output_request, render_response, render_result, validate_template_response,
+    self as rendering, parse_output_request, parsed_delta, render_response, render_result, stream_parse_output_request,
+    stream_parse_output_response, validate_template_response,
 };
 use pb::task::v1::task_service_client::TaskServiceClient;
 use pb::task::v1::{self as task, run_task_response};
@@ -54,6 +55,7 @@ pub(super) async fn output(method: &str, address: &str) -> Result<Vec<String>, B
         "RenderService.Tokenize" => tokenize(channel).await,
         "RenderService.Detokenize" => detokenize(channel).await,
         "RenderService.ParseOutput" => parse_output(channel).await,
+        "RenderService.StreamParseOutput" => stream_parse_output(channel).await,
         "RegistryService.ListModels" => list_models(channel).await,
         "RegistryService.GetModel" => get_model(channel).await,
         "RegistryService.ListAdapters" => list_adapters(channel).await,
@@ -156,6 +158,37 @@ async fn parse_output(channel: Channel) -> Outcome {
     }
     for call in message.tool_calls {
         println!("{} {}", call.name, call.arguments_json);
+    }
+    // [end]
+    Ok(())
+}
+
+async fn stream_parse_output(channel: Channel) -> Outcome {
+    // [RenderService.StreamParseOutput]
+    let start = stream_parse_output_request::Event::Start(rendering::ParseOutputStart::default());
+    let texts = ["Let me see.\n<tool", "_call>\n{\"name\": \"get_weather\", ", "\"arguments\": {}}\n</tool_call>"];
+    let texts = texts.map(|text| stream_parse_output_request::Event::Text(text.into()));
+    let messages: Vec<_> = std::iter::once(start).chain(texts).collect();
+    let messages = messages.into_iter().map(|event| rendering::StreamParseOutputRequest { event: Some(event) });
+    let mut client = RenderServiceClient::new(channel);
+    let mut events = client.stream_parse_output(tokio_stream::iter(messages)).await?.into_inner();
+    while let Some(event) = events.message().await? {
+        match event.event {
+            Some(stream_parse_output_response::Event::Parsed(parsed)) => {
+                for delta in parsed.deltas {
+                    if let Some(parsed_delta::Part::Content(text)) = delta.part {
+                        print!("{text}");
+                    }
+                }
+            }
+            Some(stream_parse_output_response::Event::Finished(finished)) => {
+                let message = finished.output.and_then(|output| output.message).unwrap_or_default();
+                for call in message.tool_calls {
+                    println!("\n{}", call.name);
+                }
+            }
+            None => {}
+        }
     }
     // [end]
     Ok(())

@@ -12,7 +12,7 @@ use crate::answer_rules::ChosenRules;
 use crate::conversation::Invalid;
 use crate::error::Error;
 use crate::parse::{Answer, Call, Delta, ParseWarning, ParseWarningCode, Value};
-use crate::parse_output::{Output, ParseJob};
+use crate::parse_output::{Output, ParseJob, ParseStart};
 
 /// Returns the job of a request.
 pub(in crate::grpc) fn job(request: pb::ParseOutputRequest) -> Result<ParseJob, Invalid> {
@@ -23,6 +23,17 @@ pub(in crate::grpc) fn job(request: pb::ParseOutputRequest) -> Result<ParseJob, 
         None => return Err(Invalid::new("output", "must be text or tokens")),
     };
     Ok(ParseJob { model, output, prompt, tools: chat::tools(tools)?, rules })
+}
+
+/// Returns how to read an answer that is still written.
+pub(in crate::grpc) fn start(start: pb::ParseOutputStart) -> Result<ParseStart, Invalid> {
+    let pb::ParseOutputStart { model, prompt, tools, rules } = start;
+    Ok(ParseStart { model, prompt, tools: chat::tools(tools)?, rules })
+}
+
+/// Returns the status of an error in the start of a stream.
+pub(in crate::grpc) fn start_status(error: Error) -> Status {
+    error.into_status(|failure| failure.locate(|path| (path.clone().within("start"), Path::default())))
 }
 
 /// Returns the status of an error. Ids are a field of `tokens`.

@@ -7,7 +7,9 @@ use tandem_common::pb::chat::v1::{ChatMessage, chat_message};
 use tandem_common::pb::generate::v1 as generate;
 use tandem_common::pb::render::v1::{RenderRequest, Resolution};
 use tandem_common::pb::task::v1::run_task_response::Event;
-use tandem_common::pb::task::v1::{Parsed, Rendered, RunTaskRequest, RunTaskResponse, TaskFinished};
+use tandem_common::pb::task::v1::{
+    Parsed, Rendered, RunTaskRequest, RunTaskResponse, TaskFinished, ToolChoice, ToolChoiceMode, tool_choice,
+};
 
 use super::{chat, parse, response};
 use crate::conversation::Invalid;
@@ -18,6 +20,7 @@ use crate::parse::{Rules, RunningAnswer};
 use crate::render;
 use crate::task::output::{Answer, TaskEvent};
 use crate::task::request::{GenerationOptions, output_spec_in_force};
+use crate::tool_choice::{CallLimits, ToolChoice as Choice};
 
 /// The generation parameters of a request.
 pub(in crate::grpc) struct Parameters {
@@ -29,12 +32,14 @@ pub(in crate::grpc) struct Parameters {
     grammar: Option<generate::Grammar>,
     output_spec: Option<generate::OutputSpec>,
     pub(in crate::grpc) parse_output: bool,
+    tool_choice: Option<ToolChoice>,
+    parallel_tool_calls: Option<bool>,
 }
 
 impl Parameters {
     /// Returns the options in force, with the request's output spec or the `inferred` one.
     pub(in crate::grpc) fn options(self, inferred: &OutputSpec) -> GenerationOptions {
-        let Self { sampling, stop, return_options, priority, cache_salt, grammar, output_spec, parse_output: _ } = self;
+        let Self { sampling, stop, return_options, priority, cache_salt, grammar, output_spec, .. } = self;
         GenerationOptions {
             sampling: sampling.unwrap_or_default(),
             stop,
@@ -44,6 +49,37 @@ impl Parameters {
             priority,
             cache_salt,
         }
+    }
+}
+
+impl Parameters {
+    /// Returns the limits of the answer's calls.
+    ///
+    /// # Errors
+    /// The choice is undefined, or there is a grammar beside one that the limits need.
+    pub(in crate::grpc) fn call_limits(&self) -> Result<CallLimits, Invalid> {
+        let choice = match self.tool_choice.as_ref().and_then(|choice| choice.choice.as_ref()) {
+            None => Choice::Auto,
+            Some(tool_choice::Choice::Name(name)) => Choice::Name(name.clone()),
+            Some(tool_choice::Choice::Mode(mode)) => match ToolChoiceMode::try_from(*mode) {
+                Ok(ToolChoiceMode::Unspecified | ToolChoiceMode::Auto) => Choice::Auto,
+                Ok(ToolChoiceMode::None) => Choice::None,
+                Ok(ToolChoiceMode::Required) => Choice::Required,
+                Err(_) => return Err(Invalid::new("tool_choice.mode", format!("is not defined: {mode}"))),
+            },
+        };
+        let limits = CallLimits { choice, may_repeat: self.parallel_tool_calls.unwrap_or(true) };
+        if limits.need_grammar() && self.grammar.is_some() {
+            let problem = "cannot be combined with tool_choice or parallel_tool_calls, which need a grammar themselves";
+            return Err(Invalid::new("grammar", problem));
+        }
+        Ok(limits)
+    }
+
+    /// Sets the grammar of the answer's calls.
+    pub(in crate::grpc) fn set_grammar(&mut self, lark: String) {
+        let kind = Some(generate::grammar::Kind::Lark(lark));
+        self.grammar = Some(generate::Grammar { kind, after_reasoning: true, ..generate::Grammar::default() });
     }
 }
 
@@ -73,29 +109,51 @@ pub(in crate::grpc) fn request(request: RunTaskRequest) -> (RenderRequest, Param
         grammar,
         output_spec,
         parse_output,
+        tool_choice,
+        parallel_tool_calls,
     } = request;
     (
         RenderRequest { model, conversation, options, return_token_ids: true, ..RenderRequest::default() },
-        Parameters { sampling, stop, return_options, priority, cache_salt, grammar, output_spec, parse_output },
+        Parameters {
+            sampling,
+            stop,
+            return_options,
+            priority,
+            cache_salt,
+            grammar,
+            output_spec,
+            parse_output,
+            tool_choice,
+            parallel_tool_calls,
+        },
     )
 }
 
-/// The rules that read the answer to a request, and its tools.
+/// The parts of a request that concern the reading of its answer.
 #[derive(Debug)]
 pub(in crate::grpc) struct Reading {
     /// The model's id, and the pinned adapter.
     pub(in crate::grpc) model: String,
     pub(in crate::grpc) adapter: Option<String>,
-    tools: Option<Value>,
+    pub(in crate::grpc) tools: Option<Value>,
 }
 
 impl Reading {
-    /// Returns what reads the answer to a request. Rendering reports invalid tools.
-    pub(in crate::grpc) fn of(request: &RenderRequest) -> Self {
-        let tools = request.conversation.as_ref().map(|conversation| conversation.tools.clone());
+    /// Returns the model of a request and, where they are needed, its tools. Rendering reports invalid ones.
+    pub(in crate::grpc) fn of(request: &RenderRequest, needs_tools: bool) -> Self {
+        let conversation = request.conversation.as_ref().filter(|_| needs_tools);
+        let tools = conversation.map(|conversation| conversation.tools.clone());
         let tools = tools.and_then(|tools| chat::tools(tools).ok()).flatten();
         let adapter = request.options.as_ref().and_then(|options| options.adapter.clone());
         Self { model: request.model.clone(), adapter, tools }
+    }
+
+    /// Takes the tools out of the request, for an answer that calls none.
+    pub(in crate::grpc) fn without_tools(self, request: &mut RenderRequest) -> Self {
+        if let Some(conversation) = &mut request.conversation {
+            conversation.tools.clear();
+        }
+        Self { tools: None, ..self }
     }
 
     /// Returns the reader of the answer to a rendered conversation. Messages for a processor have no prompt: an answer

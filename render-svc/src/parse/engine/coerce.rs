@@ -22,7 +22,8 @@ pub enum CoerceError {
 #[derive(Debug, Default)]
 pub(super) struct Tools {
     schemas: HashMap<String, Dict>,
-    /// True if objects and lists may be Python's literals, which the reference leaves as texts.
+    /// True if objects and lists may be Python's literals, which the reference leaves as texts, and if large numbers
+    /// keep all digits, which the reference rounds.
     reads_python: bool,
 }
 
@@ -76,7 +77,7 @@ impl Tools {
 /// Returns the cast argument, or None if it stays as it is.
 fn cast(arena: &mut Arena, argument: Id, types: &[&str], reads_python: bool) -> Result<Option<Id>, LoadsError> {
     if let Some(text) = arena.text(argument) {
-        let value = match cast_text(text, types)? {
+        let value = match cast_text(text, types, reads_python)? {
             Value::Text(text) if reads_python => literal(&text, types).unwrap_or(Value::Text(text)),
             value => value,
         };
@@ -87,7 +88,7 @@ fn cast(arena: &mut Arena, argument: Id, types: &[&str], reads_python: bool) -> 
             let mut cast = items.clone();
             for item in &mut cast {
                 if let Some(text) = arena.text(*item) {
-                    let value = cast_text(text, types)?;
+                    let value = cast_text(text, types, reads_python)?;
                     *item = arena.insert(value);
                 }
             }
@@ -132,16 +133,16 @@ fn types(schema: &Value) -> Result<Vec<&str>, CoerceError> {
 }
 
 /// Returns the text as a value of the first type that fits, or as it is.
-fn cast_text(text: &str, types: &[&str]) -> Result<Value, LoadsError> {
+fn cast_text(text: &str, types: &[&str], is_exact: bool) -> Result<Value, LoadsError> {
     for name in types {
-        if let Some(value) = cast_to(text, name)? {
+        if let Some(value) = cast_to(text, name, is_exact)? {
             return Ok(value);
         }
     }
     Ok(Value::Text(text.to_owned()))
 }
 
-fn cast_to(text: &str, name: &str) -> Result<Option<Value>, LoadsError> {
+fn cast_to(text: &str, name: &str, is_exact: bool) -> Result<Option<Value>, LoadsError> {
     let stripped = python::strip(text);
     Ok(match name {
         "integer" => {
@@ -149,7 +150,8 @@ fn cast_to(text: &str, name: &str) -> Result<Option<Value>, LoadsError> {
             python::int(text).or_else(whole).map(Value::Int)
         }
         "number" => python::float(text).filter(|number| number.is_finite()).map(|number| {
-            let whole = python::int_of_float(number).filter(|_| !text.contains('.'));
+            let digits = python::int(text).filter(|_| is_exact);
+            let whole = digits.or_else(|| python::int_of_float(number).filter(|_| !text.contains('.')));
             whole.map_or(Value::Float(number), Value::Int)
         }),
         "boolean" => match stripped.to_ascii_lowercase().as_str() {

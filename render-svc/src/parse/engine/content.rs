@@ -8,6 +8,7 @@ use super::fault::{ContentError, Fault};
 use super::pattern::{Pattern, PatternError, find_all, is_word};
 use super::python;
 use super::value::{Dict, Value};
+use super::written::Unread;
 use super::written_calls::Form;
 
 type Needed<T> = Result<T, Fault>;
@@ -61,6 +62,7 @@ impl Content {
             }
         };
         let is_on = |key| args.get(key).is_some_and(Value::is_true);
+        let group = |key| args.get(key).filter(|_| is_built_in).and_then(Value::as_text).map(str::to_owned);
         let rule = match name {
             "text" => Ok(Rule::Text),
             "int" => Ok(Rule::Int),
@@ -75,7 +77,7 @@ impl Content {
                 tags: tags(args, place)?,
                 values: values(args, place)?,
                 merges: is_on("merge_duplicates"),
-                json_group: args.get("json_group").filter(|_| is_built_in).and_then(Value::as_text).map(str::to_owned),
+                json_group: group("json_group"),
             }),
             "kv-lines" => Ok(Rule::KvLines {
                 line_sep: match args.get("line_sep") {
@@ -91,7 +93,7 @@ impl Content {
                     Ok(pattern) => Ok(Rule::Calls(Form::NamedJson(pattern))),
                     Err(source) => return Err(Fault::Pattern { place: format!("{place}.name_pattern"), source }),
                 },
-                _ => Ok(Rule::Calls(Form::Json)),
+                _ => Ok(Rule::Calls(Form::Json { is_strict: is_on("strict") })),
             },
             "python-calls" => Ok(Rule::Calls(Form::Python)),
             _ => Err(Fault::Parser { place: place.to_owned(), name: name.to_owned() }),
@@ -119,7 +121,7 @@ impl Content {
                     loaded => loaded.map_err(ContentError::Json),
                 }
             }
-            Rule::XmlInline { tags, values, merges, json_group } => {
+            Rule::XmlInline { tags, values, merges, json_group, .. } => {
                 let tags = tags.as_ref().map_err(fault)?;
                 xml_inline(text, tags, values.as_ref(), *merges, json_group.as_deref()).map(Value::Dict)
             }
@@ -127,21 +129,39 @@ impl Content {
                 let line_sep = line_sep.as_ref().map_err(fault)?;
                 self.kv_lines(text, line_sep.as_deref(), kv_sep, values.as_ref()).map(Value::Dict)
             }
-            Rule::Calls(form) => form.parse("", text, ""),
+            Rule::Calls(form) => Ok(Value::List(form.parse("", text, "")?.calls)),
         }
     }
 
-    /// Returns the value of the text between two anchors. Lists of calls may begin and end within them.
-    pub(super) fn parse_between(&self, opening: &str, text: &str, closing: &str) -> Result<Value, ContentError> {
+    /// Returns true if the text itself marks which of its values are texts.
+    pub(super) fn is_typed(&self) -> bool {
+        matches!(self.rule, Ok(Rule::XmlInline { json_group: Some(_), .. }))
+    }
+
+    /// Returns the value of the text between two anchors, and the parts that it lacks. Lists of calls may begin and end
+    /// within the anchors.
+    pub(super) fn parse_between(
+        &self,
+        opening: &str,
+        text: &str,
+        closing: &str,
+    ) -> Result<(Value, Vec<Unread>), ContentError> {
         match &self.rule {
-            Ok(Rule::Calls(form)) => form.parse(opening, text, closing),
-            _ => self.parse(text),
+            Ok(Rule::Calls(form)) => {
+                let written = form.parse(opening, text, closing)?;
+                Ok((Value::List(written.calls), written.unread))
+            }
+            _ => Ok((self.parse(text)?, Vec::new())),
         }
     }
 
-    /// Fails if the value lacks a part of the text: the reference leaves out text that is in no tag.
-    pub(super) fn check_whole(&self, text: &str) -> Result<(), ContentError> {
+    /// Fails if the value lacks a part of the text: the reference leaves out text that is in no tag. Fails also if the
+    /// answer ends before the value does: further tags could follow.
+    pub(super) fn check_whole(&self, text: &str, is_cut: bool) -> Result<(), ContentError> {
         let Ok(Rule::XmlInline { tags: Ok(tags), .. }) = &self.rule else { return Ok(()) };
+        if is_cut {
+            return Err(ContentError::NotA("whole"));
+        }
         let mut end = 0;
         for found in find_all(tags, text) {
             outside(text, end, found.start)?;

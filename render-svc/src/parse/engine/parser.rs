@@ -11,6 +11,7 @@ use super::template::{Field, Template};
 use super::transform::{Transform, TransformError};
 use super::value::{Dict, Value};
 use super::watch::Watch;
+use super::written::Unread;
 
 /// What happens to a field.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,8 +40,9 @@ pub enum Event {
 /// A part that the reference loses.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Note {
-    /// The whole text of a field's region, with its anchors. The field's `Close` follows.
-    Region { text: String },
+    /// The whole text of a field's region, with its anchors. The field's `Close` follows. The value lacks the parts of
+    /// `unread`, each with its place.
+    Region { text: String, unread: Vec<(usize, Note)> },
     /// The whole text of a region that has no value. No `Close` follows.
     Failed { text: String, error: FieldError },
     /// The answer ends before the closing of a field.
@@ -276,19 +278,23 @@ impl Parser {
         let Some(field) = field else { return Ok(()) };
         let (place, is_explicit) = (region.place, region.field != template.implicit);
         let whole = self.keeps_all.then(|| [&region.opening, &region.text, closing.unwrap_or_default()].concat());
-        let closed = value(field, region, closing.unwrap_or_default(), &self.tools, self.keeps_all);
-        let closed = closed.and_then(|value| {
+        let is_unclosed = closing.is_none() && is_explicit && !field.close.is_empty() && !field.closes_at_end;
+        let is_cut = self.keeps_all.then_some(is_unclosed);
+        let closed = value(field, region, closing.unwrap_or_default(), &self.tools, is_cut);
+        let closed = closed.and_then(|(value, unread)| {
             self.store(field, value.clone())?;
-            Ok(value)
+            Ok((value, unread))
         });
         let name = Arc::clone(&field.name);
-        let is_unclosed = closing.is_none() && is_explicit && field.close.is_some() && !field.closes_at_end;
         if is_unclosed && self.keeps_all {
             events.push(Event::Note { place, note: Note::Unclosed { field: Arc::clone(&name) } });
         }
         match (closed, whole) {
-            (Ok(value), whole) => {
-                let whole = whole.map(|text| Event::Note { place, note: Note::Region { text } });
+            (Ok((value, unread)), whole) => {
+                let whole = whole.map(|text| {
+                    let unread = unread.into_iter().map(|unread| note(&text, place, unread)).collect();
+                    Event::Note { place, note: Note::Region { text, unread } }
+                });
                 events.extend(whole.into_iter().chain([Event::Close { field: name, value }]));
             }
             (Err(error), Some(text)) => events.push(Event::Note { place, note: Note::Failed { text, error } }),
@@ -325,22 +331,42 @@ impl Parser {
     }
 }
 
-/// Returns the value of a field's text.
-fn value(field: &Field, region: Region, closing: &str, tools: &Tools, keeps_all: bool) -> Result<Value, FieldError> {
-    let value = field.content.parse_between(&region.opening, &region.text, closing)?;
-    if keeps_all {
-        field.content.check_whole(&region.text)?;
+/// Returns the note of a part of a region that the region's value lacks, with its place.
+fn note(region: &str, place: usize, unread: Unread) -> (usize, Note) {
+    let Unread { range, error } = unread;
+    let (place, text) = (place + range.start, region.get(range).unwrap_or_default().to_owned());
+    let note = match error {
+        Some(error) => Note::Failed { text, error: FieldError::Content(error) },
+        None => Note::Outside { text },
+    };
+    (place, note)
+}
+
+/// Returns the value of a field's text, and the parts that it lacks. `is_cut` says whether the answer ends within the
+/// field; None if the value may lack parts of the text.
+fn value(
+    field: &Field,
+    region: Region,
+    closing: &str,
+    tools: &Tools,
+    is_cut: Option<bool>,
+) -> Result<(Value, Vec<Unread>), FieldError> {
+    let (value, unread) = field.content.parse_between(&region.opening, &region.text, closing)?;
+    if let Some(is_cut) = is_cut {
+        field.content.check_whole(&region.text, is_cut)?;
     }
     if field.transform.is_none() && tools.is_empty() {
-        return Ok(value);
+        return Ok((value, unread));
     }
     let mut arena = Arena::default();
     let mut id = arena.insert(value);
     if let Some(transform) = &field.transform {
         id = transformed(transform, field.transforms_each, &mut arena, id, region.captures)?;
     }
-    tools.coerce(&mut arena, id)?;
-    Ok(arena.value(id))
+    if !field.content.is_typed() {
+        tools.coerce(&mut arena, id)?;
+    }
+    Ok((arena.value(id), unread))
 }
 
 fn transformed(

@@ -8,9 +8,9 @@
 //! A partial search of `regex` differs from its definition for some patterns. The cases that are likely in a template,
 //! lazy repeats of one character, are followed (see [`ghosts`] and [`program`]). In the others a search here holds back
 //! as the definition says: `regex` reports unfinished matches too early or too late for lazy repeats with a greatest
-//! count or next to parts without regard to case, and for repeated groups around or before an assertion. It also
-//! reports a match that does not exist at the end of the text for a pattern that begins with `.`. Complete matches are
-//! the same.
+//! count or next to parts without regard to case, for repeated groups around or before an assertion, and for a pattern
+//! that begins with a lazy repeat of a single range, such as `[a-z]*?`. It also reports a match that does not exist at
+//! the end of the text for a pattern that begins with `.`. Complete matches are the same.
 
 mod barren;
 mod class;

@@ -3,14 +3,23 @@
 use super::fault::ContentError;
 use super::python;
 use super::value::{Dict, Value};
+use super::written::{Unread, Written, made};
 
 /// The most values within values.
 const MAX_DEPTH: usize = 64;
 
+const NOT_A_CALL: ContentError = ContentError::NotA("a call in Python's syntax");
+
 /// Returns the calls of a text: in a list or one after another, also in a fenced block of code.
-pub(super) fn calls(text: &str) -> Result<Vec<(String, Dict)>, ContentError> {
-    let mut reader = Reader { text: without_fence(python::strip(text)), at: 0 };
-    reader.calls().ok_or(ContentError::NotA("a call in Python's syntax"))
+pub(super) fn calls(text: &str) -> Result<Written, ContentError> {
+    let text = text.trim_end_matches(python::is_space);
+    let start = text.len() - text.trim_start_matches(python::is_space).len();
+    let mut reader = Reader { text, at: start };
+    if let Some(inner) = reader.rest().strip_prefix("```").and_then(|inner| inner.strip_suffix("```")) {
+        let code = inner.strip_prefix("python").unwrap_or(inner);
+        reader = Reader { text: text.strip_suffix("```").unwrap_or(text), at: text.len() - 3 - code.len() };
+    }
+    reader.calls().filter(|written| !written.calls.is_empty()).ok_or(NOT_A_CALL)
 }
 
 /// Returns the value of a literal: an object, a list, a text, a number or a constant.
@@ -19,12 +28,6 @@ pub(super) fn literal(text: &str) -> Option<Value> {
     let value = reader.value(0)?;
     reader.skip_space();
     reader.rest().is_empty().then_some(value)
-}
-
-/// Returns the code of a fenced block.
-fn without_fence(text: &str) -> &str {
-    let Some(inner) = text.strip_prefix("```").and_then(|text| text.strip_suffix("```")) else { return text };
-    inner.strip_prefix("python").unwrap_or(inner)
 }
 
 struct Reader<'t> {
@@ -52,10 +55,11 @@ impl<'t> Reader<'t> {
         is_next
     }
 
-    fn calls(&mut self) -> Option<Vec<(String, Dict)>> {
+    /// Reads calls. An item that is no call remains unread.
+    fn calls(&mut self) -> Option<Written> {
         let mut in_list = self.takes('[');
         let is_list = in_list;
-        let mut calls = Vec::new();
+        let mut written = Written::default();
         loop {
             while self.takes(',') || self.takes(';') {}
             if in_list && self.takes(']') {
@@ -63,12 +67,44 @@ impl<'t> Reader<'t> {
             }
             self.skip_space();
             if self.rest().is_empty() {
-                return (!in_list).then_some(calls);
+                return (!in_list).then_some(written);
             }
             if is_list && !in_list {
                 return None;
             }
-            calls.push(self.call()?);
+            let start = self.at;
+            if let Some((name, arguments)) = self.call() {
+                written.calls.push(made(name, Value::Dict(arguments), None));
+                continue;
+            }
+            self.at = start;
+            self.skip_item(in_list);
+            let start = self.text.get(..start).unwrap_or_default().trim_end_matches(python::is_space).len();
+            written.unread.push(Unread { range: start..self.at, error: Some(NOT_A_CALL) });
+            if self.rest().is_empty() {
+                return Some(written);
+            }
+        }
+    }
+
+    /// Skips text up to a comma, a semicolon, a line break or the end of the list, outside of brackets and strings.
+    fn skip_item(&mut self, in_list: bool) {
+        let mut depth = 0_usize;
+        while let Some(c) = self.rest().chars().next() {
+            match c {
+                ',' | ';' | '\n' if depth == 0 => return,
+                ']' if depth == 0 && in_list => return,
+                '"' | '\'' => {
+                    if self.string().is_none() {
+                        self.at = self.text.len();
+                    }
+                    continue;
+                }
+                '(' | '[' | '{' => depth += 1,
+                ')' | ']' | '}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            self.at += c.len_utf8();
         }
     }
 

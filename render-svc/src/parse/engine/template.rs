@@ -23,6 +23,9 @@ const FIELD_KEYS: &[&str] = &[
     "transform_each",
 ];
 
+/// The name of a field that the opening of this one closes too. Only the rules of this project have it.
+const INTERRUPTS: &str = "interrupts";
+
 /// Why a response template cannot be loaded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
@@ -76,8 +79,8 @@ pub struct Template {
 #[derive(Debug)]
 pub(super) struct Field {
     pub(super) name: Arc<str>,
-    /// The anchor that closes the field, by its index.
-    pub(super) close: Option<usize>,
+    /// The anchors that close the field, by their indexes: its closing, and openings of fields that interrupt it.
+    pub(super) close: Vec<usize>,
     /// True if the end of the answer closes the field too, since its closing matches an empty text.
     pub(super) closes_at_end: bool,
     pub(super) content: Content,
@@ -99,6 +102,8 @@ pub(super) struct Anchor {
     pub(super) pattern: Pattern,
     /// True if a match at the end of the text can become longer.
     pub(super) can_grow: bool,
+    /// True if a match waits for its optional parts, also in the middle of the text.
+    pub(super) waits: bool,
 }
 
 impl Template {
@@ -149,7 +154,10 @@ impl Template {
         if start.is_none() && !is_built_in {
             return Err(TemplateError::NoStartAnchor);
         }
-        let Loader { fields, anchors, texts, .. } = loader;
+        let Loader { mut fields, anchors, texts, interrupted, .. } = loader;
+        for (name, opening) in interrupted {
+            fields.iter_mut().filter(|field| *field.name == name).for_each(|field| field.close.push(opening));
+        }
         let is_outer = |anchor: &Anchor| anchor.opens || Some(anchor.field) == implicit;
         // A closing comes after all openings, as the order of ties is that of the reference.
         let outer = anchors.iter().enumerate().filter(|(_, anchor)| is_outer(anchor)).map(|(index, _)| index);
@@ -198,6 +206,8 @@ struct Loader {
     fields: Vec<Field>,
     anchors: Vec<Anchor>,
     implicit: Vec<usize>,
+    /// Names of fields, each with the opening that closes it.
+    interrupted: Vec<(String, usize)>,
     texts: String,
 }
 
@@ -216,7 +226,8 @@ impl Loader {
     fn field(&mut self, name: &str, field: &Value) -> Result<(), TemplateError> {
         let place = format!("fields.{name}");
         let field = dict(field, &place)?;
-        check_keys(field, FIELD_KEYS, &place)?;
+        let own: &[&str] = if self.is_built_in { &[INTERRUPTS] } else { &[] };
+        check_keys(field, &[FIELD_KEYS, own].concat(), &place)?;
         let parser = match field.get("content") {
             None => "text",
             Some(Value::Text(parser)) if content::is_known(parser, self.is_built_in) => parser,
@@ -245,8 +256,10 @@ impl Loader {
         let closes_at_end = close.as_ref().is_some_and(|(pattern, _)| find_all(pattern, "").next().is_some());
         let index = self.fields.len();
         self.implicit.extend(open.is_none().then_some(index));
-        self.anchor(index, true, open);
-        let close = self.anchor(index, false, close);
+        let opening = self.anchor(index, true, open);
+        let close = self.anchor(index, false, close).into_iter().collect();
+        let interrupted = field.get(INTERRUPTS).and_then(Value::as_text);
+        self.interrupted.extend(interrupted.map(str::to_owned).zip(opening));
         self.fields.push(Field {
             name: name.into(),
             close,
@@ -275,7 +288,7 @@ impl Loader {
 
     fn anchor(&mut self, field: usize, opens: bool, anchor: Option<(Pattern, bool)>) -> Option<usize> {
         let (pattern, can_grow) = anchor?;
-        self.anchors.push(Anchor { field, opens, pattern, can_grow });
+        self.anchors.push(Anchor { field, opens, pattern, can_grow, waits: self.is_built_in });
         Some(self.anchors.len() - 1)
     }
 }

@@ -143,11 +143,14 @@ impl Watch {
             let (Some(watched), Some(anchor)) = (self.searches.get_mut(*index), template.anchors.get(*index)) else {
                 continue;
             };
-            match watched.edge(anchor, end, is_end, tail, &mut self.scratch) {
+            watched.find_edge(anchor, end, is_end, tail, &mut self.scratch);
+            let Some((_, _, edge)) = &watched.known else { continue };
+            match edge {
                 Edge::Partial(start) if !is_end => hold = hold.min(*start),
-                Edge::Complete(found) if !is_end && can_grow(anchor, found, end) => hold = hold.min(found.start),
                 Edge::Complete(found) => {
-                    if best.as_ref().is_none_or(|best| precedes(template, (*index, found), (best.0, &best.1))) {
+                    if let Some(from) = watched.grows_from(anchor, found, end).filter(|_| !is_end) {
+                        hold = hold.min(from);
+                    } else if best.as_ref().is_none_or(|best| precedes(template, (*index, found), (best.0, &best.1))) {
                         best = Some((*index, found.clone()));
                     }
                 }
@@ -202,22 +205,22 @@ impl Watched {
     }
 
     fn view(&self, anchor: &Anchor, end: usize, is_end: bool) -> View<'_> {
+        let certain = |found| match self.grows_from(anchor, found, end).filter(|_| !is_end) {
+            Some(from) => View::From(Some(from)),
+            None => View::Match(found),
+        };
         match &self.known {
             Some((_, _, Edge::None)) => View::From(None),
             Some((_, _, Edge::Partial(from))) => View::From((!is_end).then_some(*from)),
-            Some((_, _, Edge::Complete(found))) if !is_end && can_grow(anchor, found, end) => {
-                View::From(Some(found.start))
-            }
-            Some((_, _, Edge::Complete(found))) => View::Match(found),
+            Some((_, _, Edge::Complete(found))) => certain(found),
             None => match self.search.settled() {
-                Some(found) if !is_end && can_grow(anchor, found, end) => View::From(Some(found.start)),
-                Some(found) => View::Match(found),
+                Some(found) => certain(found),
                 None => View::From(Some(self.search.earliest().unwrap_or(self.search.at()))),
             },
         }
     }
 
-    fn edge(&mut self, anchor: &Anchor, end: usize, is_end: bool, tail: Tail, scratch: &mut Scratch) -> &Edge {
+    fn find_edge(&mut self, anchor: &Anchor, end: usize, is_end: bool, tail: Tail, scratch: &mut Scratch) {
         if self.known.is_none() {
             let edge = match self.search.edge(&anchor.pattern, tail, scratch) {
                 // What can still become complete never does.
@@ -226,20 +229,23 @@ impl Watched {
             };
             self.known = Some((end, is_end, edge));
         }
-        match &self.known {
-            Some((_, _, edge)) => edge,
-            None => &Edge::None,
-        }
+    }
+
+    /// Returns the place from which a match can change as more text follows. One at the end of the text can change,
+    /// and an empty one depends on the end. The anchors of built-in rules also wait for optional parts and earlier
+    /// matches that have begun, unlike the reference.
+    fn grows_from(&self, anchor: &Anchor, found: &Found, end: usize) -> Option<usize> {
+        let can_grow = match found.end == end {
+            true => found.start == found.end || anchor.can_grow,
+            false => anchor.waits && !self.search.is_settled(),
+        };
+        let earliest = self.search.earliest().filter(|_| anchor.waits);
+        can_grow.then(|| earliest.map_or(found.start, |earliest| earliest.min(found.start)))
     }
 }
 
 fn ends_in_newline(buffer: &Buffer) -> bool {
     buffer.text(buffer.start(), buffer.end()).ends_with('\n')
-}
-
-/// Returns true if a match at the end of the text can change as more text follows. An empty one depends on the end.
-fn can_grow(anchor: &Anchor, found: &Found, end: usize) -> bool {
-    found.end == end && (found.start == found.end || anchor.can_grow)
 }
 
 /// Returns true if a match comes first: the earlier one, the longer one, an opening, the first name.

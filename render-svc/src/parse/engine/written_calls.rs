@@ -2,17 +2,21 @@
 //!
 //! Both give a list of objects with `name`, `arguments` and `id`, which is empty if the text has none.
 
+use std::ops::Range;
+
 use super::fault::ContentError;
 use super::pattern::{Pattern, find_all};
 use super::python;
 use super::python_calls;
 use super::value::{Dict, Value};
+use super::written::{Unread, Written, made};
 
 /// How calls are written.
 #[derive(Debug)]
 pub(super) enum Form {
-    /// JSON objects with a name and arguments, in a list or one after another.
-    Json,
+    /// JSON objects with a name and arguments, in a list or one after another. Strict: each has arguments, and no other
+    /// text is between them.
+    Json { is_strict: bool },
     /// A name, as a pattern shows it, and an object of arguments, one after another.
     NamedJson(Pattern),
     /// `name(key=value, …)`, in a list or one after another.
@@ -26,52 +30,67 @@ const IDS: [&str; 2] = ["id", "tool_call_id"];
 impl Form {
     /// Returns the calls of a text. `opening` and `closing` are the texts of the anchors around it: a bracket in them
     /// belongs to the calls.
-    pub(super) fn parse(&self, opening: &str, text: &str, closing: &str) -> Result<Value, ContentError> {
-        let before = match self {
-            Self::Json => opening.find('{').and_then(|at| opening.get(at..)).unwrap_or_default(),
-            Self::NamedJson(_) => python::strip(opening),
-            Self::Python => opening.find('[').and_then(|at| opening.get(at..)).unwrap_or_default(),
+    pub(super) fn parse(&self, opening: &str, text: &str, closing: &str) -> Result<Written, ContentError> {
+        let bracket = match self {
+            Self::Json { .. } if opening.ends_with('[') => opening.rfind('['),
+            Self::Json { .. } => opening.find('{'),
+            Self::NamedJson(_) => Some(0),
+            Self::Python => opening.find('['),
         };
+        let start = bracket.unwrap_or(opening.len());
+        let (mark, before) = opening.split_at(start);
         let after = closing.rfind([']', '}', ')']).and_then(|at| closing.get(..=at)).unwrap_or_default();
         let text = [before, text, after].concat();
-        let calls = match self {
-            Self::Json => json_calls(&text)?,
+        let is_json = || text.trim_start_matches(|c| python::is_space(c) || c == '[').starts_with('{');
+        let mut written = match self {
+            Self::Json { is_strict } => json_calls(&text, python::strip(mark), *is_strict)?,
             Self::NamedJson(name) => named_calls(&text, name)?,
-            Self::Python => {
-                let calls = python_calls::calls(&text)?.into_iter();
-                calls.map(|(name, arguments)| made(name, Value::Dict(arguments), None)).collect()
-            }
+            Self::Python if is_json() => json_calls(&text, python::strip(mark), false)?,
+            Self::Python => python_calls::calls(&text)?,
         };
-        if calls.is_empty() { Err(ContentError::NotA("a call")) } else { Ok(Value::List(calls)) }
-    }
-}
-
-fn json_calls(text: &str) -> Result<Vec<Value>, ContentError> {
-    let mut calls = Vec::new();
-    for value in json_values(text)? {
-        match value {
-            Value::List(items) => {
-                for item in items {
-                    calls.push(call(item)?);
-                }
-            }
-            value => calls.push(call(value)?),
+        for unread in &mut written.unread {
+            unread.range = unread.range.start + start..unread.range.end + start;
         }
+        if written.calls.is_empty() { Err(ContentError::NotA("a call")) } else { Ok(written) }
     }
-    Ok(calls)
 }
 
-/// Returns the JSON values of a text, which white space, commas or semicolons separate.
-fn json_values(text: &str) -> Result<Vec<Value>, ContentError> {
-    let (mut values, mut rest) = (Vec::new(), text);
+/// Returns the calls of JSON values, which white space, commas, semicolons or marks separate. After the first call,
+/// other words up to the next mark remain unread.
+fn json_calls(text: &str, mark: &str, is_strict: bool) -> Result<Written, ContentError> {
+    let (mut written, mut at) = (Written::default(), 0);
     loop {
-        rest = rest.trim_start_matches(|c| python::is_space(c) || matches!(c, ',' | ';'));
+        let from = at;
+        let rest = text.get(from..).unwrap_or_default();
+        let rest = rest.trim_start_matches(|c| python::is_space(c) || matches!(c, ',' | ';'));
+        at = text.len() - rest.len();
         if rest.is_empty() {
-            return Ok(values);
+            return Ok(written);
         }
-        let (value, after) = json_value(rest)?;
-        values.push(value);
-        rest = after;
+        match json_value(rest).and_then(|(value, after)| Ok((calls_of(value, is_strict)?, after))) {
+            Ok((calls, after)) => {
+                written.calls.extend(calls);
+                at = text.len() - after.len();
+            }
+            Err(error) if is_strict || mark.is_empty() || written.calls.is_empty() => return Err(error),
+            Err(_) if rest.starts_with(mark) => at += mark.len(),
+            Err(error) => {
+                let is_value = rest.starts_with(['{', '[']);
+                let value = if is_value { json_end(rest).unwrap_or(rest.len()) } else { 0 };
+                let words = rest.get(value..).unwrap_or_default();
+                let end = at + value + words.find(mark).unwrap_or(words.len());
+                written.unread.push(Unread { range: from..end, error: is_value.then_some(error) });
+                at = end;
+            }
+        }
+    }
+}
+
+/// Returns the calls of a JSON value: a call, or a list of calls.
+fn calls_of(value: Value, is_strict: bool) -> Result<Vec<Value>, ContentError> {
+    match value {
+        Value::List(items) => items.into_iter().map(|item| call(item, is_strict)).collect(),
+        value => Ok(vec![call(value, is_strict)?]),
     }
 }
 
@@ -106,53 +125,72 @@ fn json_end(text: &str) -> Option<usize> {
     None
 }
 
-/// Returns a call of an object that has a name and arguments. An object with one key is a name with arguments.
-fn call(value: Value) -> Result<Value, ContentError> {
+/// Returns a call of an object that has a name and arguments. An object with one key is a name with arguments. Strict:
+/// the arguments are there.
+fn call(value: Value, is_strict: bool) -> Result<Value, ContentError> {
     let Value::Dict(mut entries) = value else { return Err(ContentError::NotA("an object")) };
-    if !NAMES.iter().any(|key| entries.contains_key(*key)) && entries.len() == 1 {
+    let is_name = |key: &String| ![NAMES, ARGUMENTS, IDS].iter().flatten().any(|known| key == known);
+    if entries.len() == 1 && entries.keys().all(is_name) {
         let only = entries.pop().filter(|(_, arguments)| matches!(arguments, Value::Dict(_)));
         let (name, arguments) = only.ok_or(ContentError::NotA("a call"))?;
         return Ok(made(name, arguments, None));
     }
     let mut take = |keys: [&str; 2]| keys.iter().find_map(|key| entries.shift_remove(*key));
-    match (take(NAMES), take(ARGUMENTS), take(IDS)) {
+    let parts = (take(NAMES), take(ARGUMENTS), take(IDS));
+    if entries.get("type").and_then(Value::as_text) == Some("function") {
+        entries.shift_remove("type");
+    }
+    match parts {
+        // No call has further keys, which would be lost.
+        _ if !entries.is_empty() => Err(ContentError::NotA("a call")),
         (Some(Value::Text(name)), Some(arguments), id) => Ok(made(name, arguments, id)),
-        (Some(Value::Text(name)), None, id) => Ok(made(name, Value::Dict(Dict::new()), id)),
+        (Some(Value::Text(name)), None, id) if !is_strict => Ok(made(name, Value::Dict(Dict::new()), id)),
         _ => Err(ContentError::NotA("a call")),
     }
 }
 
-fn named_calls(text: &str, name: &Pattern) -> Result<Vec<Value>, ContentError> {
+/// Returns the calls of names with arguments. After the first call, other words up to the next name remain unread.
+fn named_calls(text: &str, name: &Pattern) -> Result<Written, ContentError> {
     let index = |wanted: &str| name.names().iter().position(|known| known == wanted);
     let (name_index, id_index) = (index("name"), index("id"));
-    let (mut calls, mut end) = (Vec::new(), 0);
+    let (mut written, mut end) = (Written::default(), 0);
     for found in find_all(name, text) {
         // A name within the arguments of the call before is text.
         if found.start < end {
             continue;
         }
-        if !python::strip(text.get(end..found.start).unwrap_or_default()).is_empty() {
-            return Err(ContentError::NotA("a call"));
-        }
+        written.add_words(text, end..found.start)?;
         let group = |index: usize| found.group(index).and_then(|(start, end)| text.get(start..end));
         let called = name_index.and_then(group).ok_or(ContentError::NotA("a call"))?;
         let rest = text.get(found.end..).unwrap_or_default();
-        let start = rest.trim_start_matches(python::is_space);
-        let (arguments, after) = json_value(start)?;
-        end = text.len() - after.len();
-        let id = id_index.and_then(group).filter(|id| !id.is_empty()).map(|id| Value::Text(id.to_owned()));
-        calls.push(made(called.to_owned(), arguments, id));
+        match json_value(rest.trim_start_matches(python::is_space)) {
+            Ok((arguments, after)) => {
+                end = text.len() - after.len();
+                let id = id_index.and_then(group).filter(|id| !id.is_empty()).map(|id| Value::Text(id.to_owned()));
+                written.calls.push(made(called.to_owned(), arguments, id));
+            }
+            Err(error) if written.calls.is_empty() => return Err(error),
+            Err(error) => {
+                written.unread.push(Unread { range: found.start..text.len(), error: Some(error) });
+                return Ok(written);
+            }
+        }
     }
-    if python::strip(text.get(end..).unwrap_or_default()).is_empty() {
-        Ok(calls)
-    } else {
-        Err(ContentError::NotA("a call"))
-    }
+    written.add_words(text, end..text.len())?;
+    Ok(written)
 }
 
-/// Returns a call. Without an identifier, its `id` is empty.
-fn made(name: String, arguments: Value, id: Option<Value>) -> Value {
-    let id = id.unwrap_or_else(|| Value::Text(String::new()));
-    let entries = [("name", Value::Text(name)), ("arguments", arguments), ("id", id)];
-    Value::Dict(entries.map(|(key, value)| (key.to_owned(), value)).into_iter().collect())
+impl Written {
+    /// Adds words that are no call, unless they are white space. Fails if no call is before them.
+    fn add_words(&mut self, text: &str, range: Range<usize>) -> Result<(), ContentError> {
+        let words = text.get(range.clone()).unwrap_or_default();
+        if python::strip(words).is_empty() {
+            return Ok(());
+        }
+        if self.calls.is_empty() {
+            return Err(ContentError::NotA("a call"));
+        }
+        self.unread.push(Unread { range, error: None });
+        Ok(())
+    }
 }

@@ -72,6 +72,25 @@ export const EXAMPLES: Record<string, (transport: Transport) => Promise<void>> =
     // [end]
   },
 
+  "RenderService.StreamParseOutput": async (transport) => {
+    // [RenderService.StreamParseOutput]
+    async function* messages() {
+      yield { event: { case: "start" as const, value: {} } };
+      for (const value of ["Let me see.\n<tool", '_call>\n{"name": "get_weather", ', '"arguments": {}}\n</tool_call>'])
+        yield { event: { case: "text" as const, value } };
+    }
+    let content = "";
+    for await (const { event } of createClient(RenderService, transport).streamParseOutput(messages())) {
+      if (event.case === "parsed")
+        for (const { part } of event.value.deltas) if (part.case === "content") content += part.value;
+      if (event.case === "finished") {
+        console.log(content);
+        for (const { name } of event.value.output?.message?.toolCalls ?? []) console.log(name);
+      }
+    }
+    // [end]
+  },
+
   "RegistryService.ListModels": async (transport) => {
     // [RegistryService.ListModels]
     const { models } = await createClient(RegistryService, transport).listModels({});

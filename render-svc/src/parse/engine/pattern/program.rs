@@ -305,10 +305,33 @@ fn literal(after: &[After<'_>]) -> Option<Vec<char>> {
             // A group ends a literal, but can come before it.
             After::Node(Node::Group(_, node)) if chars.is_empty() => after.extend([After::Boundary, After::Node(node)]),
             After::Boundary if chars.is_empty() => {}
+            After::Node(Node::Branch(nodes)) => {
+                chars.extend(common_start(nodes));
+                break;
+            }
             After::Node(_) | After::Boundary | After::RepeatEnd => break,
         }
     }
     (!chars.is_empty()).then_some(chars)
+}
+
+/// Returns the characters with which all alternatives begin. `regex` moves them out of the alternatives.
+fn common_start(nodes: &[Node]) -> Vec<char> {
+    let start = |node: &Node| {
+        let (mut chars, mut open) = (Vec::new(), vec![node]);
+        while let Some(node) = open.pop() {
+            match node {
+                Node::Set(set) if set.only().is_some() => chars.extend(set.only()),
+                Node::Sequence(nodes) => open.extend(nodes.iter().rev()),
+                _ => break,
+            }
+        }
+        chars
+    };
+    let shared = |one: Vec<char>, other: Vec<char>| {
+        one.into_iter().zip(other).take_while(|(one, other)| one == other).map(|(one, _)| one).collect()
+    };
+    nodes.iter().map(start).reduce(shared).unwrap_or_default()
 }
 
 /// Returns true for any character but one, and for a repeat that begins with a certain character. They act like a

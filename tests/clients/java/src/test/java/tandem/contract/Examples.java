@@ -94,6 +94,23 @@ final class Examples {
     // [end]
   }
 
+  static void streamParseOutput(ManagedChannel channel) throws Exception {
+    // [RenderService.StreamParseOutput]
+    var stream = RenderServiceGrpc.newBlockingV2Stub(channel).streamParseOutput();
+    stream.write(StreamParseOutputRequest.newBuilder().setStart(ParseOutputStart.getDefaultInstance()).build());
+    for (var text : new String[] {"Let me see.\n<tool", "_call>\n{\"name\": \"get_weather\", ", "\"arguments\": {}}\n</tool_call>"}) {
+      stream.write(StreamParseOutputRequest.newBuilder().setText(text).build());
+    }
+    stream.halfClose();
+    while (stream.hasNext()) {
+      var event = stream.read();
+      event.getParsed().getDeltasList().forEach(delta -> System.out.print(delta.getContent()));
+      var calls = event.getFinished().getOutput().getMessage().getToolCallsList();
+      calls.forEach(call -> System.out.println("\n" + call.getName()));
+    }
+    // [end]
+  }
+
   static void listModels(ManagedChannel channel) {
     // [RegistryService.ListModels]
     var stub = RegistryServiceGrpc.newBlockingStub(channel);

@@ -1,0 +1,168 @@
+//! The grammar of a model's calls allows what its chat template writes, and nothing else.
+
+use render_svc::catalog::{ModelTable, ServedModel};
+use render_svc::output_spec::Mark;
+use render_svc::tool_choice::{CallLimits, ToolChoice};
+use serde_json::{Value as Json, json};
+use tandem_core::grammar::{Compiled, Followed, Follower, GrammarKind, Grammars};
+use tandem_tests::corpus::read;
+use tandem_tests::{answer, corpus};
+
+use super::answer_rules::served;
+
+/// The arguments of two calls, in the order of the schemas, without white space at their ends.
+fn calls() -> [(&'static str, Json); 2] {
+    let first = json!({"city": "Zürich, it's {nice} & <b>5 %</b>", "days": 3, "ratio": 0.25, "unit": "kelvin"});
+    [("get_weather", first), ("get_time", json!({"city": "12"}))]
+}
+
+fn tools() -> Json {
+    let text = json!({"type": "string"});
+    let weather = json!({
+        "city": text, "days": {"type": "integer"}, "ratio": {"type": "number"},
+        "unit": {"type": "string", "enum": ["celsius", "kelvin"]},
+    });
+    let tool = |name, properties: Json| {
+        let parameters = json!({"type": "object", "properties": properties, "required": ["city"]});
+        json!({"type": "function", "function": {"name": name, "description": "A tool", "parameters": parameters}})
+    };
+    json!([tool("get_weather", weather), tool("get_time", json!({"city": text}))])
+}
+
+const IDS: [[&str; 2]; 3] = [
+    ["call_abcdefghijklmnopqrstuvwx", "call_bcdefghijklmnopqrstuvwxy"],
+    ["abcdefghi", "jklmnopqr"],
+    ["functions.get_weather:0", "functions.get_time:1"],
+];
+
+/// Returns an answer with calls as the model's template writes it. None if it writes none.
+fn written(models: &ModelTable, ends: &[String], count: usize) -> Option<String> {
+    let question = json!({"role": "user", "content": "How is it?"});
+    let rendered = |messages: Json, is_prompt: bool| {
+        let request = json!({"messages": messages, "tools": tools(), "add_generation_prompt": is_prompt});
+        answer(models, &request)["prompt"].as_str().map(str::to_owned)
+    };
+    let prompt = rendered(json!([question]), true)?;
+    IDS.iter().find_map(|ids| {
+        let call = |((name, arguments), id): ((&str, Json), &&str)| json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}});
+        let calls: Vec<Json> = calls().into_iter().zip(ids).take(count).map(call).collect();
+        let reply = json!({"role": "assistant", "content": "", "tool_calls": calls});
+        let whole = rendered(json!([question, reply]), false)?;
+        let common = prompt.char_indices().zip(whole.chars()).take_while(|((_, a), b)| a == b).last()?;
+        let common = common.0.0 + common.0.1.len_utf8();
+        // Where a template writes another start than the generation prompt, the answer starts at the last mark.
+        let is_whole = common == prompt.len() || prompt[..common].ends_with(['>', ']', '\n', ':']);
+        let answer = &whole[if is_whole { common } else { prompt[..common].rfind(['<', '[']).unwrap_or(common) }..];
+        let end = ends.iter().filter(|end| !end.trim().is_empty()).filter_map(|end| answer.find(end.as_str())).min();
+        let answer = &answer[..end.unwrap_or(answer.len())];
+        // A prompt that ends within reasoning: the grammar follows the reasoning.
+        let closings = ["</think>", "<|END_THINKING|>", "</mm:think>", "<|close|>think<|sep|>"];
+        let answer = closings.iter().find_map(|close| Some(answer.split_once(close)?.1)).unwrap_or(answer).trim();
+        (answer.contains("get_weather") && (count == 1 || answer.contains("get_time"))).then(|| answer.to_owned())
+    })
+}
+
+fn text(served: &ServedModel, mark: &Mark) -> Option<String> {
+    match mark {
+        Mark::Token(id) => served.model.tokenizer().ok()?.decode(&[*id], false).ok(),
+        Mark::Text(text) => Some(text.clone()),
+    }
+}
+
+/// Returns true if a text is a whole answer by a grammar.
+fn allows(grammar: &Compiled, served: &ServedModel, text: &str) -> bool {
+    let tokenizer = served.model.tokenizer().expect("a tokenizer");
+    let ids = tokenizer.encode(text, false).expect("ids");
+    let mut follower = Follower::new(grammar);
+    for (at, id) in ids.iter().enumerate() {
+        match follower.push(*id, false) {
+            Followed::Continues => {}
+            Followed::Completes => return at + 1 == ids.len(),
+            Followed::Refused => {
+                if std::env::var_os("SHOW").is_some() {
+                    eprintln!("refused after {:?}", tokenizer.decode(&ids[..at], false));
+                }
+                return false;
+            }
+        }
+    }
+    follower.is_whole()
+}
+
+fn compiled(served: &ServedModel, choice: ToolChoice, may_repeat: bool) -> Result<Option<Compiled>, String> {
+    let tokenizer = served.model.tokenizer().expect("a tokenizer");
+    let format = &served.adapter.format;
+    let rules = format.answer_rules().rules.clone().expect("rules");
+    let limits = CallLimits { choice, may_repeat };
+    let lark = limits.grammar(format.notation(), &rules.name, Some(&tools()), tokenizer);
+    let Some(lark) = lark.map_err(|error| error.to_string())? else { return Ok(None) };
+    if std::env::var_os("SHOW").is_some() {
+        eprintln!("{lark}");
+    }
+    let vocabulary = tokenizer.vocab_size();
+    let grammars = Grammars::new(tokenizer.clone(), vocabulary, vec![vocabulary as u32 - 1], None);
+    grammars.compile(&GrammarKind::Lark(lark.clone()).into()).map(Some).map_err(|error| format!("{error}\n{lark}"))
+}
+
+/// Returns the faults of the grammars of a model's calls. None if its template writes no calls.
+fn faults(served: ServedModel) -> Option<Vec<String>> {
+    let format = &served.adapter.format;
+    let spec = format.output_spec();
+    let ends: Vec<String> = spec.ends.iter().filter_map(|end| text(&served, &end.mark)).collect();
+    let name = || ToolChoice::Name("get_time".to_owned());
+    let grammars =
+        [(ToolChoice::Required, true), (ToolChoice::Required, false), (name(), true), (ToolChoice::Auto, false)];
+    let compiled: Vec<_> =
+        grammars.into_iter().map(|(choice, may_repeat)| compiled(&served, choice, may_repeat)).collect();
+    let models = ModelTable::from(served);
+    let one = written(&models, &ends, 1)?;
+    let two = written(&models, &ends, 2);
+    let served = models.get("").expect("the model");
+    let mut wrong = Vec::new();
+    let mut check = |grammar: usize, text: &str, expected: bool| match &compiled[grammar] {
+        Ok(Some(grammar)) if allows(grammar, served, text) == expected => {}
+        Ok(Some(_)) => wrong.push(format!("{grammar}: {expected} for {text:?}")),
+        Ok(None) if grammar == 3 => {}
+        Err(error) if grammar == 3 && error.contains("between other marks") => {}
+        Ok(None) => wrong.push(format!("{grammar}: no grammar")),
+        Err(error) => wrong.push(format!("{grammar}: {error}")),
+    };
+    [(0, true), (1, true), (2, false), (3, true)]
+        .into_iter()
+        .for_each(|(grammar, expected)| check(grammar, &one, expected));
+    if let Some(two) = &two {
+        [(0, true), (1, false), (2, false), (3, false)]
+            .into_iter()
+            .for_each(|(grammar, expected)| check(grammar, two, expected));
+    }
+    let plain = "It is nice.";
+    [(0, false), (1, false), (2, false), (3, true)]
+        .into_iter()
+        .for_each(|(grammar, expected)| check(grammar, plain, expected));
+    let other = one.replace("kelvin", "inch");
+    check(0, &other, other == one);
+    let unknown = one.replace("get_weather", "get_whether");
+    check(0, &unknown, false);
+    Some(wrong)
+}
+
+#[test]
+fn grammars_of_calls_allow_what_templates_write() {
+    let Some(corpus) = corpus() else { return };
+    let (mut cases, mut failed) = (0, Vec::new());
+    for entry in read(&corpus.join("templates/manifest.json")).as_array().expect("a list") {
+        if std::env::var("SHOW").is_ok_and(|slug| entry["slug"] != slug.as_str()) {
+            continue;
+        }
+        let served = served(&corpus, entry);
+        let rules = served.adapter.format.answer_rules().rules.clone().expect("rules");
+        let Some(wrong) = faults(served) else { continue };
+        cases += 1;
+        if !wrong.is_empty() {
+            failed.push(format!("{} with {}:\n  {}", entry["slug"], rules.name, wrong.join("\n  ")));
+        }
+    }
+    eprintln!("the calls of {} of {cases} templates have a grammar\n{}", cases - failed.len(), failed.join("\n"));
+    // The others are faulty: they write no JSON, the prompt's end again, or a notation that no rules read.
+    assert!(cases > 130 && failed.len() <= 22, "{} of {cases} have none", failed.len());
+}
