@@ -11,7 +11,11 @@ import (
 
 var program = regexp.MustCompile("(?s)```go\n(.*?)```")
 
-// TestPage runs the program of proto/clients/go.md, without a schema and with one.
+// tool is the tool of the pages' tests.
+const tool = `{"type": "function", "function": {"name": "weather", "parameters":
+	{"type": "object", "properties": {"city": {"const": "Paris"}}, "required": ["city"]}}}`
+
+// TestPage runs the program of proto/clients/go.md, without a schema, with one, and with a tool.
 func TestPage(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(repository, "proto/clients/go.md"))
 	if err != nil {
@@ -30,7 +34,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := running.get(t, taskServer(t)).address
-	run := func(arguments ...string) string {
+	run := func(address string, arguments ...string) string {
 		command := exec.Command("go", append([]string{"run", "./gen/page", address}, arguments...)...)
 		command.Stderr = os.Stderr
 		answer, err := command.Output()
@@ -39,11 +43,16 @@ func TestPage(t *testing.T) {
 		}
 		return string(answer)
 	}
-	if answer := run("Hi"); answer == "" {
+	if answer := run(address, "Hi"); answer == "" {
 		t.Error("the program printed nothing")
 	}
-	if answer := strings.TrimSpace(run("<|im_end|>", `{"type": "boolean"}`)); answer != "true" && answer != "false" {
+	if answer := strings.TrimSpace(run(address, "<|im_end|>", `{"type": "boolean"}`)); answer != "true" && answer != "false" {
 		t.Errorf("the program printed %q, not a boolean", answer)
+	}
+	t.Setenv("TOOL", tool)
+	called := "\ncalls weather {\"city\": \"Paris\"}\n"
+	if answer := run(running.get(t, "calling").address, "hi"); !strings.Contains(answer, called) {
+		t.Errorf("the program printed %q without %q", answer, called)
 	}
 }
 

@@ -7,6 +7,9 @@ use tandem_tests::repository;
 
 use super::servers::Servers;
 
+const TOOL: &str = r#"{"type": "function", "function": {"name": "weather", "parameters":
+    {"type": "object", "properties": {"city": {"const": "Paris"}}, "required": ["city"]}}}"#;
+
 /// Returns the page's files: its blocks of code in TOML and Rust.
 fn files(page: &str) -> Vec<&str> {
     let blocks = page.split("\n```").skip(1).step_by(2).filter_map(|block| block.split_once('\n'));
@@ -33,15 +36,24 @@ fn build(folder: &Path) -> PathBuf {
     folder.join("target/debug/ask")
 }
 
+/// Runs the program with a question, and with a tool if there is one. Returns its output.
+async fn answer(program: &Path, address: &str, tool: Option<&str>) -> String {
+    let mut command = Command::new(program);
+    command.args([address, "hi"]).envs(tool.map(|tool| ("TOOL", tool)));
+    let output = tokio::task::spawn_blocking(move || command.output()).await.expect("it runs").expect("a program");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "builds tonic; part of `cargo xtask test --clients`"]
 async fn the_program_of_the_page_answers() {
     let program = build(&repository().join(".tandem/rust-page"));
     let mut servers = Servers::new();
-    let server = servers.start("task").await;
-    let address = server.address_of("TaskService.RunTask").to_owned();
-    let run = move || Command::new(program).args([&address, "Hi"]).output();
-    let output = tokio::task::spawn_blocking(run).await.expect("it runs").expect("a program");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    assert!(!output.stdout.trim_ascii().is_empty());
+    let task = servers.start("task").await;
+    let text = answer(&program, task.address_of("TaskService.RunTask"), None).await;
+    assert!(!text.trim().is_empty());
+    let calling = servers.start("calling").await;
+    let called = answer(&program, calling.address_of("TaskService.RunTask"), Some(TOOL)).await;
+    assert!(called.contains("\ncalls weather {\"city\": \"Paris\"}\n"), "{called}");
 }

@@ -40,6 +40,7 @@ SCALARS = {
     FieldDescriptor.TYPE_UINT64: int,
 }
 SCHEMA = "tandem.generate.v1.Grammar.json_schema"  # text of the contract, any schema for callers
+TOOL_CHOICE = "tandem.task.v1.RunTaskRequest.tool_choice"  # a message of the contract, OpenAI's shape for callers
 
 
 def hints(kind):
@@ -77,6 +78,10 @@ class TheTypes(unittest.TestCase):
             self.check_value(typing.get_args(hint)[0], field)
         elif field.full_name == SCHEMA:
             self.assertEqual(hint, fields.Schema)
+        elif field.full_name == TOOL_CHOICE:
+            self.assertEqual(hint, fields.ToolChoice)
+            modes = task_pb2.ToolChoiceMode.DESCRIPTOR
+            self.assertEqual(list(typing.get_args(fields.ToolChoiceMode)), list(labels(modes)))
         else:
             self.check_value(hint, field)
 

@@ -95,6 +95,15 @@ class TheReadme(unittest.TestCase):
         called = "".join(f'calls {name} {{"city": "{city}"}}\n' for name, city in calls)
         self.assertEqual(printed, f"{called}Yes, it rains.\n")
 
+    def test_has_a_choice_of_tools(self):
+        messages = [{"role": "user", "content": "Add 2 and 3."}]
+        properties = {"sum": {"enum": [2, 5]}}
+        parameters = {"type": "object", "properties": properties, "required": ["sum"], "additionalProperties": False}
+        tool = {"type": "function", "function": {"name": "add", "parameters": parameters}}
+        with Tandem(services.with_tools()) as client:
+            printed = run(self.program("tool_choice="), "", client=client, messages=messages, tool=tool)
+        self.assertRegex(printed, r"'function': \{'name': 'add', 'arguments': '\{\"sum\": ?[25]\}'\}")
+
     def test_names_a_warning(self):
         program = self.program("StrictError")
         names = {"Tandem": Tandem, "tandem": tandem, "messages": services.CASES[0]["messages"], "tool": TOOL}

@@ -10,6 +10,7 @@ from typing import Dict, List, Literal, Optional
 from tandem import InvalidRequest, Tandem, TandemError
 from tandem.generate.v1 import generate_pb2
 from tandem.render.v1 import render_pb2
+from tandem.task.v1 import task_pb2
 
 USER = [{"role": "user", "content": "Hi"}]
 
@@ -111,6 +112,41 @@ class ARequest(unittest.TestCase):
         error = self.refusal(lambda _, **given: self.client.tokenize("a", **given), control_tokens="text")
         self.assertEqual((error.field, '"literal"' in str(error)), ("control_tokens", True))
 
+    def test_takes_the_choice_of_a_tool_in_the_shape_of_openai(self):
+        modes = {"auto": 1, "none": 2, "required": 3}
+        for label, number in modes.items():
+            self.assertEqual(self.request(tool_choice=label).tool_choice, task_pb2.ToolChoice(mode=number))
+        named = task_pb2.ToolChoice(name="f")
+        for choice in ({"type": "function", "function": {"name": "f"}}, named):
+            self.assertEqual(self.request(tool_choice=choice).tool_choice, named)
+        self.assertFalse(self.request(tool_choice=None).HasField("tool_choice"))
+
+    def test_names_the_accepted_choices_of_a_tool(self):
+        choices = '"auto", "none", "required" or {"type": "function", "function": {"name": "…"}}'
+        names = (
+            {"name": "f"},
+            {"mode": "auto"},
+            {"type": "function", "name": "f"},
+            {"type": "function", "function": "f"},
+        )
+        for wrong in ("always", "REQUIRED", 3, True, *names, {"type": "function", "function": {"name": 1}}):
+            with self.subTest(wrong):
+                error = self.refusal(tool_choice=wrong)
+                self.assertEqual(str(error), f"tool_choice: must be {choices}, not {wrong!r}")
+        error = self.refusal(tool_choice={"type": "function", "function": {"name": "f"}, "tools": []})
+        self.assertEqual(str(error), f"tool_choice.tools: ToolChoice has no such key; it must be {choices}")
+
+    def test_has_parallel_tool_calls_only_if_they_are_given(self):
+        for value in (True, False):
+            request = self.request(parallel_tool_calls=value)
+            self.assertEqual((request.HasField("parallel_tool_calls"), request.parallel_tool_calls), (True, value))
+        self.assertFalse(self.request().HasField("parallel_tool_calls"))
+
+    def test_of_generate_has_no_choice_of_a_tool(self):
+        for name in ("tool_choice", "parallel_tool_calls"):
+            error = self.refusal(lambda _, **given: self.client.generate("Hi", **given), **{name: True})
+            self.assertEqual((error.field, "an argument of run" in str(error)), (name, True))
+
     def test_names_the_field_of_a_wrong_value(self):
         cases = [
             ({"sampling": {"temperature": "hot"}}, "sampling.temperature"),
@@ -128,6 +164,13 @@ class ARequest(unittest.TestCase):
             ),
             ({"priority": 1.5}, "priority"),
             ({"parse_output": "yes"}, "parse_output"),
+            ({"parallel_tool_calls": 0}, "parallel_tool_calls"),
+            ({"tool_choice": "always"}, "tool_choice"),
+            (
+                {"tool_choice": {"type": "function", "function": {"name": "f", "strict": True}}},
+                "tool_choice.function.strict",
+            ),
+            ({"tool_choice": {"type": "function", "function": {"name": "f"}, "mode": "auto"}}, "tool_choice.mode"),
             ({"model": b"m"}, "model"),
             ({"grammar": {"regex": "a", "lark": "b"}}, "grammar.lark"),
             ({"grammar": {"json_schema": {"a": {1}}}}, "grammar.json_schema"),
@@ -154,7 +197,9 @@ class ARequest(unittest.TestCase):
             "logprobs": 'return_options={"logprobs": …}',
             "top_logprobs": 'return_options={"logprobs": …}',
             "response_format": 'grammar={"json_schema": …}',
-            "tool_choice": "a grammar of the calls",
+            "function_call": "tool_choice=…",
+            "tool_choices": "did you mean tool_choice?",
+            "parallel_tool_call": "did you mean parallel_tool_calls?",
             "separate_reasoning": "parse_output=…",
             "parse_outputs": "did you mean parse_output?",
             "stream": "every answer is streamed",

@@ -19,6 +19,7 @@ from tandem import (
     StrictError,
     Tandem,
     Tool,
+    ToolChoice,
 )
 from tandem.generate.v1 import generate_pb2
 from tandem.render.v1 import render_pb2
@@ -75,6 +76,11 @@ def good() -> None:
             print(part.text.upper())
         else:
             print(part.index + 1, part.id, part.name, part.arguments.upper())
+    client.run(messages, tool_choice="required", parallel_tool_calls=False)
+    client.run(messages, tool_choice={"type": "function", "function": {"name": "weather"}})
+    choice: ToolChoice = "none"
+    client.run(messages, tool_choice=choice)
+    client.run(messages, tool_choice=task_pb2.ToolChoice(name="weather"))
     called: list[AnswerToolCall] = parsed.tool_calls
     for tool_call in called:
         print(tool_call["id"].upper(), json.loads(tool_call["function"]["arguments"]))
@@ -109,6 +115,8 @@ async def good_async(other: AsyncTandem) -> None:
         print(part)
     read: ParsedOutput = await other.parse_output([1])
     print(read.tool_calls[0]["function"]["arguments"].upper())
+    async for part in other.run([], tool_choice="required", parse_output=True).parts():
+        print(part)
     async for part in other.run([], parse_output="yes").parts():  # type: ignore
         print(part.text)  # type: ignore
     print(other.parse_output([1]).message)  # type: ignore
@@ -148,6 +156,12 @@ def mistakes() -> None:
     client.run(user, parse_output="yes")  # type: ignore
     client.run(user, parse_outputs=True)  # type: ignore
     client.generate("text", parse_output=True)  # type: ignore
+    client.run(user, tool_choice="always")  # type: ignore
+    client.run(user, tool_choice={"name": "weather"})  # type: ignore
+    client.run(user, tool_choice={"type": "function", "function": {"nam": "weather"}})  # type: ignore
+    client.run(user, tool_choice={"type": "function", "function": {"name": "a"}, "mode": 1})  # type: ignore
+    client.run(user, parallel_tool_calls="no")  # type: ignore
+    client.generate("text", tool_choice="required")  # type: ignore
     client.parse_output({"text": "a"})  # type: ignore
     client.parse_output("text", rule="text")  # type: ignore
     client.parse_output("text", tools=[{"type": "function", "function": {"nam": "a"}}])  # type: ignore

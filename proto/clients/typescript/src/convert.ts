@@ -11,6 +11,7 @@ import {
   ScalarType,
 } from "@bufbuild/protobuf";
 import { ChoiceSchema, GrammarSchema, StopSchema } from "./contract/tandem/generate/v1/generate_pb.js";
+import { ToolChoiceModeSchema, ToolChoiceSchema } from "./contract/tandem/task/v1/task_pb.js";
 import { InvalidRequest } from "./conversation.js";
 import type { SchemaSource } from "./fields.js";
 import { hint } from "./names.js";
@@ -39,7 +40,7 @@ class Converter {
 
   message(schema: DescMessage, value: unknown, path: string): Message {
     if (isMessage(value, schema)) return value;
-    const given = schema === GrammarSchema ? grammar(value, path) : value;
+    const given = shaped(schema, value, path);
     if (typeof given !== "object" || given === null || Array.isArray(given) || isMessage(given))
       throw new InvalidRequest(path, `must be an object or ${schema.name}, not ${found(given)}${remark(schema)}`);
     const init: Dict = {};
@@ -89,6 +90,32 @@ class Converter {
     });
     return Object.fromEntries(entries) as Dict;
   }
+}
+
+/** Returns the fields of a message whose callers give it in another shape. */
+function shaped(schema: DescMessage, value: unknown, path: string): unknown {
+  if (schema === GrammarSchema) return grammar(value, path);
+  return schema === ToolChoiceSchema ? toolChoice(value, path) : value;
+}
+
+/** Returns the fields of a choice in the shape of OpenAI. */
+function toolChoice(given: unknown, path: string): Dict {
+  const modes = labels(ToolChoiceModeSchema);
+  const listed = [...modes.keys()].map((mode) => `"${mode}"`).join(", ");
+  const choices = `${listed} or { type: "function", function: { name: "…" } }`;
+  if (typeof given === "string" && modes.has(given)) return { mode: given };
+  if (isDict(given) && given.type === "function" && isDict(given.function)) {
+    const { type, function: chosen, ...rest } = given;
+    const { name, ...others } = given.function;
+    const [other] = [...Object.keys(rest), ...Object.keys(others).map((key) => `function.${key}`)];
+    if (other) throw new InvalidRequest(`${path}.${other}`, `ToolChoice has no such key; it must be ${choices}`);
+    if (typeof name === "string") return { name };
+  }
+  throw new InvalidRequest(path, `must be ${choices}, not ${quoted(given)}`);
+}
+
+function isDict(value: unknown): value is Dict {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
 /** Returns the fields of a grammar, with a JSON schema as text. */
@@ -158,13 +185,17 @@ function number(schema: DescEnum, value: unknown, path: string): number {
     if (found !== undefined) return found;
   }
   const choices = [...known.keys()].map((label) => `"${label}"`).join(" or ");
-  throw new InvalidRequest(path, `must be ${choices}, not ${typeof value === "string" ? `"${value}"` : found(value)}`);
+  throw new InvalidRequest(path, `must be ${choices}, not ${quoted(value)}`);
 }
 
 /** Returns the labels of an enum in lower case, without the unspecified one, and their numbers. */
 export function labels(schema: DescEnum): Map<string, number> {
   const values = schema.values.filter(({ number }) => number !== 0);
   return new Map(values.map(({ localName, number }) => [localName.toLowerCase(), number]));
+}
+
+function quoted(value: unknown): string {
+  return typeof value === "string" ? `"${value}"` : found(value);
 }
 
 function found(value: unknown): string {

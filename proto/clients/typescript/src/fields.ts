@@ -16,7 +16,7 @@ import {
   type RenderRequest,
   type TokenizeRequest,
 } from "./contract/tandem/render/v1/render_pb.js";
-import type { RunTaskRequest } from "./contract/tandem/task/v1/task_pb.js";
+import { type RunTaskRequest, type ToolChoice, ToolChoiceMode } from "./contract/tandem/task/v1/task_pb.js";
 import type { ConversationParts } from "./conversation.js";
 
 /** The enums of the requests, by their names in the contract. */
@@ -27,6 +27,7 @@ export const ENUMS = {
   "tandem.render.v1.Capability": Capability,
   "tandem.render.v1.ControlTokens": ControlTokens,
   "tandem.render.v1.Normalization": Normalization,
+  "tandem.task.v1.ToolChoiceMode": ToolChoiceMode,
 };
 
 type EnumObject = (typeof ENUMS)[keyof typeof ENUMS];
@@ -43,19 +44,21 @@ type Value<V> = V extends Uint8Array
   ? Uint8Array
   : V extends Grammar
     ? GrammarInit
-    : V extends Message
-      ? V | Fields<V>
-      : V extends readonly (infer I)[]
-        ? readonly Value<I>[]
-        : V extends object
-          ? { readonly [K in keyof V]: Value<V[K]> }
-          : V extends bigint
-            ? bigint | number
-            : V extends number
-              ? `${number}` extends `${V}` // a number is assignable to an enum, its text is not
-                ? number
-                : V | Label<V>
-              : V;
+    : V extends ToolChoice
+      ? ToolChoiceInit
+      : V extends Message
+        ? V | Fields<V>
+        : V extends readonly (infer I)[]
+          ? readonly Value<I>[]
+          : V extends object
+            ? { readonly [K in keyof V]: Value<V[K]> }
+            : V extends bigint
+              ? bigint | number
+              : V extends number
+                ? `${number}` extends `${V}` // a number is assignable to an enum, its text is not
+                  ? number
+                  : V | Label<V>
+                : V;
 
 type Oneof = { case: string | undefined };
 type OneofKey<M> = { [K in keyof M]-?: [NonNullable<M[K]>] extends [Oneof] ? K : never }[keyof M];
@@ -78,6 +81,10 @@ export type JsonSchema = string | SchemaSource | { readonly [key: string]: unkno
 /** A constraint on the output, with one kind. A schema of a library means its JSON schema. */
 export type GrammarInit =
   Grammar | SchemaSource | (Omit<Fields<Grammar>, "jsonSchema"> & { jsonSchema?: JsonSchema; toJSONSchema?: never });
+
+/** The tools that an answer calls, in the shape of OpenAI. */
+export type ToolChoiceInit =
+  ToolChoice | Label<ToolChoiceMode> | { readonly type: "function"; readonly function: { readonly name: string } };
 
 /** The fields of RunTaskRequest besides the messages. */
 export interface TaskFields extends ConversationParts, Omit<Fields<RunTaskRequest>, "conversation"> {}

@@ -85,7 +85,7 @@ export class Tandem {
 
   /**
    * Answers a conversation (RunTask). With `parseOutput: true`, the answer has `toolCalls`, `reasoning`, `content`
-   * and `parts()`.
+   * and `parts()`. `toolChoice: "required"` makes the answer call a tool, and `parallelToolCalls: false` one at most.
    */
   run(messages: Messages, fields: TaskFields = {}, options: CallOptions = {}): Answer<RunTaskResponse> {
     const request = requests.withConversation(RunTaskRequestSchema, messages, fields);

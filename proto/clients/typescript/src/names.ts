@@ -4,7 +4,7 @@ import type { DescMessage } from "@bufbuild/protobuf";
 
 const SCHEMA = "grammar.jsonSchema";
 const STREAM = "every answer is streamed: iterate over it, or call its text()";
-const CALLS = "a grammar of the calls: see the README";
+const RUN = "an argument of run";
 const CALLER = "requestId, and the client's token names the caller";
 const TEXT = "every answer is text";
 const OPTION = "a key of the last argument, beside the request's fields";
@@ -28,9 +28,9 @@ export const OTHERS: Readonly<Record<string, string>> = {
   guidedGrammar: "grammar.lark",
   guidedChoice: "grammar.choice",
   structuredOutputs: "grammar",
-  toolChoice: CALLS,
-  functionCall: CALLS,
-  parallelToolCalls: CALLS,
+  toolChoice: RUN,
+  functionCall: "toolChoice",
+  parallelToolCalls: RUN,
   functions: "tools",
   input: "the first argument, messages",
   messages: "the first argument",
@@ -50,7 +50,7 @@ export const OTHERS: Readonly<Record<string, string>> = {
   safetyIdentifier: CALLER,
   includeReasoning: "parseOutput",
   separateReasoning: "parseOutput",
-  parseOutput: "an argument of run; client.parseOutput(text) reads any other output",
+  parseOutput: `${RUN}; client.parseOutput(text) reads any other output`,
   store: "no answer is stored",
   modalities: TEXT,
   audio: TEXT,

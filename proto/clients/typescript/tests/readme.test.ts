@@ -119,6 +119,7 @@ describe("the README", () => {
       ["const Person", /^41\n$/],
       ["const output =", /^\{ name: 'add', arguments: '\{"a": 1\}' \} \[ '', '' \] json-in-tool-call\n$/],
       [AGENT, /^calls weather \{"city": "Paris"\}\ncalls local_time .*\ncalls music .*\nIt rains\.\n$/],
+      ['toolChoice: "required"', /^add\n$/],
       ["StrictError", /^TOOLS_IGNORED conversation\.tools\n$/],
     ];
     const agent = programs().find(({ program }) => program.includes(AGENT))!;

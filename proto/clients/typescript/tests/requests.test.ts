@@ -6,8 +6,13 @@ import { create, fromBinary } from "@bufbuild/protobuf";
 import { InvalidRequest, Tandem, type TaskFields } from "tandem-client";
 import { GrammarSchema } from "tandem-client/contract/generate/v1/generate";
 import { ControlTokens } from "tandem-client/contract/render/v1/render";
-import { type RunTaskRequest, RunTaskRequestSchema } from "tandem-client/contract/task/v1/task";
-import { withConversation } from "../src/requests.js";
+import {
+  type RunTaskRequest,
+  RunTaskRequestSchema,
+  ToolChoiceMode,
+  ToolChoiceSchema,
+} from "tandem-client/contract/task/v1/task";
+import { generateRequest, withConversation } from "../src/requests.js";
 
 const USER = [{ role: "user", content: "Hi" }];
 
@@ -56,6 +61,46 @@ describe("a request", () => {
     assert.match(error.message, /must be "tokens" or "literal", not "lit"/);
   });
 
+  test("takes the choice of a tool in the shape of OpenAI", () => {
+    const modes = { auto: ToolChoiceMode.AUTO, none: ToolChoiceMode.NONE, required: ToolChoiceMode.REQUIRED };
+    for (const [label, value] of Object.entries(modes))
+      assert.deepEqual(request({ toolChoice: label as "auto" }).toolChoice?.choice, { case: "mode", value });
+    const named = create(ToolChoiceSchema, { choice: { case: "name", value: "f" } });
+    for (const toolChoice of [{ type: "function", function: { name: "f" } } as const, named])
+      assert.deepEqual(request({ toolChoice }).toolChoice, named);
+    assert.equal(request({ toolChoice: undefined }).toolChoice, undefined);
+  });
+
+  test("names the accepted choices of a tool", () => {
+    const choices = '"auto", "none", "required" or { type: "function", function: { name: "…" } }';
+    const names = [
+      { name: "f" },
+      { mode: "auto" },
+      { type: "function", name: "f" },
+      { type: "function", function: "f" },
+    ];
+    const wrong: [unknown, string][] = [
+      ["always", '"always"'],
+      ["REQUIRED", '"REQUIRED"'],
+      [3n, "bigint"],
+      [["auto"], "a list"],
+    ];
+    for (const [toolChoice, found] of [...wrong, ...names.map((name) => [name, "object"])])
+      assert.equal(refusal({ toolChoice }).message, `toolChoice: must be ${choices}, not ${found}`);
+    const { message } = refusal({ toolChoice: { type: "function", function: { name: "f" }, tools: [] } });
+    assert.equal(message, `toolChoice.tools: ToolChoice has no such key; it must be ${choices}`);
+  });
+
+  test("has parallelToolCalls only if it is given", () => {
+    for (const parallelToolCalls of [true, false, undefined])
+      assert.equal(request({ parallelToolCalls }).parallelToolCalls, parallelToolCalls);
+  });
+
+  test("of generate has no choice of a tool", () => {
+    for (const name of ["toolChoice", "parallelToolCalls"])
+      assert.throws(() => generateRequest("Hi", { [name]: true }), { field: name, message: /an argument of run/ });
+  });
+
   const wrong: [string, object][] = [
     ["sampling.temperature", { sampling: { temperature: "hot" } }],
     ["sampling.temperature", { sampling: { temperature: true } }],
@@ -72,6 +117,10 @@ describe("a request", () => {
     ["outputSpec.specialTokenClasses[0].action", { outputSpec: { specialTokenClasses: [{ action: "x" }] } }],
     ["priority", { priority: 1.5 }],
     ["parseOutput", { parseOutput: "yes" }],
+    ["parallelToolCalls", { parallelToolCalls: 0 }],
+    ["toolChoice", { toolChoice: "always" }],
+    ["toolChoice.function.strict", { toolChoice: { type: "function", function: { name: "f", strict: true } } }],
+    ["toolChoice.mode", { toolChoice: { type: "function", function: { name: "f" }, mode: "auto" } }],
     ["model", { model: 1 }],
     ["temperature", { temperature: 0 }],
     ["constructor", { constructor: 0 }],
@@ -94,7 +143,9 @@ describe("a request", () => {
     ["logprobs", "returnOptions: { logprobs: … }"],
     ["top_logprobs", "returnOptions: { logprobs: … }"],
     ["response_format", "grammar: { jsonSchema: … }"],
-    ["tool_choice", "a grammar of the calls"],
+    ["tool_choice", "did you mean toolChoice?"],
+    ["parallel_tool_calls", "did you mean parallelToolCalls?"],
+    ["function_call", "toolChoice: …"],
     ["separate_reasoning", "parseOutput: …"],
     ["parse_output", "did you mean parseOutput?"],
     ["stream", "every answer is streamed"],

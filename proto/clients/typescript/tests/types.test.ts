@@ -10,6 +10,7 @@ import {
   type Part,
   Tandem,
   type ToolCall,
+  type ToolChoiceInit,
   type ToolInit,
 } from "tandem-client";
 import { GenerateRequestSchema, GrammarSchema } from "tandem-client/contract/generate/v1/generate";
@@ -19,7 +20,7 @@ import {
   RenderRequestSchema,
   TokenizeRequestSchema,
 } from "tandem-client/contract/render/v1/render";
-import { RunTaskRequestSchema } from "tandem-client/contract/task/v1/task";
+import { RunTaskRequestSchema, ToolChoiceSchema } from "tandem-client/contract/task/v1/task";
 import { create } from "@bufbuild/protobuf";
 import { ENUMS } from "../src/fields.js";
 
@@ -64,6 +65,10 @@ export async function good(client: Tandem): Promise<void> {
     const copy: Part = part;
     console.log(copy.kind);
   }
+  client.run(messages, { tools, toolChoice: "required", parallelToolCalls: false });
+  client.run(messages, { tools, toolChoice: { type: "function", function: { name: "weather" } } });
+  const choices: ToolChoiceInit[] = ["auto", "none", create(ToolChoiceSchema)];
+  client.run(messages, { tools, toolChoice: choices[0] });
   const calls: ToolCall[] = parsed.toolCalls;
   console.log(calls[0]?.id.toUpperCase(), parsed.content.length, parsed.reasoning.length);
   console.log(parsed.parseWarnings[0]?.code);
@@ -152,6 +157,20 @@ export function mistakes(client: Tandem): void {
   client.run(user, { parseOutputs: true });
   // @ts-expect-error
   client.generate("text", { parseOutput: true });
+  // @ts-expect-error
+  client.run(user, { toolChoice: "always" });
+  // @ts-expect-error
+  client.run(user, { toolChoice: { name: "weather" } });
+  // @ts-expect-error
+  client.run(user, { toolChoice: { mode: "auto" } });
+  // @ts-expect-error
+  client.run(user, { toolChoice: { type: "function", function: { nam: "weather" } } });
+  // @ts-expect-error
+  client.run(user, { toolChoice: { type: "function", function: { name: "a" }, mode: "auto" } });
+  // @ts-expect-error
+  client.run(user, { parallelToolCalls: "no" });
+  // @ts-expect-error
+  client.generate("text", { toolChoice: "required" });
   // @ts-expect-error
   void client.parseOutput({ text: "a" });
   // @ts-expect-error

@@ -18,6 +18,7 @@ from tandem.fields import (
     Stop,
     Tool,
     ToolCall,
+    ToolChoice,
 )
 from tandem.parsed import ContentPart, ParsedOutput, Part, ReasoningPart, ToolCallPart
 
@@ -44,6 +45,7 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolCallPart",
+    "ToolChoice",
     "conversation",
     "image",
 ]

@@ -67,6 +67,7 @@ class Tandem:
         The arguments are the fields of RunTaskRequest, such as `sampling={"temperature": 0}`,
         `stop={"max_new_tokens": 200}`, `grammar={"json_schema": schema}`, `tools`, and `timeout` in seconds.
         With `parse_output=True`, the answer has `tool_calls`, `reasoning`, `content` and `parts()`.
+        `tool_choice="required"` makes the answer call a tool, and `parallel_tool_calls=False` one at most.
         """
         return self._stream(calls.run(messages, fields))
 

@@ -12,6 +12,7 @@ from tandem import names
 from tandem.errors import InvalidRequest
 from tandem.generate.v1 import generate_pb2
 from tandem.schema import is_class_with_schema, schema_text
+from tandem.task.v1 import task_pb2
 
 M = TypeVar("M")
 
@@ -41,6 +42,8 @@ class _Converter:
             return given
         if kind is generate_pb2.Grammar:
             given = _grammar(given, field)
+        if kind is task_pb2.ToolChoice:
+            given = _tool_choice(given, field)
         if not isinstance(given, Mapping):
             raise InvalidRequest(field, f"must be a dict or {kind.DESCRIPTOR.name}, {_found(given)}{_remark(kind)}")
         result = kind()
@@ -105,6 +108,21 @@ def _grammar(given: Any, field: str) -> Any:
     if isinstance(given, Mapping) and given.get("json_schema") is not None and "type" not in given:
         return {**given, "json_schema": schema_text(given["json_schema"], f"{field}.json_schema")}
     return given
+
+
+def _tool_choice(given: Any, field: str) -> Any:
+    """Returns the fields of a choice in the shape of OpenAI."""
+    modes = labels(task_pb2.ToolChoiceMode.DESCRIPTOR)
+    choices = ", ".join(f'"{mode}"' for mode in modes) + ' or {"type": "function", "function": {"name": "…"}}'
+    if isinstance(given, str) and given in modes:
+        return {"mode": given}
+    function = given.get("function") if isinstance(given, Mapping) and given.get("type") == "function" else None
+    if isinstance(function, Mapping) and isinstance(function.get("name"), str):
+        others = [*(set(given) - {"type", "function"}), *(f"function.{key}" for key in set(function) - {"name"})]
+        if not others:
+            return {"name": function["name"]}
+        raise InvalidRequest(f"{field}.{min(others)}", f"ToolChoice has no such key; it must be {choices}")
+    raise InvalidRequest(field, f"must be {choices}, not {given!r}")
 
 
 def _remark(kind: Any) -> str:

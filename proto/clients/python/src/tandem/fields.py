@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, List, Literal, Optional, Tuple, Type, Typ
 from tandem.chat.v1 import chat_pb2
 from tandem.generate.v1 import generate_pb2, output_spec_pb2
 from tandem.render.v1 import render_pb2
+from tandem.task.v1 import task_pb2
 
 if TYPE_CHECKING:
     from typing_extensions import TypeAlias
@@ -38,6 +39,7 @@ Capability: TypeAlias = Literal[
 MediaKind: TypeAlias = Literal["image", "audio", "video"]
 SpecialTokenAction: TypeAlias = Literal["drop", "pass"]
 Whitespace: TypeAlias = Literal["bounded", "none", "free"]
+ToolChoiceMode: TypeAlias = Literal["auto", "none", "required"]
 
 
 # Conversations
@@ -409,11 +411,32 @@ class GenerationFields(TypedDict, total=False):
     output_spec: Union[OutputSpec, output_spec_pb2.OutputSpec]
 
 
+class ChosenFunction(TypedDict):
+    """The function of a `FunctionChoice`."""
+
+    name: str
+
+
+class FunctionChoice(TypedDict):
+    """The choice of one tool by its name, in the shape of OpenAI."""
+
+    type: Literal["function"]
+    function: ChosenFunction
+
+
+ToolChoice = Union[ToolChoiceMode, FunctionChoice, task_pb2.ToolChoice]
+"""The tools that an answer calls, in the shape of OpenAI."""
+
+
 class TaskFields(Options, ConversationFields, GenerationFields, total=False):
     """The arguments of `run`: the fields of RunTaskRequest, and the options of a call."""
 
     parse_output: bool
     """Read the answer's reasoning, content and tool calls apart."""
+    tool_choice: ToolChoice
+    """The tools that the answer calls. "none": no tool. "required": at least one. Default: as the model decides."""
+    parallel_tool_calls: bool
+    """False: the answer calls one tool at most."""
 
 
 class GenerateFields(Options, GenerationFields, total=False):

@@ -8,7 +8,7 @@ from typing import Any
 
 _SCHEMA = "grammar.json_schema"
 _STREAM = "every answer is streamed: iterate over it, or call its text()"
-_CALLS = "a grammar of the calls: see the README"
+_RUN = "an argument of run"
 _CALLER = "request_id, and the client's token names the caller"
 _TEXT = "every answer is text"
 
@@ -30,9 +30,9 @@ OTHERS = {
     "guided_grammar": "grammar.lark",
     "guided_choice": "grammar.choice",
     "structured_outputs": "grammar",
-    "tool_choice": _CALLS,
-    "function_call": _CALLS,
-    "parallel_tool_calls": _CALLS,
+    "tool_choice": _RUN,
+    "function_call": "tool_choice",
+    "parallel_tool_calls": _RUN,
     "functions": "tools",
     "input": "messages",
     "instructions": 'a message with the role "system"',
@@ -52,7 +52,7 @@ OTHERS = {
     "safety_identifier": _CALLER,
     "include_reasoning": "parse_output",
     "separate_reasoning": "parse_output",
-    "parse_output": "an argument of run; client.parse_output(text) reads any other output",
+    "parse_output": f"{_RUN}; client.parse_output(text) reads any other output",
     "store": "no answer is stored",
     "modalities": _TEXT,
     "audio": _TEXT,

@@ -22,6 +22,10 @@ import tandem.contract.Vectors.Vector;
 class PageTest {
   private static final Pattern PROGRAM = Pattern.compile("```java\n(.*?)```", Pattern.DOTALL);
 
+  private static final String TOOL = """
+      {"type": "function", "function": {"name": "weather", "parameters":
+        {"type": "object", "properties": {"city": {"const": "Paris"}}, "required": ["city"]}}}""";
+
   @Test
   void theProgramOfThePageAnswers(@TempDir Path folder) throws Exception {
     Matcher program = PROGRAM.matcher(Files.readString(Path.of("../../../proto/clients/java.md")));
@@ -36,6 +40,11 @@ class PageTest {
       assertFalse(answer.contains("Status{"), answer);
       String json = run(folder, address, "<|im_end|>", "{\"type\": \"boolean\"}").strip();
       assertTrue(json.equals("true") || json.equals("false"), json);
+      System.setProperty("tool", TOOL);
+      String called = run(folder, servers.get("calling").address(), "hi");
+      assertTrue(called.contains("\ncalls weather {\"city\": \"Paris\"}\n"), called);
+    } finally {
+      System.clearProperty("tool");
     }
   }
 
