@@ -17,6 +17,8 @@ use render_svc::generation::{GenerationClient, HealthCounts};
 use tandem_common::pb::chat::v1 as chat;
 use tandem_common::pb::generate::v1::generate_response::Event as Generated;
 use tandem_common::pb::generate::v1::{self as generate, FinishReason, ReturnOptions, Sampling, Stop};
+use tandem_common::pb::render::v1::ParsedOutput;
+use tandem_common::pb::render::v1::parsed_delta::Part;
 use tandem_common::pb::task::v1::RunTaskRequest;
 use tandem_common::pb::task::v1::run_task_response::Event;
 use tandem_common::pb::task::v1::task_service_client::TaskServiceClient;
@@ -74,7 +76,7 @@ pub(super) async fn serve_with_replicas(model: &Path, replicas: &[Process]) -> (
 }
 
 /// Returns task `number`. The tasks are of every kind: greedy and seeded, with and without ids,
-/// with log probabilities, with a grammar, with stops.
+/// with log probabilities, with a grammar, with stops, with and without reading of their parts.
 pub(crate) fn task(number: usize, tokens: u32) -> RunTaskRequest {
     let text = format!("Tell me a long story about number {number} and its friends.");
     let content = Some(chat::chat_message::Content::Text(text));
@@ -103,6 +105,7 @@ pub(crate) fn task(number: usize, tokens: u32) -> RunTaskRequest {
             ..ReturnOptions::default()
         }),
         grammar: (number % 8 == 7).then_some(generate::Grammar { kind: Some(regex), ..generate::Grammar::default() }),
+        parse_output: number % 4 < 2,
         ..RunTaskRequest::default()
     }
 }
@@ -118,6 +121,9 @@ pub(crate) struct Answer {
     tokens: Vec<generate::TokenInfo>,
     finish: Option<generate::Finished>,
     message: Option<chat::ChatMessage>,
+    /// The joined texts of `parsed` events.
+    parts: String,
+    parsed: Option<ParsedOutput>,
     completion_tokens: u32,
     prompt_tokens: u32,
 }
@@ -127,7 +133,15 @@ impl Answer {
         match event {
             Event::Rendered(_) => self.order.push('r'),
             Event::Accepted(_) => self.order.push('a'),
-            Event::Progress(_) | Event::Parsed(_) => {}
+            Event::Progress(_) => {}
+            Event::Parsed(parsed) => {
+                for delta in parsed.deltas {
+                    match delta.part.expect("a part") {
+                        Part::Reasoning(text) | Part::Content(text) => self.parts.push_str(&text),
+                        Part::ToolCall(call) => self.parts.push_str(&call.arguments_json),
+                    }
+                }
+            }
             Event::PromptLogprobs(logprobs) => self.prompt_logprobs.extend(logprobs.tokens),
             Event::Delta(delta) => {
                 self.text.push_str(&delta.text);
@@ -140,6 +154,7 @@ impl Answer {
                 let usage = finished.usage.unwrap_or_default();
                 (self.completion_tokens, self.prompt_tokens) = (usage.completion_tokens, usage.prompt_tokens);
                 (self.finish, self.message) = (finished.finish, finished.message);
+                self.parsed = finished.parsed;
             }
         }
     }
