@@ -222,7 +222,7 @@ impl Executor {
         // The first call renders small conversations.
         let made = move || {
             let format = &served.resolve(adapter.as_deref())?.format;
-            let rules = format.answer_rules().rules.as_ref().map_or("response_template", |rules| &rules.name);
+            let rules = format.answer_rules().rules.as_ref().ok();
             limits.grammar(format.notation(), rules, tools.as_ref(), served.model.tokenizer()?)
         };
         self.run(0, made).await?

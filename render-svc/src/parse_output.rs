@@ -9,11 +9,13 @@ use tandem_model_files::tokenizer::CancelScope;
 use crate::catalog::ServedModel;
 use crate::conversation::Invalid;
 use crate::error::Error;
-use crate::parse::{Answer, AnswerReader, Delta, Rules, TextOfIds, is_read, values};
+use crate::parse::{self, Answer, AnswerReader, Delta, Rules, TextOfIds, is_read};
 use crate::tokenize::{check_count, check_ids};
 
 /// The most bytes of an answer's text: as many as a tokenizer decodes.
 const MAX_TEXT_BYTES: usize = 10 << 20;
+/// The most bytes of a streamed answer's text, which stays in memory while the stream is open.
+const MAX_STREAM_BYTES: usize = 2 << 20;
 /// The bytes of a text that are read before the next look whether the caller has gone.
 const PIECE_BYTES: usize = 64 << 10;
 
@@ -74,7 +76,7 @@ pub fn parse(served: &ServedModel, job: ParseJob) -> Result<(Answer, Arc<Rules>)
             tokenizer.decode(&read, false)?
         }
     };
-    check_bytes(text.len())?;
+    check_bytes(text.len(), MAX_TEXT_BYTES)?;
     let mut reader = reader(&rules, &prompt, tools.as_ref())?;
     read(&mut reader, &text)?;
     Ok((reader.finish().1, rules))
@@ -125,7 +127,7 @@ impl RunningParse {
             }
         };
         self.text_bytes += text.len();
-        check_bytes(self.text_bytes)?;
+        check_bytes(self.text_bytes, MAX_STREAM_BYTES)?;
         read(&mut self.reader, &text)
     }
 
@@ -146,7 +148,8 @@ impl RunningParse {
 }
 
 fn reader(rules: &Arc<Rules>, prompt: &str, tools: Option<&Json>) -> Result<AnswerReader, Error> {
-    AnswerReader::new(Arc::clone(rules), prompt, &values(tools)).map_err(|error| Error::Rules(error.into()))
+    let tools = parse::tools(rules, tools);
+    AnswerReader::new(Arc::clone(rules), prompt, &tools).map_err(|error| Error::Rules(error.into()))
 }
 
 /// Reads a text, and ends early if the caller has gone.
@@ -161,11 +164,11 @@ fn read(reader: &mut AnswerReader, text: &str) -> Result<Vec<Delta>, Error> {
     Ok(deltas)
 }
 
-fn check_bytes(bytes: usize) -> Result<(), Error> {
-    if bytes <= MAX_TEXT_BYTES {
+fn check_bytes(bytes: usize, most: usize) -> Result<(), Error> {
+    if bytes <= most {
         return Ok(());
     }
-    let problem = format!("must have at most {MAX_TEXT_BYTES} bytes, has {bytes}");
+    let problem = format!("must have at most {most} bytes, has {bytes}");
     Err(Invalid { reason: Reason::TextTooLong, ..Invalid::new("text", problem) }.into())
 }
 

@@ -6,6 +6,8 @@ mod lark;
 mod names;
 mod parameters;
 
+use std::sync::Arc;
+
 use serde_json::Value as Json;
 use tandem_model_files::tokenizer::Tokenizer;
 
@@ -14,9 +16,12 @@ use self::names::name;
 use crate::answer_rules::Notation;
 use crate::conversation::Invalid;
 use crate::error::Error;
+use crate::parse::Rules;
 
 /// The field of a request.
 const FIELD: &str = "tool_choice";
+/// The name of rules that cannot be used: only a model's own ones can be such.
+const OWN_RULES: &str = "response_template";
 const PARALLEL_FIELD: &str = "parallel_tool_calls";
 
 /// Which tools an answer calls.
@@ -52,14 +57,14 @@ impl CallLimits {
     }
 
     /// Returns the Lark grammar of the answers that keep to them. None if every answer does. `tools` is a JSON list in the
-    /// form of `apply_chat_template`, `rules` the name of the rules that read the answer.
+    /// form of `apply_chat_template`, `rules` read the answer; None if the model's own cannot be used.
     ///
     /// # Errors
     /// There are no tools or not the chosen one, the model's notation gives no grammar, or not one of a tool's parameters.
     pub fn grammar(
         &self,
         notation: Option<&Notation>,
-        rules: &str,
+        rules: Option<&Arc<Rules>>,
         tools: Option<&Json>,
         tokenizer: &Tokenizer,
     ) -> Result<Option<String>, Error> {
@@ -71,19 +76,22 @@ impl CallLimits {
         };
         let is_forced = self.choice != ToolChoice::Auto;
         let field = if is_forced { FIELD } else { PARALLEL_FIELD };
-        let unread = || refused(field, format!("its prompt format writes no calls that the rules {rules:?} read back"));
-        let notation = notation.ok_or_else(unread)?;
+        let named = rules.map_or(OWN_RULES, |rules| &rules.name);
+        let unread = || refused(field, format!("its prompt format writes no calls that the rules {named:?} read back"));
+        let (notation, reading) = notation.zip(rules).ok_or_else(unread)?;
         if !is_forced && notation.join.is_none() {
             return Ok(None);
         }
         let mut writer = Writer::new(notation, tokenizer);
         let repeats = self.may_repeat && !matches!(self.choice, ToolChoice::Name(_));
-        let tools: Vec<_> =
-            tools.iter().map(|(index, tool)| parameters::tool(&mut writer, *index, tool)).collect::<Result<_, _>>()?;
+        let tools: Vec<_> = tools
+            .iter()
+            .map(|(index, tool)| parameters::tool(&mut writer, reading, *index, tool))
+            .collect::<Result<_, _>>()?;
         if is_forced {
             return Ok(Some(writer.forced(&tools, repeats)));
         }
-        let marked = || refused(field, format!("the rules {rules:?} read content between other marks"));
+        let marked = || refused(field, format!("the rules {named:?} read content between other marks"));
         writer.one_at_most(&tools).ok_or_else(marked).map(Some)
     }
 

@@ -120,16 +120,29 @@ impl Notation {
         let shape = sampler.bare_shape()?;
         let tokens = sampler.special_tokens();
         let mut probe = Probe { sampler, shape, rules, context, tokens: &tokens, before: String::new() };
-        let mut found = probe.found()?;
+        let mut found = probe.found(rules)?;
         // The template may write more of the turn before the calls.
         probe.before = found.read_back(rules)?;
         if !probe.before.is_empty() {
-            found = probe.found()?;
+            found = probe.found(rules)?;
         }
         let marks = found.last.rmatch_indices(['<', '[']).map(|(at, _)| at);
         let ends: Vec<usize> = [found.last.len()].into_iter().chain(marks).chain([0]).collect();
         let cut = |end| Self { last: found.last.get(..end).unwrap_or_default().to_owned(), ..found.clone() };
         ends.into_iter().map(cut).find(|notation| notation.read_back(rules).is_some_and(|content| content.is_empty()))
+    }
+
+    /// Returns the notation with lists and objects as JSON where their form is not known. None if all are known.
+    fn with_json_values(&self) -> Option<Self> {
+        let integer = self.arguments.form(Kind::Integer)?.clone();
+        let unknown = [Kind::Array, Kind::Object].into_iter().filter(|kind| !self.writes(*kind));
+        let unknown: Vec<_> = unknown.map(|kind| (kind, integer.clone())).collect();
+        let mut changed = self.clone();
+        match &mut changed.arguments {
+            Arguments::Named { forms, .. } if !unknown.is_empty() => forms.extend(unknown),
+            _ => return None,
+        }
+        Some(changed)
     }
 
     fn map(self, change: impl Fn(&str) -> String) -> Self {
@@ -169,6 +182,29 @@ impl Notation {
         let found = answer.calls.iter().map(|call| (call.name.as_str(), serde_json::from_str(&call.arguments).ok()));
         let expected = calls.iter().map(|(name, arguments)| (*name, Some(arguments.clone())));
         (found.eq(expected) && answer.warnings.is_empty()).then_some(answer.content)
+    }
+
+    /// Returns true if the rules read back a call with these names: of the tool, and of its parameters where they are
+    /// written one after another.
+    pub(crate) fn is_read(&self, rules: &Arc<Rules>, tool: &str, keys: &[&str]) -> bool {
+        let arguments = match &self.arguments {
+            Arguments::Json => "{}".to_owned(),
+            Arguments::Named { key, separator, .. } => {
+                let Some(form) = self.arguments.form(Kind::String) else { return false };
+                let written = keys
+                    .iter()
+                    .map(|name| [key, *name, &form.middle, VALUES[0], &form.end].concat().replace(KEY, name));
+                written.collect::<Vec<_>>().join(separator)
+            }
+        };
+        let text = [&self.section, &self.call, tool, &self.middle, &arguments, &self.end, &self.last].concat();
+        let text = text.replace(ID, &self.id_form.id("", 0, tool, "")).replace(INDEX, "0");
+        let Ok(reader) = AnswerReader::new(Arc::clone(rules), "", &[]) else { return false };
+        let answer = reader.read(&text);
+        let [call] = &answer.calls[..] else { return false };
+        let found = serde_json::from_str::<serde_json::Map<String, Json>>(&call.arguments).unwrap_or_default();
+        let is_same = self.arguments == Arguments::Json || found.keys().eq(keys.iter());
+        call.name == tool && is_same && answer.warnings.is_empty()
     }
 
     /// Returns true if an argument of this type can be written.
@@ -233,9 +269,13 @@ fn token_char(index: usize) -> char {
 }
 
 impl Probe<'_> {
-    fn found(&self) -> Option<Notation> {
+    fn found(&self, rules: &Arc<Rules>) -> Option<Notation> {
         let found = self.with_json().or_else(|| self.with_named())?.map(|text| self.restored(text));
-        Some(Notation { reasoning: self.reasoning(&found), ..found })
+        let found = Notation { reasoning: self.reasoning(&found), ..found };
+        // A template may write lists in a way that only it has, and the rules may read JSON too.
+        let with_json = found.with_json_values();
+        let is_read = with_json.as_ref().is_some_and(|notation| notation.read_back(rules).is_some());
+        with_json.filter(|_| is_read).or(Some(found))
     }
 
     fn with_json(&self) -> Option<Notation> {

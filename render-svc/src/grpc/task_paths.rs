@@ -67,7 +67,9 @@ impl TaskPaths {
 
 /// Returns the message of a grammar that was made from tools, without the place in the grammar and its text.
 fn schema_problem(problem: &str) -> String {
-    let problem = problem.split_once(" 1 | ").map_or(problem, |(problem, _)| problem);
+    let is_line = |(at, _): &(usize, &str)| problem[..*at].ends_with(|c: char| c.is_ascii_digit());
+    let line = problem.match_indices(" | ").find(is_line).map_or(problem.len(), |(at, _)| at);
+    let problem = problem[..line].trim_end_matches(|c: char| c.is_ascii_digit()).trim_end();
     let problem = problem.strip_prefix("is refused: ").unwrap_or(problem);
     let without_place = problem.strip_prefix("at ").and_then(|problem| problem.split_once(": "));
     let problem = without_place.map_or(problem, |(_, problem)| problem);

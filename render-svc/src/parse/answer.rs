@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tandem_model_files::digest::hex_sha256;
 
-use super::engine::{Dict, Event, Note, ParseError, Parser, Value, strip};
+use super::engine::{Dict, Event, Note, ParseError, Parser, Value, is_space, strip};
 use super::rules::Rules;
 use super::track::Track;
 
@@ -272,8 +272,10 @@ impl AnswerReader {
                     return;
                 }
                 if !is_blank && self.outside_end != Some(place) {
+                    // White space before the first word may have come in an earlier piece.
+                    let first = place + text.len() - text.trim_start_matches(is_space).len();
                     let text = "a text outside of the parts that the rules have; it is content".to_owned();
-                    self.warn(ParseWarningCode::Outside, place, text);
+                    self.warn(ParseWarningCode::Outside, first, text);
                 }
                 if !is_blank || self.outside_end == Some(place) {
                     self.outside_end = Some(place + text.len());

@@ -9,7 +9,7 @@ use tandem_model_files::tokenizer::Tokenizer;
 use super::answer::{Answer, AnswerReader, Delta};
 use super::engine::ParseError;
 use super::rules::Rules;
-use super::tokens::{is_read, special_text, values};
+use super::tokens::{is_read, special_text, tools};
 
 /// Reads an answer from its text and its ids. The caller gets the text; the ids show where the special tokens
 /// that the rules read were.
@@ -41,9 +41,9 @@ impl RunningAnswer {
         tokenizer: Tokenizer,
         passed: Vec<u32>,
         prompt: &str,
-        tools: Option<&Json>,
+        given: Option<&Json>,
     ) -> Result<Self, ParseError> {
-        let reader = AnswerReader::new(Arc::clone(&rules), prompt, &values(tools))?;
+        let reader = AnswerReader::new(Arc::clone(&rules), prompt, &tools(&rules, given))?;
         Ok(Self {
             reader,
             rules,

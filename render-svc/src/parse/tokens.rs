@@ -5,6 +5,7 @@ use tandem_model_files::tokenizer::Tokenizer;
 
 use super::engine::Value;
 use super::rules::Rules;
+use super::schema::plain_tool;
 
 /// Returns true if the text of a token is part of what rules read.
 pub(crate) fn is_read(tokenizer: &Tokenizer, rules: &Rules, id: u32) -> bool {
@@ -13,6 +14,14 @@ pub(crate) fn is_read(tokenizer: &Tokenizer, rules: &Rules, id: u32) -> bool {
 
 pub(crate) fn special_text(tokenizer: &Tokenizer, id: u32) -> Option<String> {
     tokenizer.token_bytes(id).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+}
+
+/// Returns a JSON list of tools as rules read it. A model's own rules see what transformers shows them.
+pub(crate) fn tools(rules: &Rules, list: Option<&Json>) -> Vec<Value> {
+    if rules.head.is_none() {
+        return values(list);
+    }
+    list.and_then(Json::as_array).into_iter().flatten().map(|tool| Value::from(&plain_tool(tool))).collect()
 }
 
 /// Returns the items of a JSON list.

@@ -1,5 +1,7 @@
 //! The grammar of one tool's arguments, by the schema of its parameters.
 
+use std::sync::Arc;
+
 use serde_json::{Value as Json, json};
 
 use super::lark::{Writer, quoted, with_key};
@@ -7,9 +9,8 @@ use super::names::name;
 use crate::answer_rules::{Arguments, Form, Kind, Spelling};
 use crate::conversation::Invalid;
 use crate::error::Error;
+use crate::parse::{Rules, plain, schema};
 
-/// The names of the schema in a tool.
-const SCHEMA_KEYS: [&str; 3] = ["parameters", "input_schema", "inputSchema"];
 /// Keywords with which a schema has properties in other places than `properties`.
 const COMBINING: [&str; 9] =
     ["$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "dependentSchemas", "unevaluatedProperties"];
@@ -18,7 +19,7 @@ const COMBINING: [&str; 9] =
 ///
 /// # Errors
 /// The tool has a name that a call cannot have, or a parameter that the notation cannot write.
-pub(super) fn tool(writer: &mut Writer<'_>, index: usize, tool: &Json) -> Result<String, Error> {
+pub(super) fn tool(writer: &mut Writer<'_>, rules: &Arc<Rules>, index: usize, tool: &Json) -> Result<String, Error> {
     let path = |field: &str| format!("tools[{index}].function.{field}");
     let refused = |field: &str, problem: String| Error::from(Invalid::new(&path(field)[..], problem));
     let tool_name = name(tool).unwrap_or_default();
@@ -26,14 +27,24 @@ pub(super) fn tool(writer: &mut Writer<'_>, index: usize, tool: &Json) -> Result
         return Err(refused("name", "must be of letters, digits and _-.:/ for a tool_choice".to_owned()));
     }
     let none = json!({});
-    let function = tool.get("function").unwrap_or(tool);
-    let schema =
-        SCHEMA_KEYS.iter().find_map(|key| function.get(*key)).filter(|schema| !schema.is_null()).unwrap_or(&none);
+    let schema = schema(tool).unwrap_or(&none);
+    if !writer.notation.is_read(rules, tool_name, &[]) {
+        return Err(refused("name", "is no name that the rules of the model read in a call".to_owned()));
+    }
     let start = format!("{} {}", quoted(tool_name), writer.text(&writer.notation.middle.clone()));
     let arguments = match &writer.notation.arguments {
         Arguments::Json => format!("%json {}", closed(schema)),
         Arguments::Named { key, separator, forms } => {
             let named = Named { key, separator, forms };
+            let keys = schema.get("properties").and_then(Json::as_object).into_iter().flatten();
+            for (key, _) in keys {
+                if !writer.notation.is_read(rules, tool_name, &[key]) {
+                    return Err(refused(
+                        "parameters",
+                        format!("has {key:?}, a name that the rules of the model do not read"),
+                    ));
+                }
+            }
             named.parameters(writer, schema).map_err(|problem| refused("parameters", problem))?
         }
     };
@@ -68,20 +79,29 @@ impl Named<'_> {
             schema.get("required").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str).collect();
         let mut parameters = Vec::new();
         for (name, property) in properties.into_iter().flatten() {
-            let expression = self.parameter(writer, name, property, schema)?;
+            let expression = self.parameter(writer, name, &plain(property, schema, false), schema)?;
             parameters.push((expression, required.contains(&name.as_str())));
         }
         Ok(sequence(&parameters, &writer.text(self.separator)))
     }
 
+    /// Returns true if a text has the mark that ends a text.
+    fn ends_in(&self, text: &str) -> bool {
+        let forms = self.forms.iter().filter(|(kind, _)| *kind == Kind::String);
+        forms.map(|(_, form)| form.end.trim()).any(|end| !end.is_empty() && text.contains(end))
+    }
+
     fn parameter(&self, writer: &mut Writer<'_>, name: &str, property: &Json, schema: &Json) -> Result<String, String> {
-        let kind = kind(property, schema);
+        let kind = kind(property);
         let unknown = |kind: Kind| {
             format!("has {name:?} of type {}, which the model's notation writes in no known way", kind.name())
         };
         let form = |kind: Kind| self.forms.iter().find(|(other, _)| *other == kind).map(|(_, form)| form);
         let key = writer.text(&[self.key, name].concat());
         let written = |writer: &mut Writer<'_>, form: &Form| value(writer, form, name, property, schema);
+        if let Some(text) = texts(property).into_iter().flatten().find(|text| self.ends_in(text)) {
+            return Err(format!("has {name:?} with the value {text:?}, which has the mark of the end of a value"));
+        }
         if let Some(kind) = kind {
             let form = form(kind).ok_or_else(|| unknown(kind))?;
             return Ok(format!("{key} {}", written(writer, form)));
@@ -110,7 +130,8 @@ fn value(writer: &mut Writer<'_>, form: &Form, name: &str, property: &Json, sche
             Some(texts) => format!("{} {}", choices(texts), writer.text(&end)),
             None => match end.chars().next().filter(|first| "\"'".contains(*first)) {
                 Some(quote) => writer.quoted_until(quote, &end),
-                None => writer.until(&end),
+                // The rules end a text at the first mark, with or without the white space before it.
+                None => writer.until(Some(end.trim_start()).filter(|end| !end.is_empty()).unwrap_or(&end)),
             },
         },
     };
@@ -129,9 +150,7 @@ fn texts(property: &Json) -> Option<Vec<String>> {
 }
 
 /// Returns the kind of a parameter's values. None if they may be of several.
-fn kind(property: &Json, schema: &Json) -> Option<Kind> {
-    let target = property.get("$ref").and_then(Json::as_str).and_then(|path| schema.pointer(path.strip_prefix('#')?));
-    let property = target.unwrap_or(property);
+fn kind(property: &Json) -> Option<Kind> {
     match property.get("type") {
         Some(Json::String(name)) => Kind::of(name),
         None if texts(property).is_some() => Some(Kind::String),
@@ -142,7 +161,8 @@ fn kind(property: &Json, schema: &Json) -> Option<Kind> {
 /// Returns the schema of a parameter with the definitions that it may refer to.
 fn with_definitions(property: &Json, schema: &Json) -> Json {
     let mut property = property.clone();
-    let Some(object) = property.as_object_mut() else { return property };
+    let refers = property.to_string().contains("\"$ref\"");
+    let Some(object) = property.as_object_mut().filter(|_| refers) else { return property };
     for key in ["$defs", "definitions"] {
         if let Some(definitions) = schema.get(key) {
             object.entry(key).or_insert_with(|| definitions.clone());

@@ -2,6 +2,7 @@
 
 use render_svc::catalog::{ModelTable, ServedModel};
 use render_svc::output_spec::Mark;
+use render_svc::parse_output::{Output, ParseJob, parse};
 use render_svc::tool_choice::{CallLimits, ToolChoice};
 use serde_json::{Value as Json, json};
 use tandem_core::grammar::{Compiled, Followed, Follower, GrammarKind, Grammars};
@@ -90,11 +91,20 @@ fn allows(grammar: &Compiled, served: &ServedModel, text: &str) -> bool {
 }
 
 fn compiled(served: &ServedModel, choice: ToolChoice, may_repeat: bool) -> Result<Option<Compiled>, String> {
+    compiled_for(served, choice, may_repeat, &tools())
+}
+
+fn compiled_for(
+    served: &ServedModel,
+    choice: ToolChoice,
+    may_repeat: bool,
+    tools: &Json,
+) -> Result<Option<Compiled>, String> {
     let tokenizer = served.model.tokenizer().expect("a tokenizer");
     let format = &served.adapter.format;
     let rules = format.answer_rules().rules.clone().expect("rules");
     let limits = CallLimits { choice, may_repeat };
-    let lark = limits.grammar(format.notation(), &rules.name, Some(&tools()), tokenizer);
+    let lark = limits.grammar(format.notation(), Some(&rules), Some(tools), tokenizer);
     let Some(lark) = lark.map_err(|error| error.to_string())? else { return Ok(None) };
     if std::env::var_os("SHOW").is_some() {
         eprintln!("{lark}");
@@ -165,4 +175,44 @@ fn grammars_of_calls_allow_what_templates_write() {
     eprintln!("the calls of {} of {cases} templates have a grammar\n{}", cases - failed.len(), failed.join("\n"));
     // The others are faulty: they write no JSON, the prompt's end again, or a notation that no rules read.
     assert!(cases > 130 && failed.len() <= 22, "{} of {cases} have none", failed.len());
+}
+
+/// Schemas as libraries of types make them: with references and null.
+#[test]
+fn types_behind_references_are_kept_and_read() {
+    let Some(corpus) = corpus() else { return };
+    let manifest = read(&corpus.join("templates/manifest.json"));
+    let entries = manifest.as_array().expect("a list");
+    let entry = entries.iter().find(|entry| entry["slug"] == "lc-qwen3-coder").expect("a template");
+    let served = served(&corpus, entry);
+    let tools = |key: &str| {
+        let properties = json!({
+            "size": {"$ref": "#/$defs/Size"}, "place": {"allOf": [{"$ref": "#/$defs/Place"}]}, "tags": {"type": "array"},
+            "days": {"anyOf": [{"type": "integer"}, {"type": "null"}]}, key: {"type": "boolean"},
+        });
+        let definitions = json!({"Size": {"enum": ["small", "large"], "type": "string"}, "Place": {"type": "object"}});
+        json!([{"name": "book", "inputSchema": {"type": "object", "properties": properties, "$defs": definitions}}])
+    };
+    let parameter = |(name, value): (&str, &str)| format!("<parameter={name}>\n{value}\n</parameter>\n");
+    let written = [("size", "large"), ("place", r#"{"lat": 1}"#), ("tags", r#"["a"]"#), ("days", "3"), ("wet", "True")];
+    let text: String = written.map(parameter).concat();
+    let text = format!("<tool_call>\n<function=book>\n{text}</function>\n</tool_call>");
+    let grammar = compiled_for(&served, ToolChoice::Required, true, &tools("wet")).expect("a grammar").expect("one");
+    assert!(allows(&grammar, &served, &text), "{text}");
+    for (from, to) in [("large", "huge"), ("\n3\n", "\nthree\n"), ("{\"lat\": 1}", "here"), ("True", "maybe")] {
+        assert!(!allows(&grammar, &served, &text.replace(from, to)), "{to}");
+    }
+    let job = ParseJob {
+        model: String::new(),
+        output: Output::Text(text),
+        prompt: String::new(),
+        tools: Some(tools("wet")),
+        rules: None,
+    };
+    let (answer, _) = parse(&served, job).expect("an answer");
+    let arguments: Json = serde_json::from_str(&answer.calls[0].arguments).expect("JSON");
+    let expected = json!({"size": "large", "place": {"lat": 1}, "tags": ["a"], "days": 3, "wet": true});
+    assert_eq!(arguments, expected);
+    let refused = compiled_for(&served, ToolChoice::Required, true, &tools("a>b")).expect_err("a name with a mark");
+    assert!(refused.contains("a>b"), "{refused}");
 }
