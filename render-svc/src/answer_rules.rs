@@ -17,6 +17,7 @@ use serde_json::Value as Json;
 
 pub use self::notation::Notation;
 pub(crate) use self::notation::{Arguments, Form, ID, INDEX, KEY, Kind, Spelling};
+pub(crate) use self::sample::special_tokens;
 use self::sample::{CALLS, CONTENT, REASONING, Sample, Sampler};
 use crate::adapter::Adapter;
 use crate::fact::FactSource;

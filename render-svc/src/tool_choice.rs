@@ -3,7 +3,6 @@
 //! The grammar comes from the [notation](Notation) of the model's calls and the schemas of the tools' parameters.
 
 mod lark;
-mod names;
 mod parameters;
 
 use std::sync::Arc;
@@ -12,11 +11,10 @@ use serde_json::Value as Json;
 use tandem_model_files::tokenizer::Tokenizer;
 
 use self::lark::Writer;
-use self::names::name;
 use crate::answer_rules::Notation;
 use crate::conversation::Invalid;
 use crate::error::Error;
-use crate::parse::Rules;
+use crate::parse::{Rules, name};
 
 /// The field of a request.
 const FIELD: &str = "tool_choice";

@@ -1,6 +1,7 @@
 //! A sample of a model's output: an answer with reasoning, content and calls, as its adapter renders it.
 
 use serde_json::{Value as Json, json};
+use tandem_model_files::tokenizer::Tokenizer;
 
 use crate::adapter::{Adapter, Input};
 use crate::conversation::Conversation;
@@ -82,6 +83,15 @@ pub(super) fn tools_with(properties: &Json) -> Json {
     NAMES.iter().map(tool).collect()
 }
 
+/// Returns the texts and ids of special tokens, the longest text first.
+pub(crate) fn special_tokens(tokenizer: &Tokenizer) -> Vec<(String, u32)> {
+    let special = tokenizer.added_tokens().iter().filter(|token| tokenizer.is_special(token.id));
+    let mut tokens: Vec<_> = special.map(|token| (token.text.clone(), token.id)).collect();
+    tokens.retain(|(text, _)| !text.is_empty());
+    tokens.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
+    tokens
+}
+
 impl<'a> Sampler<'a> {
     pub(super) fn new(adapter: &'a Adapter, model: &'a Model) -> Self {
         Self { adapter, model }
@@ -94,13 +104,10 @@ impl<'a> Sampler<'a> {
         with.strip_prefix(without.as_str()).unwrap_or_default().to_owned()
     }
 
-    /// Returns the texts of the model's special tokens, the longest first.
+    /// Returns the texts of the model's [special tokens](special_tokens).
     pub(super) fn special_tokens(&self) -> Vec<String> {
-        let Ok(tokenizer) = &self.model.tokenizer else { return Vec::new() };
-        let added = tokenizer.added_tokens().iter().filter(|token| tokenizer.is_special(token.id));
-        let mut texts: Vec<String> = added.map(|token| token.text.clone()).filter(|text| !text.is_empty()).collect();
-        texts.sort_by_key(|text| std::cmp::Reverse(text.len()));
-        texts
+        let tokenizer = self.model.tokenizer.as_ref().ok();
+        tokenizer.into_iter().flat_map(special_tokens).map(|(text, _)| text).collect()
     }
 
     /// Returns the first answers that the adapter renders with both calls, and with one.

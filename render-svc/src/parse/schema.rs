@@ -1,4 +1,4 @@
-//! The schemas of tools' parameters, with each reference replaced.
+//! The names of tools, and the schemas of their parameters with each reference replaced.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -6,6 +6,11 @@ use serde_json::{Map, Value as Json, json};
 const SCHEMA_KEYS: [&str; 3] = ["parameters", "input_schema", "inputSchema"];
 /// The most references that are followed one after another.
 const MAX_DEPTH: usize = 8;
+
+/// Returns the name of a tool.
+pub(crate) fn name(tool: &Json) -> Option<&str> {
+    tool.get("function").unwrap_or(tool).get("name")?.as_str()
+}
 
 /// Returns the schema of a tool's parameters. None if it has none.
 pub(crate) fn schema(tool: &Json) -> Option<&Json> {
@@ -15,12 +20,11 @@ pub(crate) fn schema(tool: &Json) -> Option<&Json> {
 
 /// Returns a tool in the form of `apply_chat_template`, with its parameters and without references between schemas.
 pub(super) fn plain_tool(tool: &Json) -> Json {
-    let name = tool.get("function").unwrap_or(tool).get("name").cloned().unwrap_or_default();
     let root = schema(tool);
     let properties = root.and_then(|root| root.get("properties")?.as_object());
     let plain = |(name, property): (&String, &Json)| (name.clone(), plain(property, root.unwrap_or(property), true));
     let properties: Map<String, Json> = properties.into_iter().flatten().map(plain).collect();
-    json!({"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": properties}}})
+    json!({"type": "function", "function": {"name": name(tool), "parameters": {"type": "object", "properties": properties}}})
 }
 
 /// Returns a parameter's schema with the target of a reference in its place, and a combination of one schema as this

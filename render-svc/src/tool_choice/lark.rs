@@ -2,7 +2,7 @@
 
 use tandem_model_files::tokenizer::Tokenizer;
 
-use crate::answer_rules::{ID, INDEX, KEY, Notation};
+use crate::answer_rules::{ID, INDEX, KEY, Notation, special_tokens};
 
 /// A part of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,11 +25,7 @@ pub(super) struct Writer<'a> {
 
 impl<'a> Writer<'a> {
     pub(super) fn new(notation: &'a Notation, tokenizer: &Tokenizer) -> Self {
-        let special = tokenizer.added_tokens().iter().filter(|token| tokenizer.is_special(token.id));
-        let mut tokens: Vec<_> = special.map(|token| (token.text.clone(), token.id)).collect();
-        tokens.retain(|(text, _)| !text.is_empty());
-        tokens.sort_by_key(|(text, _)| std::cmp::Reverse(text.len()));
-        Self { notation, tokens, until: Vec::new() }
+        Self { notation, tokens: special_tokens(tokenizer), until: Vec::new() }
     }
 
     /// Returns the grammar of answers with calls. `tools` are the expressions of a call from the tool's name to the end of

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use serde_json::{Value as Json, json};
 
 use super::lark::{Writer, quoted, with_key};
-use super::names::name;
 use crate::answer_rules::{Arguments, Form, Kind, Spelling};
 use crate::conversation::Invalid;
 use crate::error::Error;
-use crate::parse::{Rules, plain, schema};
+use crate::parse::{Rules, name, plain, schema};
 
 /// Keywords with which a schema has properties in other places than `properties`.
 const COMBINING: [&str; 9] =
