@@ -98,7 +98,7 @@ impl RunningParse {
     /// Starts to read an answer.
     ///
     /// # Errors
-    /// As for [`parse`].
+    /// As for [`parse()`].
     pub fn start(served: Arc<ServedModel>, start: &ParseStart) -> Result<Self, Error> {
         let rules = rules_of(&served, None, start.rules.as_deref())?;
         let reader = reader(&rules, &start.prompt, start.tools.as_ref())?;
@@ -108,7 +108,7 @@ impl RunningParse {
     /// Reads the next part.
     ///
     /// # Errors
-    /// As for [`parse`], or a text follows ids, or ids follow a text.
+    /// As for [`parse()`], or a text follows ids, or ids follow a text.
     pub fn feed(&mut self, output: Output) -> Result<Vec<Delta>, Error> {
         let mixed = |field| {
             Err(Invalid::new(field, "must not follow a part of the other kind: an answer is text or ids").into())

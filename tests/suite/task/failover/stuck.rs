@@ -298,7 +298,9 @@ async fn a_caller_that_reads_slowly_does_not_make_its_replica_look_stuck() {
     let text = "x".repeat(4 << 10);
     let parts = (0..960).map(|id| part(&text, &[id])).collect();
     let fast = Replica::of([vec![accepted()], parts, ended(FinishReason::Length)].concat());
-    let (_service, mut client) = front_of(default_catalog(), &[&fast.serve().await]).await;
+    let (_service, client) = front_of(default_catalog(), &[&fast.serve().await]).await;
+    // The last event has the answer twice: as it is, and its parts.
+    let mut client = client.max_decoding_message_size(16 << 20);
     let mut stream = client.run_task(task(0, 960)).await.expect("accepted").into_inner();
     stream.message().await.expect("an event");
     sleep(Duration::from_secs(6)).await;
