@@ -29,4 +29,4 @@ pub(crate) mod spec;
 pub(crate) mod text;
 
 pub use json_value::{dumps, is_true, rstrip, strip, to_str};
-pub use loads::{Json, LoadsError, MAX_JSON_DEPTH, loads, loads_object};
+pub use loads::{Json, LoadsError, MAX_JSON_DEPTH, loads, loads_object, loads_with_repeats};

@@ -59,7 +59,8 @@ impl<G: Generator> TaskService for TaskApi<G> {
         // The files' markers are found by their offsets in the prompt.
         request.return_offsets = paths.have_media();
         let limits = parameters.call_limits().map_err(|error| paths.status(error.into()))?;
-        let mut reading = convert::Reading::of(&request, parameters.parse_output || limits.need_grammar());
+        let reading = convert::Reading::of(&request, parameters.parse_output || limits.need_grammar());
+        let mut reading = reading.map_err(|error| paths.status(error.into()))?;
         if limits.choice == ToolChoice::None {
             reading = reading.without_tools(&mut request);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tandem_model_files::digest::hex_sha256;
 
-use super::engine::{Dict, Event, Note, ParseError, Parser, Value, is_space, strip};
+use super::engine::{Dict, Event, Keys, Note, ParseError, Parser, Value, is_space, strip};
 use super::rules::Rules;
 use super::track::Track;
 
@@ -332,7 +332,9 @@ fn call(value: Value) -> Option<Parts> {
     }
     let arguments = match arguments {
         None | Some(Value::Null) => "{}".to_owned(),
-        Some(Value::Text(text)) => Value::loads(&text).ok().filter(|value| value.as_dict().is_some())?.to_json()?,
+        Some(Value::Text(text)) => {
+            Value::loads(&text, Keys::Distinct).ok().filter(|value| value.as_dict().is_some())?.to_json()?
+        }
         Some(value @ Value::Dict(_)) => value.to_json()?,
         Some(_) => return None,
     };

@@ -25,6 +25,7 @@ pub use self::parser::{Event, FieldError, Note, ParseError, Parser};
 pub use self::pattern::{Construct, PatternError};
 pub use self::template::{Template, TemplateError};
 pub use self::transform::{ShapeError, TransformError};
+pub(super) use self::value::Keys;
 pub use self::value::{Dict, Value};
 
 pub(super) use self::python::{is_space, strip};

@@ -27,6 +27,25 @@ pub(super) fn plain_tool(tool: &Json) -> Json {
     json!({"type": "function", "function": {"name": name(tool), "parameters": {"type": "object", "properties": properties}}})
 }
 
+/// Returns the values that a schema lists.
+pub(crate) fn listed(schema: &Json) -> Option<Vec<Json>> {
+    let one = schema.get("const").map(|value| vec![value.clone()]);
+    schema.get("enum").and_then(Json::as_array).cloned().or(one).filter(|values| !values.is_empty())
+}
+
+/// Returns the name of the type of the values that a schema lists, besides null. None if they have several.
+fn kind_of_listed(schema: &Json) -> Option<&'static str> {
+    let values = listed(schema)?;
+    let is = |kind: fn(&Json) -> bool| values.iter().filter(|value| !value.is_null()).all(kind);
+    let kinds: [(&str, fn(&Json) -> bool); 4] = [
+        ("string", Json::is_string),
+        ("integer", |value| value.is_i64() || value.is_u64()),
+        ("number", Json::is_number),
+        ("boolean", Json::is_boolean),
+    ];
+    kinds.into_iter().find(|(_, kind)| is(*kind)).map(|(name, _)| name)
+}
+
 /// Returns a parameter's schema with the target of a reference in its place, and a combination of one schema as this
 /// schema. `keeps_null`: null stays one of several types.
 pub(crate) fn plain(property: &Json, root: &Json, keeps_null: bool) -> Json {
@@ -51,6 +70,10 @@ fn followed(property: &Json, root: &Json, keeps_null: bool, depth: usize) -> Jso
         };
     }
     let mut object = object.clone();
+    if let Some(kind) = kind_of_listed(property).filter(|_| !object.contains_key("type")) {
+        let has_null = listed(property).is_some_and(|values| values.contains(&Json::Null));
+        object.insert("type".to_owned(), if has_null { json!([kind, "null"]) } else { kind.into() });
+    }
     if keeps_null {
         return object.into();
     }

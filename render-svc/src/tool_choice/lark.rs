@@ -1,5 +1,7 @@
 //! Writes Lark grammars of calls.
 
+use std::collections::HashSet;
+
 use tandem_model_files::tokenizer::Tokenizer;
 
 use crate::answer_rules::{ID, INDEX, KEY, Notation, special_tokens};
@@ -19,13 +21,13 @@ pub(super) struct Writer<'a> {
     pub(super) notation: &'a Notation,
     /// The special tokens, the longest text first.
     tokens: Vec<(String, u32)>,
-    /// The rules of texts up to an end, each with the end.
-    until: Vec<String>,
+    /// The rules below the start, a line each.
+    rules: Vec<String>,
 }
 
 impl<'a> Writer<'a> {
     pub(super) fn new(notation: &'a Notation, tokenizer: &Tokenizer) -> Self {
-        Self { notation, tokens: special_tokens(tokenizer), until: Vec::new() }
+        Self { notation, tokens: special_tokens(tokenizer), rules: Vec::new() }
     }
 
     /// Returns the grammar of answers with calls. `tools` are the expressions of a call from the tool's name to the end of
@@ -56,11 +58,11 @@ impl<'a> Writer<'a> {
                 let pattern = pattern(mark);
                 let rest = self.opened(mark);
                 let plain = format!("PLAIN: /(?s:.+)/ & ~/(?s:.*){pattern}(?s:.*)/");
-                self.until.push(format!("before[lazy]: /(?s:.*){pattern}/\n{plain}"));
+                self.rules.push(format!("before[lazy]: /(?s:.*){pattern}/\n{plain}"));
                 format!("PLAIN | before {rest}")
             }
             _ => {
-                self.until.push("PLAIN: /(?s:.+)/".to_owned());
+                self.rules.push("PLAIN: /(?s:.+)/".to_owned());
                 format!("PLAIN | PLAIN? {calls}")
             }
         };
@@ -90,17 +92,16 @@ impl<'a> Writer<'a> {
         let tools: Vec<String> = named.map(|(index, _)| format!("tool_{index}")).collect();
         let mut lines = vec![format!("start: {start}"), format!("tool: {}", tools.join(" | "))];
         lines.extend(rules);
-        lines.extend(self.until);
+        lines.extend(self.rules);
         // A model may write line ends before a call, and after its reasoning.
         lines.push("SPACE: /[ \\n]{1,4}/".to_owned());
         lines.push("ID: /[A-Za-z0-9_.:-]{1,64}/".to_owned());
         lines.push("INDEX: /[0-9]{1,3}/".to_owned());
         let all = lines.join("\n");
         // A rule without a use is an error of the library.
-        let is_used = |line: &&str| {
-            let name = line.split([':', '[']).next().unwrap_or_default();
-            name == "start" || all.lines().any(|other| other != *line && words(other).any(|word| word == name))
-        };
+        let bodies = all.lines().filter_map(|line| line.split_once(':'));
+        let used: HashSet<&str> = bodies.flat_map(|(_, body)| words(body)).chain(["start"]).collect();
+        let is_used = |line: &&str| used.contains(line.split([':', '[']).next().unwrap_or_default());
         all.lines().filter(is_used).map(|line| format!("{line}\n")).collect()
     }
 
@@ -123,37 +124,42 @@ impl<'a> Writer<'a> {
             self.text(end.get(length..).unwrap_or_default())
         };
         match parts.first() {
-            None => self.rule("/(?s:.*)/".to_owned(), false),
+            None => self.rule("/(?s:.*)/"),
             Some(Part::Text(text)) => {
                 let (pattern, is_whole) = (pattern(text), parts.len() == 1);
                 let rest = rest(1);
-                let rule = self.rule(format!("/(?s:.*){pattern}/"), true);
+                let rule = self.named("[lazy]", &format!("/(?s:.*){pattern}/"));
                 // The same text may come before the special token that ends it.
                 if is_whole { rule } else { format!("{rule}+ {rest}") }
             }
             Some(_) => {
                 let rest = rest(0);
-                format!("{}? {rest}", self.rule("/(?s:.+)/".to_owned(), false))
+                format!("{}? {rest}", self.rule("/(?s:.+)/"))
             }
         }
     }
 
     /// Returns the expression of any text of these characters up to `end`, and of `end`.
     pub(super) fn quoted_until(&mut self, quote: char, end: &str) -> String {
-        let rule = self.rule(format!("/[^{quote}\\\\\\n]*/"), false);
+        let rule = self.rule(&format!("/[^{quote}\\\\\\n]*/"));
         format!("{rule} {}", self.text(end))
     }
 
-    /// Returns the name of a rule for a regular expression.
-    fn rule(&mut self, regex: String, is_lazy: bool) -> String {
-        let line = |name: &str| format!("{name}{}: {regex}", if is_lazy { "[lazy]" } else { "" });
-        let names = (0..).map(|index| format!("text_{index}"));
-        let known = self.until.iter().filter(|rule| rule.starts_with("text_")).count();
-        if let Some(name) = names.clone().take(known).find(|name| self.until.contains(&line(name))) {
-            return name;
+    /// Returns the name of a rule with this expression.
+    pub(super) fn rule(&mut self, expression: &str) -> String {
+        self.named("", expression)
+    }
+
+    fn named(&mut self, kind: &str, expression: &str) -> String {
+        let body = format!("{kind}: {expression}");
+        let is_same = |line: &&String| {
+            line.strip_prefix("part_").is_some_and(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()) == body)
+        };
+        if let Some(name) = self.rules.iter().find(is_same).and_then(|line| line.get(..line.len() - body.len())) {
+            return name.to_owned();
         }
-        let name = format!("text_{known}");
-        self.until.push(line(&name));
+        let name = format!("part_{}", self.rules.len());
+        self.rules.push([name.as_str(), &body].concat());
         name
     }
 
@@ -211,7 +217,7 @@ fn pattern(text: &str) -> String {
     regex_syntax::escape(text).replace('/', "\\/").replace('\n', "\\n").replace('\r', "\\r")
 }
 
-/// Returns the names in a line of a grammar.
-fn words(line: &str) -> impl Iterator<Item = &str> {
-    line.split(|c: char| !c.is_alphanumeric() && c != '_')
+/// Returns the names in an expression.
+fn words(expression: &str) -> impl Iterator<Item = &str> {
+    expression.split(|c: char| !c.is_alphanumeric() && c != '_')
 }

@@ -8,11 +8,14 @@ use super::lark::{Writer, quoted, with_key};
 use crate::answer_rules::{Arguments, Form, Kind, Spelling};
 use crate::conversation::Invalid;
 use crate::error::Error;
-use crate::parse::{Rules, name, plain, schema};
+use crate::parse::{Rules, listed, name, plain, schema};
 
 /// Keywords with which a schema has properties in other places than `properties`.
 const COMBINING: [&str; 9] =
     ["$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "dependentSchemas", "unevaluatedProperties"];
+
+/// Keywords that limit which properties an object has together.
+const COUNTING: [&str; 4] = ["minProperties", "maxProperties", "dependentRequired", "propertyNames"];
 
 /// Returns the expression of a call from the tool's name to the end of its arguments.
 ///
@@ -70,6 +73,9 @@ struct Named<'a> {
 
 impl Named<'_> {
     fn parameters(&self, writer: &mut Writer<'_>, schema: &Json) -> Result<String, String> {
+        if let Some(key) = COUNTING.iter().find(|key| schema.get(**key).is_some()) {
+            return Err(format!("has {key}, which no grammar of this model's notation can keep"));
+        }
         if let Some(key) = COMBINING.iter().find(|key| schema.get(**key).is_some()) {
             return Err(format!("must list its parameters in `properties` for a tool_choice, has {key}"));
         }
@@ -81,7 +87,8 @@ impl Named<'_> {
             let expression = self.parameter(writer, name, &plain(property, schema, false), schema)?;
             parameters.push((expression, required.contains(&name.as_str())));
         }
-        Ok(sequence(&parameters, &writer.text(self.separator)))
+        let separator = writer.text(self.separator);
+        Ok(sequence(writer, &parameters, &separator))
     }
 
     /// Returns true if a text has the mark that ends a text.
@@ -139,20 +146,13 @@ fn value(writer: &mut Writer<'_>, form: &Form, name: &str, property: &Json, sche
 
 /// Returns the texts that a parameter may be, if its schema lists them.
 fn texts(property: &Json) -> Option<Vec<String>> {
-    let one = property.get("const").map(|text| vec![text.clone()]);
-    let listed = property.get("enum").and_then(Json::as_array).cloned().or(one)?;
-    listed
-        .iter()
-        .map(|text| text.as_str().map(str::to_owned))
-        .collect::<Option<Vec<_>>>()
-        .filter(|texts| !texts.is_empty())
+    listed(property)?.iter().map(|text| text.as_str().map(str::to_owned)).collect()
 }
 
 /// Returns the kind of a parameter's values. None if they may be of several.
 fn kind(property: &Json) -> Option<Kind> {
     match property.get("type") {
         Some(Json::String(name)) => Kind::of(name),
-        None if texts(property).is_some() => Some(Kind::String),
         _ => None,
     }
 }
@@ -171,20 +171,26 @@ fn with_definitions(property: &Json, schema: &Json) -> Json {
 }
 
 /// Returns the expression of parameters in order, each with whether it is required, with a text between the present
-/// ones.
-fn sequence(parameters: &[(String, bool)], separator: &str) -> String {
+/// ones. Each parameter and each rest of the list is one rule: a grammar grows with the number of parameters.
+fn sequence(writer: &mut Writer<'_>, parameters: &[(String, bool)], separator: &str) -> String {
     let optional = |text: String, is_required: bool| if is_required { text } else { format!("({text})?") };
     if separator.is_empty() {
         let all = parameters.iter().map(|(text, is_required)| optional(text.clone(), *is_required));
         return all.collect::<Vec<_>>().join(" ");
     }
-    let after = |index: usize| {
-        let rest = parameters.get(index + 1..).unwrap_or_default().iter();
-        rest.map(|(text, is_required)| format!(" {}", optional(format!("{separator} {text}"), *is_required)))
-            .collect::<String>()
-    };
-    let first_required = parameters.iter().position(|(_, is_required)| *is_required);
-    let starts = parameters.iter().enumerate().take(first_required.map_or(parameters.len(), |index| index + 1));
-    let starts: Vec<String> = starts.map(|(index, (text, _))| format!("{text}{}", after(index))).collect();
-    optional(format!("({})", starts.join(" | ")), first_required.is_some() || parameters.is_empty())
+    if parameters.is_empty() {
+        return String::new();
+    }
+    let (mut starts, mut rest) = (Vec::new(), String::new());
+    for (text, is_required) in parameters.iter().rev() {
+        let parameter = writer.rule(text);
+        if *is_required {
+            starts.clear();
+        }
+        starts.push(format!("{parameter} {rest}"));
+        let more = optional(format!("{separator} {parameter}"), *is_required);
+        rest = writer.rule(&format!("{more} {rest}"));
+    }
+    starts.reverse();
+    optional(format!("({})", starts.join(" | ")), parameters.iter().any(|(_, is_required)| *is_required))
 }

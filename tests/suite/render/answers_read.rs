@@ -61,6 +61,38 @@ const ROWS: &[Row] = &[
         warnings: &[Malformed],
         ..USUAL
     },
+    // No value of a repeated key is lost.
+    Row {
+        rules: "json-in-tool-call",
+        text: r#"<tool_call>{"name": "lamp", "arguments": {"on": false, "on": true}}</tool_call>"#,
+        content: r#"<tool_call>{"name": "lamp", "arguments": {"on": false, "on": true}}</tool_call>"#,
+        warnings: &[Malformed],
+        ..USUAL
+    },
+    Row {
+        rules: "arguments-in-tool-call",
+        text: "<tool_call>lamp<arg_key>on</arg_key><arg_value>false</arg_value><arg_key>on</arg_key>\
+               <arg_value>true</arg_value></tool_call>",
+        content: "<tool_call>lamp<arg_key>on</arg_key><arg_value>false</arg_value><arg_key>on</arg_key>\
+                  <arg_value>true</arg_value></tool_call>",
+        warnings: &[Malformed],
+        ..USUAL
+    },
+    Row {
+        rules: "gemma-4",
+        text: "<|tool_call>call:lamp{on:false,on:true}<tool_call|>",
+        content: "<|tool_call>call:lamp{on:false,on:true}<tool_call|>",
+        warnings: &[Malformed],
+        ..USUAL
+    },
+    Row {
+        rules: "python-list",
+        text: "[note(text={'a': 1, 'a': 2}), lamp(on=True)]",
+        content: "note(text={'a': 1, 'a': 2})",
+        calls: LAMP,
+        warnings: &[Malformed],
+        ..USUAL
+    },
     // No key of a call is lost.
     Row {
         rules: "json-in-tool-call",

@@ -189,17 +189,27 @@ fn types_behind_references_are_kept_and_read() {
         let properties = json!({
             "size": {"$ref": "#/$defs/Size"}, "place": {"allOf": [{"$ref": "#/$defs/Place"}]}, "tags": {"type": "array"},
             "days": {"anyOf": [{"type": "integer"}, {"type": "null"}]}, key: {"type": "boolean"},
+            "floor": {"enum": [2, 3]},
         });
         let definitions = json!({"Size": {"enum": ["small", "large"], "type": "string"}, "Place": {"type": "object"}});
         json!([{"name": "book", "inputSchema": {"type": "object", "properties": properties, "$defs": definitions}}])
     };
     let parameter = |(name, value): (&str, &str)| format!("<parameter={name}>\n{value}\n</parameter>\n");
-    let written = [("size", "large"), ("place", r#"{"lat": 1}"#), ("tags", r#"["a"]"#), ("days", "3"), ("wet", "True")];
+    let written = [
+        ("size", "large"),
+        ("place", r#"{"lat": 1}"#),
+        ("tags", r#"["a"]"#),
+        ("days", "3"),
+        ("wet", "True"),
+        ("floor", "2"),
+    ];
     let text: String = written.map(parameter).concat();
     let text = format!("<tool_call>\n<function=book>\n{text}</function>\n</tool_call>");
     let grammar = compiled_for(&served, ToolChoice::Required, true, &tools("wet")).expect("a grammar").expect("one");
     assert!(allows(&grammar, &served, &text), "{text}");
-    for (from, to) in [("large", "huge"), ("\n3\n", "\nthree\n"), ("{\"lat\": 1}", "here"), ("True", "maybe")] {
+    for (from, to) in
+        [("large", "huge"), ("\n3\n", "\nthree\n"), ("{\"lat\": 1}", "here"), ("True", "maybe"), ("\n2\n", "\n4\n")]
+    {
         assert!(!allows(&grammar, &served, &text.replace(from, to)), "{to}");
     }
     let job = ParseJob {
@@ -211,8 +221,43 @@ fn types_behind_references_are_kept_and_read() {
     };
     let (answer, _) = parse(&served, job).expect("an answer");
     let arguments: Json = serde_json::from_str(&answer.calls[0].arguments).expect("JSON");
-    let expected = json!({"size": "large", "place": {"lat": 1}, "tags": ["a"], "days": 3, "wet": true});
+    let expected = json!({"size": "large", "place": {"lat": 1}, "tags": ["a"], "days": 3, "wet": true, "floor": 2});
     assert_eq!(arguments, expected);
     let refused = compiled_for(&served, ToolChoice::Required, true, &tools("a>b")).expect_err("a name with a mark");
     assert!(refused.contains("a>b"), "{refused}");
+}
+
+/// A notation with commas between optional parameters.
+#[test]
+fn grammars_grow_with_the_number_of_optional_parameters() {
+    let Some(corpus) = corpus() else { return };
+    let manifest = read(&corpus.join("templates/manifest.json"));
+    let entries = manifest.as_array().expect("a list");
+    let entry = entries.iter().find(|entry| entry["slug"] == "lc-google-gemma-4-31b-it").expect("a template");
+    let served = served(&corpus, entry);
+    let names: Vec<String> = (0..200).map(|number| format!("p{number:03}")).collect();
+    let tools = |required: &[&str]| {
+        let properties: serde_json::Map<_, _> =
+            names.iter().map(|name| (name.clone(), json!({"type": "integer"}))).collect();
+        let parameters = json!({"type": "object", "properties": properties, "required": required});
+        json!([{"name": "set", "parameters": parameters}])
+    };
+    let text = |names: &[&str]| {
+        let arguments: Vec<String> = names.iter().map(|name| format!("{name}:7")).collect();
+        format!("<|tool_call>call:set{{{}}}<tool_call|><|tool_response>", arguments.join(","))
+    };
+    let all: Vec<&str> = names.iter().map(String::as_str).collect();
+    let optional = compiled_for(&served, ToolChoice::Required, false, &tools(&[])).expect("a grammar").expect("one");
+    for names in [&all[..], &[], &["p000"], &["p199"], &["p003", "p150", "p151"]] {
+        assert!(allows(&optional, &served, &text(names)), "{names:?}");
+    }
+    let required = ["p010", "p020"];
+    let tools = tools(&required);
+    let some = compiled_for(&served, ToolChoice::Required, false, &tools).expect("a grammar").expect("one");
+    for names in [&all[..], &required, &["p009", "p010", "p015", "p020", "p021"]] {
+        assert!(allows(&some, &served, &text(names)), "{names:?}");
+    }
+    for names in [&["p010"][..], &["p020"], &[], &["p011", "p020"], &["p020", "p010"], &["p010", "p010", "p020"]] {
+        assert!(!allows(&some, &served, &text(names)), "{names:?}");
+    }
 }

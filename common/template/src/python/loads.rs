@@ -99,13 +99,21 @@ pub fn loads_object(text: &str) -> Result<Vec<(String, Json)>, LoadsError> {
 /// # Errors
 /// Fails if `json.loads` does not accept it, it is nested too deeply, or holds half of a surrogate pair.
 pub fn loads(text: &str) -> Result<Json, LoadsError> {
-    let mut reader = Reader { rest: text, depth: 0, has_lone_surrogate: false };
+    loads_with_repeats(text).map(|(json, _)| json)
+}
+
+/// Loads a JSON text without tainted characters. Also returns whether an object has a key twice, and so lacks a value.
+///
+/// # Errors
+/// As for [`loads`].
+pub fn loads_with_repeats(text: &str) -> Result<(Json, bool), LoadsError> {
+    let mut reader = Reader { rest: text, depth: 0, has_lone_surrogate: false, repeats_key: false };
     let value = reader.value()?;
     reader.skip_space();
     match value {
         _ if !reader.rest.is_empty() => Err(LoadsError::NotJson),
         _ if reader.has_lone_surrogate => Err(LoadsError::LoneSurrogate),
-        value => Ok(value),
+        value => Ok((value, reader.repeats_key)),
     }
 }
 
@@ -113,6 +121,7 @@ struct Reader<'a> {
     rest: &'a str,
     depth: usize,
     has_lone_surrogate: bool,
+    repeats_key: bool,
 }
 
 type Read<T> = Result<T, LoadsError>;
@@ -154,7 +163,10 @@ impl Reader<'_> {
             let value = reader.value()?;
             let place = *places.entry(key.clone()).or_insert(entries.len());
             match entries.get_mut(place) {
-                Some((_, earlier)) => *earlier = value,
+                Some((_, earlier)) => {
+                    *earlier = value;
+                    reader.repeats_key = true;
+                }
                 None => entries.push((key, value)),
             }
             Ok(())

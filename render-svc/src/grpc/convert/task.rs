@@ -139,13 +139,13 @@ pub(in crate::grpc) struct Reading {
 }
 
 impl Reading {
-    /// Returns the model of a request and, where they are needed, its tools. Rendering reports invalid ones.
-    pub(in crate::grpc) fn of(request: &RenderRequest, needs_tools: bool) -> Self {
+    /// Returns the model of a request and, where they are needed, its tools.
+    pub(in crate::grpc) fn of(request: &RenderRequest, needs_tools: bool) -> Result<Self, Invalid> {
         let conversation = request.conversation.as_ref().filter(|_| needs_tools);
         let tools = conversation.map(|conversation| conversation.tools.clone());
-        let tools = tools.and_then(|tools| chat::tools(tools).ok()).flatten();
+        let tools = tools.map(chat::tools).transpose()?.flatten();
         let adapter = request.options.as_ref().and_then(|options| options.adapter.clone());
-        Self { model: request.model.clone(), adapter, tools }
+        Ok(Self { model: request.model.clone(), adapter, tools })
     }
 
     /// Takes the tools out of the request, for an answer that calls none.

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use tandem_template::python::LoadsError;
 
 use super::arena::{Arena, Id, Node};
+use super::fault::ContentError;
 use super::python;
 use super::python_calls;
-use super::value::{Dict, Value};
+use super::value::{Dict, Keys, Value};
 
 /// Why an argument cannot be cast.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -160,11 +161,11 @@ fn cast_to(text: &str, name: &str, is_exact: bool) -> Result<Option<Value>, Load
             _ => None,
         },
         "null" => matches!(stripped, "null" | "None").then_some(Value::Null),
-        "object" | "array" => match Value::loads(text) {
+        "object" | "array" => match Value::loads(text, if is_exact { Keys::Distinct } else { Keys::LastWins }) {
             Ok(value @ Value::Dict(_)) if name == "object" => Some(value),
             Ok(value @ Value::List(_)) if name == "array" => Some(value),
-            Ok(_) | Err(LoadsError::NotJson | LoadsError::LongInteger) => None,
-            Err(other) => return Err(other),
+            Err(ContentError::Json(error @ (LoadsError::LoneSurrogate | LoadsError::TooDeep))) => return Err(error),
+            _ => None,
         },
         _ => None,
     })

@@ -7,7 +7,7 @@ use tandem_template::python::LoadsError;
 use super::fault::{ContentError, Fault};
 use super::pattern::{Pattern, PatternError, find_all, is_word};
 use super::python;
-use super::value::{Dict, Value};
+use super::value::{Dict, Keys, Value};
 use super::written::Unread;
 use super::written_calls::Form;
 
@@ -107,7 +107,7 @@ impl Content {
     }
 
     /// Returns the value of a text.
-    pub(super) fn parse(&self, text: &str) -> Result<Value, ContentError> {
+    fn parse(&self, text: &str, keys: Keys) -> Result<Value, ContentError> {
         let stripped = self.stripped(text);
         match self.rule.as_ref().map_err(fault)? {
             Rule::Text => Ok(Value::Text(stripped.to_owned())),
@@ -116,18 +116,20 @@ impl Content {
             Rule::Bool => Ok(Value::Bool(stripped == "1" || stripped.eq_ignore_ascii_case("true"))),
             Rule::Json { unquoted_keys, delims, allow_non_json } => {
                 let delims = delims.as_ref().map_err(fault)?;
-                match Value::loads(&standard_json(text, delims, *unquoted_keys)?) {
-                    Err(LoadsError::NotJson) if *allow_non_json => Ok(Value::Text(stripped.to_owned())),
-                    loaded => loaded.map_err(ContentError::Json),
+                match Value::loads(&standard_json(text, delims, *unquoted_keys)?, keys) {
+                    Err(ContentError::Json(LoadsError::NotJson)) if *allow_non_json => {
+                        Ok(Value::Text(stripped.to_owned()))
+                    }
+                    loaded => loaded,
                 }
             }
             Rule::XmlInline { tags, values, merges, json_group, .. } => {
                 let tags = tags.as_ref().map_err(fault)?;
-                xml_inline(text, tags, values.as_ref(), *merges, json_group.as_deref()).map(Value::Dict)
+                xml_inline(text, tags, values.as_ref(), *merges, json_group.as_deref(), keys).map(Value::Dict)
             }
             Rule::KvLines { line_sep, kv_sep, values } => {
                 let line_sep = line_sep.as_ref().map_err(fault)?;
-                self.kv_lines(text, line_sep.as_deref(), kv_sep, values.as_ref()).map(Value::Dict)
+                self.kv_lines(text, line_sep.as_deref(), kv_sep, values.as_ref(), keys).map(Value::Dict)
             }
             Rule::Calls(form) => Ok(Value::List(form.parse("", text, "")?.calls)),
         }
@@ -139,19 +141,20 @@ impl Content {
     }
 
     /// Returns the value of the text between two anchors, and the parts that it lacks. Lists of calls may begin and end
-    /// within the anchors.
+    /// within the anchors. Their keys are distinct.
     pub(super) fn parse_between(
         &self,
         opening: &str,
         text: &str,
         closing: &str,
+        keys: Keys,
     ) -> Result<(Value, Vec<Unread>), ContentError> {
         match &self.rule {
             Ok(Rule::Calls(form)) => {
                 let written = form.parse(opening, text, closing)?;
                 Ok((Value::List(written.calls), written.unread))
             }
-            _ => Ok((self.parse(text)?, Vec::new())),
+            _ => Ok((self.parse(text, keys)?, Vec::new())),
         }
     }
 
@@ -188,6 +191,7 @@ impl Content {
         line_sep: Option<&str>,
         kv_sep: &Needed<String>,
         values: Option<&Needed<Box<Content>>>,
+        keys: Keys,
     ) -> Result<Dict, ContentError> {
         let lines: Box<dyn Iterator<Item = &str>> = match line_sep {
             Some(sep) => Box::new(text.split(sep)),
@@ -196,7 +200,8 @@ impl Content {
         let mut out = Dict::new();
         for line in lines.map(|line| self.stripped(line)).filter(|line| !line.is_empty()) {
             if let Some((key, value)) = line.split_once(kv_sep.as_ref().map_err(fault)?.as_str()) {
-                out.insert(self.stripped(key).to_owned(), value_of(Some(self.stripped(value)), values, 0)?);
+                let value = value_of(Some(self.stripped(value)), values, 0, keys)?;
+                keys.insert(&mut out, self.stripped(key).to_owned(), value)?;
             }
         }
         Ok(out)
@@ -375,11 +380,16 @@ fn with_strings(text: &str, captured: &[String]) -> String {
     out
 }
 
-fn value_of(text: Option<&str>, values: Option<&Needed<Box<Content>>>, at: usize) -> Result<Value, ContentError> {
+fn value_of(
+    text: Option<&str>,
+    values: Option<&Needed<Box<Content>>>,
+    at: usize,
+    keys: Keys,
+) -> Result<Value, ContentError> {
     match (values, text) {
         (None, Some(text)) => Ok(Value::Text(text.to_owned())),
         (None, None) => Ok(Value::Null),
-        (Some(parser), Some(text)) => parser.as_ref().map_err(fault)?.parse(text),
+        (Some(parser), Some(text)) => parser.as_ref().map_err(fault)?.parse(text, keys),
         (Some(parser), None) => parser.as_ref().map_err(fault)?.parse_none(at),
     }
 }
@@ -390,6 +400,7 @@ fn xml_inline(
     values: Option<&Needed<Box<Content>>>,
     merges: bool,
     json_group: Option<&str>,
+    keys: Keys,
 ) -> Result<Dict, ContentError> {
     let index = |name: &str| tags.names().iter().position(|known| known == name);
     let (key_index, value_index, json_index) = (index("key"), index("value"), json_group.and_then(index));
@@ -399,13 +410,13 @@ fn xml_inline(
         let key = key_index.and_then(group).ok_or(ContentError::NoKey(found.start))?;
         let text = value_index.map_or(Some(""), group);
         let value = match text.filter(|_| json_index.and_then(group).is_some()) {
-            Some(json) => Value::loads(json).map_err(ContentError::Json)?,
-            None => value_of(text, values, found.start)?,
+            Some(json) => Value::loads(json, keys)?,
+            None => value_of(text, values, found.start, keys)?,
         };
         match out.get_mut(key) {
             Some(Value::List(earlier)) if merges => earlier.push(value),
             Some(earlier) if merges => *earlier = Value::List(vec![std::mem::replace(earlier, Value::Null), value]),
-            _ => drop(out.insert(key.to_owned(), value)),
+            _ => keys.insert(&mut out, key.to_owned(), value)?,
         }
     }
     Ok(out)

@@ -15,6 +15,8 @@ pub enum ContentError {
     Json(LoadsError),
     #[error("json: the text has a control character that `string_delims` needs (1 or 2, at byte {0})")]
     Reserved(usize),
+    #[error("an object has a key twice")]
+    Repeated,
     #[error("xml-inline: the match at byte {0} has no group `key`")]
     NoKey(usize),
     #[error("xml-inline: the group `value` of the match at byte {0} has no text")]

@@ -9,7 +9,7 @@ use super::fault::ContentError;
 use super::pattern::Found;
 use super::template::{Field, Template};
 use super::transform::{Transform, TransformError};
-use super::value::{Dict, Value};
+use super::value::{Dict, Keys, Value};
 use super::watch::Watch;
 use super::written::Unread;
 
@@ -351,7 +351,8 @@ fn value(
     tools: &Tools,
     is_cut: Option<bool>,
 ) -> Result<(Value, Vec<Unread>), FieldError> {
-    let (value, unread) = field.content.parse_between(&region.opening, &region.text, closing)?;
+    let keys = if is_cut.is_some() { Keys::Distinct } else { Keys::LastWins };
+    let (value, unread) = field.content.parse_between(&region.opening, &region.text, closing, keys)?;
     if let Some(is_cut) = is_cut {
         field.content.check_whole(&region.text, is_cut)?;
     }

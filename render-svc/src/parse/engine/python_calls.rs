@@ -2,7 +2,7 @@
 
 use super::fault::ContentError;
 use super::python;
-use super::value::{Dict, Value};
+use super::value::{Dict, Keys, Value};
 use super::written::{Unread, Written, made};
 
 /// The most values within values.
@@ -121,9 +121,7 @@ impl<'t> Reader<'t> {
                 return None;
             }
             let value = self.value(0)?;
-            if arguments.insert(key, value).is_some() {
-                return None;
-            }
+            Keys::Distinct.insert(&mut arguments, key, value).ok()?;
             if !self.takes(',') {
                 return self.takes(')').then_some((name, arguments));
             }
@@ -174,7 +172,8 @@ impl<'t> Reader<'t> {
             if !self.takes(':') {
                 return None;
             }
-            entries.insert(key, self.value(depth + 1)?);
+            let value = self.value(depth + 1)?;
+            Keys::Distinct.insert(&mut entries, key, value).ok()?;
             if !self.takes(',') {
                 is_open = false;
                 if !self.takes('}') {

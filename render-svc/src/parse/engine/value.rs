@@ -2,10 +2,34 @@
 
 use indexmap::IndexMap;
 use serde_json::Value as Json;
-use tandem_template::python::{self, LoadsError};
+use tandem_template::python;
+
+use super::fault::ContentError;
 
 /// An object, with its keys in the order of their first insertion.
 pub type Dict = IndexMap<String, Value>;
+
+/// What a key means that an object has twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Keys {
+    /// Its last value replaces the others, as in Python.
+    LastWins,
+    /// The text has no value: it would lack the others.
+    Distinct,
+}
+
+impl Keys {
+    /// Inserts an entry.
+    ///
+    /// # Errors
+    /// The object has the key, although keys are distinct.
+    pub(super) fn insert(self, dict: &mut Dict, key: String, value: Value) -> Result<(), ContentError> {
+        match dict.insert(key, value) {
+            Some(_) if self == Self::Distinct => Err(ContentError::Repeated),
+            _ => Ok(()),
+        }
+    }
+}
 
 /// A value of a parsed answer, or of a response template.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,8 +47,14 @@ pub enum Value {
 
 impl Value {
     /// Loads a JSON text as Python does.
-    pub(in super::super) fn loads(text: &str) -> Result<Self, LoadsError> {
-        python::loads(text).map(Self::from)
+    ///
+    /// # Errors
+    /// Python fails, or an object has a key twice although keys are distinct.
+    pub(in super::super) fn loads(text: &str, keys: Keys) -> Result<Self, ContentError> {
+        match python::loads_with_repeats(text).map_err(ContentError::Json)? {
+            (_, true) if keys == Keys::Distinct => Err(ContentError::Repeated),
+            (json, _) => Ok(Self::from(json)),
+        }
     }
 
     /// Returns the JSON text of a value, as Python writes it. None if it has a number that JSON lacks.

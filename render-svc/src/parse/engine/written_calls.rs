@@ -8,7 +8,7 @@ use super::fault::ContentError;
 use super::pattern::{Pattern, find_all};
 use super::python;
 use super::python_calls;
-use super::value::{Dict, Value};
+use super::value::{Dict, Keys, Value};
 use super::written::{Unread, Written, made};
 
 /// How calls are written.
@@ -97,7 +97,7 @@ fn calls_of(value: Value, is_strict: bool) -> Result<Vec<Value>, ContentError> {
 /// Returns the object or list at the start of a text, and the text after it.
 fn json_value(text: &str) -> Result<(Value, &str), ContentError> {
     let (value, after) = text.split_at(json_end(text).ok_or(ContentError::NotA("JSON"))?);
-    Ok((Value::loads(value).map_err(ContentError::Json)?, after))
+    Ok((Value::loads(value, Keys::Distinct)?, after))
 }
 
 /// Returns the end of the object or list at the start of a text.
