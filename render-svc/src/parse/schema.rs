@@ -37,13 +37,13 @@ pub(crate) fn listed(schema: &Json) -> Option<Vec<Json>> {
 fn kind_of_listed(schema: &Json) -> Option<&'static str> {
     let values = listed(schema)?;
     let is = |kind: fn(&Json) -> bool| values.iter().filter(|value| !value.is_null()).all(kind);
-    let kinds: [(&str, fn(&Json) -> bool); 4] = [
-        ("string", Json::is_string),
-        ("integer", |value| value.is_i64() || value.is_u64()),
-        ("number", Json::is_number),
-        ("boolean", Json::is_boolean),
-    ];
-    kinds.into_iter().find(|(_, kind)| is(*kind)).map(|(name, _)| name)
+    match () {
+        () if is(Json::is_string) => Some("string"),
+        () if is(|value| value.is_i64() || value.is_u64()) => Some("integer"),
+        () if is(Json::is_number) => Some("number"),
+        () if is(Json::is_boolean) => Some("boolean"),
+        () => None,
+    }
 }
 
 /// Returns a parameter's schema with the target of a reference in its place, and a combination of one schema as this
