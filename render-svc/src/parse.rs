@@ -24,6 +24,6 @@ pub use self::problem::RulesProblem;
 pub(crate) use self::rules::Context;
 pub use self::rules::{BUILT_IN, BuiltIn, Rules};
 pub use self::running::RunningAnswer;
-pub(crate) use self::schema::{listed, name, plain, schema};
+pub(crate) use self::schema::{Budget, listed, name, plain, schema};
 pub(crate) use self::text_of_ids::TextOfIds;
 pub(crate) use self::tokens::{is_read, tools, values};

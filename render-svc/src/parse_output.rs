@@ -73,7 +73,9 @@ pub fn parse(served: &ServedModel, job: ParseJob) -> Result<(Answer, Arc<Rules>)
             let tokenizer = served.model.tokenizer()?;
             check_ids(tokenizer, &ids)?;
             let read: Vec<u32> = ids.into_iter().filter(|id| is_read(tokenizer, &rules, *id)).collect();
-            tokenizer.decode(&read, false)?
+            let mut text_of_ids = TextOfIds::default();
+            let text = text_of_ids.push(tokenizer, &read)?;
+            text + &text_of_ids.finish()
         }
     };
     check_bytes(text.len(), MAX_TEXT_BYTES)?;
@@ -137,7 +139,7 @@ impl RunningParse {
     /// The caller has gone.
     pub fn finish(mut self) -> Result<(Vec<Delta>, Answer, Arc<Rules>), Error> {
         let rest = match &mut self.ids {
-            Some(ids) => ids.finish(self.served.model.tokenizer()?)?,
+            Some(ids) => ids.finish(),
             None => String::new(),
         };
         let mut deltas = read(&mut self.reader, &rest)?;

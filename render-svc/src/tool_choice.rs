@@ -14,7 +14,7 @@ use self::lark::Writer;
 use crate::answer_rules::Notation;
 use crate::conversation::Invalid;
 use crate::error::Error;
-use crate::parse::{Rules, name};
+use crate::parse::{Budget, Rules, name};
 
 /// The field of a request.
 const FIELD: &str = "tool_choice";
@@ -66,6 +66,7 @@ impl CallLimits {
         tools: Option<&Json>,
         tokenizer: &Tokenizer,
     ) -> Result<Option<String>, Error> {
+        let mut budget = Budget::of(tools.unwrap_or(&Json::Null));
         let tools = self.tools(tools)?;
         let Some(tools) = tools.filter(|_| self.need_grammar()) else { return Ok(None) };
         let refused = |field: &'static str, problem: String| Error::ToolChoiceNotSupported {
@@ -84,7 +85,7 @@ impl CallLimits {
         let repeats = self.may_repeat && !matches!(self.choice, ToolChoice::Name(_));
         let tools: Vec<_> = tools
             .iter()
-            .map(|(index, tool)| parameters::tool(&mut writer, reading, *index, tool))
+            .map(|(index, tool)| parameters::tool(&mut writer, reading, *index, tool, &mut budget))
             .collect::<Result<_, _>>()?;
         if is_forced {
             return Ok(Some(writer.forced(&tools, repeats)));

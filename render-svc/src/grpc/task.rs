@@ -60,7 +60,7 @@ impl<G: Generator> TaskService for TaskApi<G> {
         request.return_offsets = paths.have_media();
         let limits = parameters.call_limits().map_err(|error| paths.status(error.into()))?;
         let reading = convert::Reading::of(&request, parameters.parse_output || limits.need_grammar());
-        let mut reading = reading.map_err(|error| paths.status(error.into()))?;
+        let mut reading = reading.map_err(Error::from)?;
         if limits.choice == ToolChoice::None {
             reading = reading.without_tools(&mut request);
         }

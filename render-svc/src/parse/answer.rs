@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tandem_model_files::digest::hex_sha256;
 
-use super::engine::{Dict, Event, Keys, Note, ParseError, Parser, Value, is_space, strip};
+use super::engine::{Dict, Event, Keys, MAX_CALLS, Note, ParseError, Parser, Value, is_space, strip};
 use super::rules::Rules;
 use super::track::Track;
 
@@ -225,6 +225,9 @@ impl AnswerReader {
         let is_again = !self.closed.insert(Arc::clone(&field));
         match role {
             Role::Calls => match calls(value) {
+                Some(calls) if self.calls.len() + calls.len() > MAX_CALLS => {
+                    self.lose(&whole, place, "a call after as many as an answer may have", deltas);
+                }
                 Some(calls) => {
                     calls.into_iter().for_each(|call| self.call(call, place, deltas));
                     unread.into_iter().for_each(|(place, note)| self.note(place, note, deltas));

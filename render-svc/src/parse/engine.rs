@@ -8,6 +8,7 @@ mod buffer;
 mod coerce;
 mod content;
 mod fault;
+mod free_json;
 mod parser;
 mod pattern;
 mod python;
@@ -27,5 +28,6 @@ pub use self::template::{Template, TemplateError};
 pub use self::transform::{ShapeError, TransformError};
 pub(super) use self::value::Keys;
 pub use self::value::{Dict, Value};
+pub(super) use self::written::MAX_CALLS;
 
 pub(super) use self::python::{is_space, strip};

@@ -20,9 +20,8 @@ pub struct RunningAnswer {
     tokenizer: Tokenizer,
     /// The special tokens whose text is in the answer's text.
     passed: Vec<u32>,
-    /// The ids with text since the last hidden token, after the id before them.
-    visible: Vec<u32>,
-    has_earlier: bool,
+    /// The bytes of the text since the last hidden token.
+    visible: Vec<u8>,
     /// The place of the last hidden token in the answer's text.
     base: usize,
     /// Hidden tokens that are not read yet, each with its place in the answer's text.
@@ -44,17 +43,7 @@ impl RunningAnswer {
         given: Option<&Json>,
     ) -> Result<Self, ParseError> {
         let reader = AnswerReader::new(Arc::clone(&rules), prompt, &tools(&rules, given))?;
-        Ok(Self {
-            reader,
-            rules,
-            tokenizer,
-            passed,
-            visible: Vec::new(),
-            has_earlier: false,
-            base: 0,
-            hidden: VecDeque::new(),
-            read: 0,
-        })
+        Ok(Self { reader, rules, tokenizer, passed, visible: Vec::new(), base: 0, hidden: VecDeque::new(), read: 0 })
     }
 
     /// Reads more ids and more text, which may be that of earlier ids.
@@ -87,25 +76,14 @@ impl RunningAnswer {
 
     fn take(&mut self, id: u32) {
         if !self.tokenizer.is_special(id) || self.passed.contains(&id) {
-            self.visible.push(id);
+            self.visible.extend_from_slice(self.tokenizer.token_bytes(id).unwrap_or_default());
             return;
         }
         let marker = is_read(&self.tokenizer, &self.rules, id).then(|| special_text(&self.tokenizer, id)).flatten();
         if let Some(marker) = marker {
-            self.base += self.visible_bytes();
+            self.base += String::from_utf8_lossy(&self.visible).len();
             self.hidden.push_back((self.base, marker));
-            let last = self.visible.last().copied();
             self.visible.clear();
-            self.visible.extend(last);
-            self.has_earlier = last.is_some();
         }
-    }
-
-    /// Returns the bytes of the text of the visible ids since the last hidden token. A tokenizer may leave out the
-    /// white space at the start of a text, so that the id before them belongs to it.
-    fn visible_bytes(&self) -> usize {
-        let bytes = |ids: &[u32]| self.tokenizer.decode(ids, false).map_or(0, |text| text.len());
-        let earlier = if self.has_earlier { self.visible.first().map_or(0, |id| bytes(&[*id])) } else { 0 };
-        bytes(&self.visible).saturating_sub(earlier)
     }
 }

@@ -5,7 +5,7 @@ use tandem_model_files::tokenizer::Tokenizer;
 
 use super::engine::Value;
 use super::rules::Rules;
-use super::schema::plain_tool;
+use super::schema::{Budget, plain_tool};
 
 /// Returns true if the text of a token is part of what rules read.
 pub(crate) fn is_read(tokenizer: &Tokenizer, rules: &Rules, id: u32) -> bool {
@@ -21,7 +21,10 @@ pub(crate) fn tools(rules: &Rules, list: Option<&Json>) -> Vec<Value> {
     if rules.head.is_none() {
         return values(list);
     }
-    list.and_then(Json::as_array).into_iter().flatten().map(|tool| Value::from(&plain_tool(tool))).collect()
+    let Some(list) = list else { return Vec::new() };
+    let mut budget = Budget::of(list);
+    let tools = list.as_array().into_iter().flatten();
+    tools.map(|tool| Value::from(&plain_tool(tool, &mut budget))).collect()
 }
 
 /// Returns the items of a JSON list.

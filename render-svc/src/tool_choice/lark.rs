@@ -1,6 +1,6 @@
 //! Writes Lark grammars of calls.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use tandem_model_files::tokenizer::Tokenizer;
 
@@ -23,11 +23,13 @@ pub(super) struct Writer<'a> {
     tokens: Vec<(String, u32)>,
     /// The rules below the start, a line each.
     rules: Vec<String>,
+    /// The names of rules with an expression, by what follows the name.
+    names: HashMap<String, String>,
 }
 
 impl<'a> Writer<'a> {
     pub(super) fn new(notation: &'a Notation, tokenizer: &Tokenizer) -> Self {
-        Self { notation, tokens: special_tokens(tokenizer), rules: Vec::new() }
+        Self { notation, tokens: special_tokens(tokenizer), rules: Vec::new(), names: HashMap::new() }
     }
 
     /// Returns the grammar of answers with calls. `tools` are the expressions of a call from the tool's name to the end of
@@ -152,14 +154,12 @@ impl<'a> Writer<'a> {
 
     fn named(&mut self, kind: &str, expression: &str) -> String {
         let body = format!("{kind}: {expression}");
-        let is_same = |line: &&String| {
-            line.strip_prefix("part_").is_some_and(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()) == body)
-        };
-        if let Some(name) = self.rules.iter().find(is_same).and_then(|line| line.get(..line.len() - body.len())) {
-            return name.to_owned();
+        if let Some(name) = self.names.get(&body) {
+            return name.clone();
         }
         let name = format!("part_{}", self.rules.len());
         self.rules.push([name.as_str(), &body].concat());
+        self.names.insert(body, name.clone());
         name
     }
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use serde_json::{Value as Json, json};
+use serde_json::{Map, Value as Json, json};
 
 use super::lark::{Writer, quoted, with_key};
-use crate::answer_rules::{Arguments, Form, Kind, Spelling};
+use crate::answer_rules::{Arguments, Form, Kind, Notation, Spelling};
 use crate::conversation::Invalid;
 use crate::error::Error;
-use crate::parse::{Rules, listed, name, plain, schema};
+use crate::parse::{Budget, Rules, listed, name, plain, schema};
 
 /// Keywords with which a schema has properties in other places than `properties`.
 const COMBINING: [&str; 9] =
@@ -21,7 +21,13 @@ const COUNTING: [&str; 4] = ["minProperties", "maxProperties", "dependentRequire
 ///
 /// # Errors
 /// The tool has a name that a call cannot have, or a parameter that the notation cannot write.
-pub(super) fn tool(writer: &mut Writer<'_>, rules: &Arc<Rules>, index: usize, tool: &Json) -> Result<String, Error> {
+pub(super) fn tool(
+    writer: &mut Writer<'_>,
+    rules: &Arc<Rules>,
+    index: usize,
+    tool: &Json,
+    budget: &mut Budget,
+) -> Result<String, Error> {
     let path = |field: &str| format!("tools[{index}].function.{field}");
     let refused = |field: &str, problem: String| Error::from(Invalid::new(&path(field)[..], problem));
     let tool_name = name(tool).unwrap_or_default();
@@ -35,22 +41,40 @@ pub(super) fn tool(writer: &mut Writer<'_>, rules: &Arc<Rules>, index: usize, to
     }
     let start = format!("{} {}", quoted(tool_name), writer.text(&writer.notation.middle.clone()));
     let arguments = match &writer.notation.arguments {
-        Arguments::Json => format!("%json {}", closed(schema)),
+        Arguments::Json => json_arguments(writer.notation, schema),
         Arguments::Named { key, separator, forms } => {
             let named = Named { key, separator, forms };
             let keys = schema.get("properties").and_then(Json::as_object).into_iter().flatten();
-            for (key, _) in keys {
-                if !writer.notation.is_read(rules, tool_name, &[key]) {
-                    return Err(refused(
-                        "parameters",
-                        format!("has {key:?}, a name that the rules of the model do not read"),
-                    ));
-                }
+            match keys.map(|(key, _)| key).find(|key| !writer.notation.is_read(rules, tool_name, &[key])) {
+                Some(key) => Err(format!("has {key:?}, a name that the rules of the model do not read")),
+                None => named.parameters(writer, schema, budget),
             }
-            named.parameters(writer, schema).map_err(|problem| refused("parameters", problem))?
         }
     };
+    let arguments = arguments.map_err(|problem| refused("parameters", problem))?;
     Ok(format!("{start} {arguments}"))
+}
+
+/// Returns the expression of arguments that are one JSON object.
+fn json_arguments(notation: &Notation, schema: &Json) -> Result<String, String> {
+    if schema.get("type").is_some_and(|kind| kind != "object") {
+        return Err("must have the type object".to_owned());
+    }
+    let end = notation.end.trim();
+    if !end.is_empty() && texts_within(schema).any(|text| text.contains(end)) {
+        return Err(format!("has a text with {end:?}, which ends a call of this model"));
+    }
+    Ok(format!("%json {}", closed(schema)))
+}
+
+/// Returns the texts in a value.
+fn texts_within(value: &Json) -> Box<dyn Iterator<Item = &str> + '_> {
+    match value {
+        Json::String(text) => Box::new(std::iter::once(text.as_str())),
+        Json::Array(items) => Box::new(items.iter().flat_map(texts_within)),
+        Json::Object(entries) => Box::new(entries.values().flat_map(texts_within)),
+        _ => Box::new(std::iter::empty()),
+    }
 }
 
 /// Returns the schema of an object without further properties, if it does not mention them.
@@ -72,89 +96,152 @@ struct Named<'a> {
 }
 
 impl Named<'_> {
-    fn parameters(&self, writer: &mut Writer<'_>, schema: &Json) -> Result<String, String> {
-        if let Some(key) = COUNTING.iter().find(|key| schema.get(**key).is_some()) {
-            return Err(format!("has {key}, which no grammar of this model's notation can keep"));
-        }
+    fn parameters(&self, writer: &mut Writer<'_>, schema: &Json, budget: &mut Budget) -> Result<String, String> {
         if let Some(key) = COMBINING.iter().find(|key| schema.get(**key).is_some()) {
             return Err(format!("must list its parameters in `properties` for a tool_choice, has {key}"));
         }
-        let properties = schema.get("properties").and_then(Json::as_object);
-        let required: Vec<&str> =
-            schema.get("required").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str).collect();
+        if let Some(key) = COUNTING.iter().find(|key| schema.get(**key).is_some()) {
+            return Err(format!("has {key}, which no grammar of this model's notation can keep"));
+        }
+        let (none, empty) = (Map::new(), Vec::new());
+        let properties = match schema.get("properties") {
+            None => &none,
+            Some(properties) => properties.as_object().ok_or("has `properties` that are no object")?,
+        };
+        let required = match schema.get("required") {
+            None => &empty,
+            Some(required) => required.as_array().ok_or("has a `required` that is no list")?,
+        };
+        if let Some(name) = required.iter().find(|name| name.as_str().is_none_or(|name| !properties.contains_key(name)))
+        {
+            return Err(format!("requires {name}, which is not in `properties`"));
+        }
         let mut parameters = Vec::new();
-        for (name, property) in properties.into_iter().flatten() {
-            let expression = self.parameter(writer, name, &plain(property, schema, false), schema)?;
-            parameters.push((expression, required.contains(&name.as_str())));
+        for (name, property) in properties {
+            let property = plain(property, schema, false, budget);
+            if budget.is_empty() {
+                return Err("has schemas that refer to others too often".to_owned());
+            }
+            let choices = self.choices(writer, name, &property, schema)?;
+            let is_required = required.iter().any(|required| required == name);
+            parameters.push((format!("{} {choices}", writer.text(&[self.key, name].concat())), is_required));
         }
         let separator = writer.text(self.separator);
         Ok(sequence(writer, &parameters, &separator))
     }
 
+    fn form(&self, kind: Kind) -> Option<&Form> {
+        self.forms.iter().find(|(other, _)| *other == kind).map(|(_, form)| form)
+    }
+
+    /// Returns the expression of a parameter's value, of one type or several.
+    fn choices(&self, writer: &mut Writer<'_>, name: &str, property: &Json, schema: &Json) -> Result<String, String> {
+        let mut expressions = Vec::new();
+        for choice in alternatives(property) {
+            let expression =
+                self.choice(writer, name, &choice, schema).map_err(|problem| format!("has {name:?} {problem}"))?;
+            if !expressions.contains(&expression) {
+                expressions.push(expression);
+            }
+        }
+        match &expressions[..] {
+            [] => Err(format!("has {name:?} without a value that it may have")),
+            [only] => Ok(only.clone()),
+            _ => Ok(format!("({})", expressions.join(" | "))),
+        }
+    }
+
+    /// Returns the expression of a value of one type, or of any.
+    fn choice(&self, writer: &mut Writer<'_>, name: &str, property: &Json, schema: &Json) -> Result<String, String> {
+        let unknown = |kind: &str| format!("of type {kind}, which the model's notation writes in no known way");
+        if let Some(target) = property.get("$ref") {
+            return Err(format!("which refers to {target}, which is not in the schema"));
+        }
+        let listed = property.as_object().and_then(listed);
+        let Some(kind) = property.get("type") else {
+            return match listed {
+                Some(_) => Err("with values of several types, which the model's notation cannot list".to_owned()),
+                // Any value is written as a text, or as JSON where that differs.
+                None => {
+                    let text = self.form(Kind::String).ok_or_else(|| unknown("string"))?;
+                    let other = self.form(Kind::Object).filter(|other| other.middle != text.middle);
+                    let text = value(writer, text, name, None, property, schema)?;
+                    let other = other.map(|other| value(writer, other, name, None, property, schema)).transpose()?;
+                    Ok(other.map_or(text.clone(), |other| format!("({text} | {other})")))
+                }
+            };
+        };
+        let kind_name = kind.as_str().map_or_else(|| kind.to_string(), str::to_owned);
+        let form = Kind::of(&kind_name).and_then(|kind| self.form(kind)).ok_or_else(|| unknown(&kind_name))?;
+        if let Some(text) = listed.iter().flatten().flat_map(texts_within).find(|text| self.ends_in(text)) {
+            return Err(format!("with the value {text:?}, which has the mark of the end of a value"));
+        }
+        value(writer, form, name, listed.as_deref(), property, schema)
+    }
+
     /// Returns true if a text has the mark that ends a text.
     fn ends_in(&self, text: &str) -> bool {
-        let forms = self.forms.iter().filter(|(kind, _)| *kind == Kind::String);
-        forms.map(|(_, form)| form.end.trim()).any(|end| !end.is_empty() && text.contains(end))
-    }
-
-    fn parameter(&self, writer: &mut Writer<'_>, name: &str, property: &Json, schema: &Json) -> Result<String, String> {
-        let kind = kind(property);
-        let unknown = |kind: Kind| {
-            format!("has {name:?} of type {}, which the model's notation writes in no known way", kind.name())
-        };
-        let form = |kind: Kind| self.forms.iter().find(|(other, _)| *other == kind).map(|(_, form)| form);
-        let key = writer.text(&[self.key, name].concat());
-        let written = |writer: &mut Writer<'_>, form: &Form| value(writer, form, name, property, schema);
-        if let Some(text) = texts(property).into_iter().flatten().find(|text| self.ends_in(text)) {
-            return Err(format!("has {name:?} with the value {text:?}, which has the mark of the end of a value"));
-        }
-        if let Some(kind) = kind {
-            let form = form(kind).ok_or_else(|| unknown(kind))?;
-            return Ok(format!("{key} {}", written(writer, form)));
-        }
-        // A value of several types is written as a text, or as JSON where that differs.
-        let text = form(Kind::String).ok_or_else(|| unknown(Kind::String))?;
-        let other = form(Kind::Object).filter(|other| other.middle != text.middle);
-        let text = value(writer, text, name, &json!({}), schema);
-        match other {
-            Some(other) => Ok(format!("{key} ({text} | {})", written(writer, other))),
-            None => Ok(format!("{key} {text}")),
-        }
+        let end = self.form(Kind::String).map(|form| form.end.trim()).filter(|end| !end.is_empty());
+        end.is_some_and(|end| text.contains(end) || end.starts_with(['"', '\'']) && text.contains(['\\', '\n']))
     }
 }
 
-/// Returns the expression of a value with the texts around it.
-fn value(writer: &mut Writer<'_>, form: &Form, name: &str, property: &Json, schema: &Json) -> String {
+/// Returns the schemas of one type each that a parameter's schema allows.
+fn alternatives(property: &Json) -> Vec<Json> {
+    let Some(object) = property.as_object() else { return vec![property.clone()] };
+    for key in ["anyOf", "oneOf"] {
+        if let Some(Json::Array(schemas)) = object.get(key) {
+            return schemas.iter().flat_map(alternatives).collect();
+        }
+    }
+    let Some(Json::Array(kinds)) = object.get("type") else { return vec![property.clone()] };
+    let of_kind = |kind: &Json| {
+        let mut object = object.clone();
+        object.insert("type".to_owned(), kind.clone());
+        object.into()
+    };
+    kinds.iter().map(of_kind).collect()
+}
+
+/// Returns the expression of a value with the texts around it. `listed` are the values that it may be.
+fn value(
+    writer: &mut Writer<'_>,
+    form: &Form,
+    name: &str,
+    listed: Option<&[Json]>,
+    property: &Json,
+    schema: &Json,
+) -> Result<String, String> {
     let (middle, end) = (with_key(&form.middle, name), with_key(&form.end, name));
-    let middle = writer.text(&middle);
-    let choices =
-        |texts: Vec<String>| format!("({})", texts.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(" | "));
-    let value = match &form.spelling {
-        Spelling::Words(words) => format!("{} {}", choices(words.to_vec()), writer.text(&end)),
-        Spelling::Json => format!("%json {} {}", with_definitions(property, schema), writer.text(&end)),
-        Spelling::Raw => match texts(property) {
-            Some(texts) => format!("{} {}", choices(texts), writer.text(&end)),
-            None => match end.chars().next().filter(|first| "\"'".contains(*first)) {
-                Some(quote) => writer.quoted_until(quote, &end),
-                // The rules end a text at the first mark, with or without the white space before it.
-                None => writer.until(Some(end.trim_start()).filter(|end| !end.is_empty()).unwrap_or(&end)),
-            },
+    let (middle, last) = (writer.text(&middle), writer.text(&end));
+    let choices = |texts: &[&str]| {
+        let texts: Vec<String> = texts.iter().map(|text| quoted(text)).collect();
+        if texts.is_empty() {
+            Err("without a value of its type".to_owned())
+        } else {
+            Ok(format!("({})", texts.join(" | ")))
+        }
+    };
+    let value = match (&form.spelling, listed) {
+        (Spelling::Words([yes, no]), listed) => {
+            let is_listed = |value: bool| listed.is_none_or(|listed| listed.contains(&value.into()));
+            let words = [(yes, true), (no, false)].into_iter().filter(|(_, value)| is_listed(*value));
+            let words: Vec<&str> = words.map(|(word, _)| word.as_str()).collect();
+            format!("{} {last}", choices(&words)?)
+        }
+        (Spelling::Json, _) => format!("%json {} {last}", with_definitions(property, schema)),
+        (Spelling::Raw, Some(listed)) => {
+            let texts: Option<Vec<&str>> = listed.iter().map(Json::as_str).collect();
+            let texts = texts.ok_or("with values of several types, which the model's notation cannot list")?;
+            format!("{} {last}", choices(&texts)?)
+        }
+        (Spelling::Raw, None) => match end.chars().next().filter(|first| "\"'".contains(*first)) {
+            Some(quote) => writer.quoted_until(quote, &end),
+            // The rules end a text at the first mark, with or without the white space before it.
+            None => writer.until(Some(end.trim_start()).filter(|end| !end.is_empty()).unwrap_or(&end)),
         },
     };
-    format!("{middle} {value}")
-}
-
-/// Returns the texts that a parameter may be, if its schema lists them.
-fn texts(property: &Json) -> Option<Vec<String>> {
-    listed(property)?.iter().map(|text| text.as_str().map(str::to_owned)).collect()
-}
-
-/// Returns the kind of a parameter's values. None if they may be of several.
-fn kind(property: &Json) -> Option<Kind> {
-    match property.get("type") {
-        Some(Json::String(name)) => Kind::of(name),
-        _ => None,
-    }
+    Ok(format!("{middle} {value}"))
 }
 
 /// Returns the schema of a parameter with the definitions that it may refer to.

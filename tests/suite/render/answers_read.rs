@@ -5,6 +5,7 @@ use std::sync::Arc;
 use ParseWarningCode::{Malformed, Outside, Unclosed};
 use render_svc::catalog::ServedModel;
 use render_svc::parse::{Answer, AnswerReader, Delta, ParseWarningCode, Rules, Value};
+use render_svc::parse_output::{Output, ParseJob, parse};
 use serde_json::{Value as Json, json};
 use tempfile::TempDir;
 
@@ -61,7 +62,67 @@ const ROWS: &[Row] = &[
         warnings: &[Malformed],
         ..USUAL
     },
+    // A list in brackets is no end of CDATA.
+    Row {
+        rules: "minicpm-5",
+        text: "<function name=\"note\"><param name=\"text\">a[b[0]]></param></function>",
+        calls: &[("note", r#"{"text": "a[b[0]]>"}"#)],
+        ..USUAL
+    },
+    Row {
+        rules: "minicpm-5",
+        text: "<function name=\"note\"><param name=\"text\"><![CDATA[a</param>]]></param></function>",
+        calls: &[("note", r#"{"text": "a</param>"}"#)],
+        ..USUAL
+    },
+    // Gemma's template writes keys without quotes and Python's constants.
+    Row {
+        rules: "gemma-4",
+        text: "<|tool_call>call:note{text:<|\"|>a,b:c<|\"|>, count: 3,my-key:None,l:[True,{x:\"p,q:r\"}]}<tool_call|>",
+        calls: &[("note", r#"{"text": "a,b:c", "count": 3, "my-key": null, "l": [true, {"x": "p,q:r"}]}"#)],
+        ..USUAL
+    },
+    // The end of a value is missing.
+    Row {
+        rules: "arguments-in-tool-call",
+        text: "<tool_call>note<arg_key>text</arg_key><arg_value>a<arg_key>count</arg_key><arg_value>3</arg_value>\
+               </tool_call>",
+        content: "<tool_call>note<arg_key>text</arg_key><arg_value>a<arg_key>count</arg_key><arg_value>3</arg_value>\
+                  </tool_call>",
+        warnings: &[Malformed],
+        ..USUAL
+    },
+    Row {
+        rules: "parameters-in-function",
+        text: "<tool_call>\n<function=note>\n<parameter=text>a\n<parameter=count>\n3\n</parameter>\n</function>\n\
+               </tool_call>",
+        content: "<tool_call>\n<function=note>\n<parameter=text>a\n<parameter=count>\n3\n</parameter>\n</function>\n\
+                  </tool_call>",
+        warnings: &[Malformed],
+        ..USUAL
+    },
+    Row {
+        rules: "python-list",
+        text: "[note(text=('a'), count=(3,), level=1e3)]",
+        calls: &[("note", r#"{"text": "a", "count": [3], "level": 1000.0}"#)],
+        ..USUAL
+    },
+    Row {
+        rules: "python-list",
+        text: r"[note(text='\01\x41')]",
+        calls: &[("note", r#"{"text": "\u0001A"}"#)],
+        ..USUAL
+    },
     // No value of a repeated key is lost.
+    Row {
+        rules: "parameters-in-function",
+        text: "<tool_call>\n<function=note>\n<parameter=more>\n{\"a\": 1, \"a\": 2}\n</parameter>\n</function>\n\
+               </tool_call>",
+        content: "<tool_call>\n<function=note>\n<parameter=more>\n{\"a\": 1, \"a\": 2}\n</parameter>\n</function>\n\
+                  </tool_call>",
+        warnings: &[Malformed],
+        ..USUAL
+    },
     Row {
         rules: "json-in-tool-call",
         text: r#"<tool_call>{"name": "lamp", "arguments": {"on": false, "on": true}}</tool_call>"#,
@@ -399,6 +460,7 @@ fn answers_are_read_whole_and_in_pieces() {
         {"name": "lamp", "parameters": {"properties": {"on": {"type": "boolean"}}}},
         {"name": "note", "parameters": {"properties": {
             "text": {"type": "string"}, "count": {"type": "integer"}, "level": {"type": "number"},
+            "more": {"type": "object"},
         }}},
     ]);
     let tools: Vec<Value> = tools.as_array().expect("a list").iter().map(Value::from).collect();
@@ -408,6 +470,43 @@ fn answers_are_read_whole_and_in_pieces() {
             check(row, &rules, &tools, size);
         }
     }
+}
+
+/// Each call takes much more memory than its text.
+#[test]
+fn an_answer_has_a_limited_number_of_calls() {
+    let (one, many) = ("<tool_call>{\"name\": \"a\", \"arguments\": {}}</tool_call>", 3_000);
+    let answer = AnswerReader::new(rules("json-in-tool-call"), "", &[]).expect("a reader").read(&one.repeat(many));
+    assert_eq!(answer.calls.len(), 1024);
+    assert_eq!(answer.content, one.repeat(many - 1024));
+    let text = format!("[{}a()]", "a(),".repeat(many));
+    let answer = AnswerReader::new(rules("python-list"), "", &[]).expect("a reader").read(&text);
+    assert_eq!((answer.calls.len(), answer.content), (0, text));
+}
+
+/// Schemas that refer to each other many times are not copied many times.
+#[test]
+fn a_schema_with_many_references_takes_a_bounded_time() {
+    let mut definitions = serde_json::Map::new();
+    for level in 0..8 {
+        let reference = json!({"$ref": format!("#/$defs/a{}", level + 1)});
+        definitions.insert(format!("a{level}"), json!({"allOf": vec![reference; 100]}));
+    }
+    definitions.insert("a8".to_owned(), json!({"type": "integer"}));
+    let parameters = json!({"properties": {"s": {"$ref": "#/$defs/a0"}}, "$defs": definitions});
+    let tools = json!([{"name": "lamp", "parameters": parameters}]);
+    let folder = TempDir::new().expect("a temporary folder");
+    std::fs::write(folder.path().join("chat_template.jinja"), "{{ messages[0].content }}").expect("a file");
+    let served = ServedModel::load(folder.path()).expect("a model");
+    let job = ParseJob {
+        model: String::new(),
+        output: Output::Text("[lamp(s='3')]".to_owned()),
+        prompt: String::new(),
+        tools: Some(tools),
+        rules: Some("python-list".to_owned()),
+    };
+    let (answer, _) = parse(&served, job).expect("an answer");
+    assert_eq!(answer.calls[0].arguments, r#"{"s": "3"}"#);
 }
 
 #[track_caller]

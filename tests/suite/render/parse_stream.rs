@@ -88,6 +88,35 @@ async fn an_answer_in_pieces_is_read_as_the_whole() {
     assert_eq!(finished, whole.into_inner());
 }
 
+/// A tokenizer that writes characters as tokens of one byte each.
+#[tokio::test(flavor = "multi_thread")]
+async fn characters_of_several_tokens_are_whole() {
+    let folder = tempfile::TempDir::new().expect("a temporary folder");
+    let source = repository().join(".tandem/tokenizers/llama2/tokenizer.json");
+    std::fs::copy(&source, folder.path().join("tokenizer.json")).expect("a tokenizer, from `cargo xtask test`");
+    std::fs::write(folder.path().join("chat_template.jinja"), "{{ messages[0].content }}").expect("a template");
+    let tokenizer = Tokenizer::from_json(&std::fs::read(source).expect("a file")).expect("a tokenizer");
+    let service = render_service(&[folder.path().to_owned()], None).await;
+    let mut client = RenderServiceClient::new(service.channel().await);
+    for text in
+        ["ok 𓀀𓀁", "𠮷𠮷 a", "ᚠᛇᚻ", "🇩🇪🇫🇷!", " leading", "🏴\u{e0067}\u{e0062}\u{e0065}\u{e006e}\u{e0067}\u{e007f}"]
+    {
+        let ids = tokenizer.encode(text, false).expect("ids");
+        let output = parse_output_request::Output::Tokens(OutputTokens { token_ids: ids.clone() });
+        let request = ParseOutputRequest { output: Some(output), rules: Some(RULES.to_owned()), ..Default::default() };
+        let whole = client.parse_output(request).await.expect("an answer").into_inner();
+        let content =
+            |response: &ParseOutputResponse| response.output.clone().and_then(|output| output.message?.content);
+        let expected = tokenizer.decode(&ids, false).expect("text").trim().to_owned();
+        assert_eq!(content(&whole), Some(chat::chat_message::Content::Text(expected)));
+        for size in 1..6 {
+            let tokens = ids.chunks(size).map(|ids| Message::Tokens(OutputTokens { token_ids: ids.to_vec() }));
+            let messages = std::iter::once(Message::Start(start())).chain(tokens).collect();
+            assert_eq!(read(&mut client, messages).await.expect("an answer").3, whole, "{text} in pieces of {size}");
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_without_a_start_or_with_a_wrong_part_is_refused() {
     let service = render_service(&[repository().join("tests/contract/model")], None).await;

@@ -227,6 +227,52 @@ fn types_behind_references_are_kept_and_read() {
     assert!(refused.contains("a>b"), "{refused}");
 }
 
+/// Schemas whose values the notation with tags can and cannot keep.
+#[test]
+fn schemas_that_tags_cannot_keep_are_refused_by_name() {
+    let Some(corpus) = corpus() else { return };
+    let manifest = read(&corpus.join("templates/manifest.json"));
+    let entries = manifest.as_array().expect("a list");
+    let entry = entries.iter().find(|entry| entry["slug"] == "lc-qwen3-coder").expect("a template");
+    let served = served(&corpus, entry);
+    let compiled = |parameters: &Json| {
+        let tools = json!([{"name": "set", "parameters": parameters}]);
+        compiled_for(&served, ToolChoice::Required, false, &tools)
+    };
+    let of = |property: Json| json!({"type": "object", "properties": {"n": property}, "required": ["n"]});
+    let text = |value: &str| {
+        format!("<tool_call>\n<function=set>\n<parameter=n>\n{value}\n</parameter>\n</function>\n</tool_call>")
+    };
+    let kept = [
+        (json!({"type": "boolean", "const": false}), ["False", "True"]),
+        (json!({"const": 5}), ["5", "6"]),
+        (json!({"allOf": [{"type": "string"}], "enum": ["x", "y"]}), ["y", "z"]),
+        (json!({"type": ["integer", "boolean"]}), ["7", "seven"]),
+        (json!({"anyOf": [{"type": "integer"}, {"enum": ["all"]}]}), ["all", "none"]),
+    ];
+    for (property, [right, wrong]) in kept {
+        let grammar = compiled(&of(property.clone())).expect("a grammar").expect("one");
+        assert!(allows(&grammar, &served, &text(right)), "{property} {right}");
+        assert!(!allows(&grammar, &served, &text(wrong)), "{property} {wrong}");
+    }
+    let refused = [
+        (of(json!({"enum": [1, "a"]})), "several types"),
+        (of(json!({"type": "string", "enum": []})), "without a value"),
+        (of(json!({"type": "string", "enum": ["a", 5]})), "several types"),
+        (of(json!({"type": "int"})), "of type int"),
+        (of(json!({"$ref": "#/$defs/Absent"})), "which is not in the schema"),
+        (of(json!({"enum": ["a</parameter>"]})), "has the mark of the end"),
+        (json!({"type": "object", "properties": {}, "required": ["n"]}), "which is not in `properties`"),
+        (json!({"type": "object", "properties": {}, "required": "n"}), "no list"),
+        (json!({"type": "object", "properties": []}), "no object"),
+        (json!({"type": "object", "properties": {}, "minProperties": 1}), "minProperties"),
+    ];
+    for (parameters, problem) in refused {
+        let error = compiled(&parameters).map(drop).err();
+        assert!(error.as_ref().is_some_and(|error| error.contains(problem)), "{parameters}: {error:?}");
+    }
+}
+
 /// A notation with commas between optional parameters.
 #[test]
 fn grammars_grow_with_the_number_of_optional_parameters() {

@@ -17,8 +17,8 @@ use crate::error::RequestError;
 /// The most symbols of a JSON schema's grammar. The library's time grows with the square of the
 /// symbols: an optional property has 8 symbols, and 4,000 of them take about two seconds.
 const MAX_SCHEMA_SYMBOLS: usize = 32_000;
-/// The same for other grammars, whose symbols can cost more.
-const MAX_SYMBOLS: usize = 4_000;
+/// The same for other grammars, whose symbols can cost more: enough for the calls of 128 tools with five parameters.
+const MAX_SYMBOLS: usize = 8_000;
 /// The size of a compiling thread's stack. Deep grammars recurse.
 pub(super) const STACK_BYTES: usize = 64 * 1024 * 1024;
 

@@ -143,7 +143,7 @@ impl Reading {
     pub(in crate::grpc) fn of(request: &RenderRequest, needs_tools: bool) -> Result<Self, Invalid> {
         let conversation = request.conversation.as_ref().filter(|_| needs_tools);
         let tools = conversation.map(|conversation| conversation.tools.clone());
-        let tools = tools.map(chat::tools).transpose()?.flatten();
+        let tools = tools.map(chat::tools).transpose().map_err(|error| error.within("conversation"))?.flatten();
         let adapter = request.options.as_ref().and_then(|options| options.adapter.clone());
         Ok(Self { model: request.model.clone(), adapter, tools })
     }

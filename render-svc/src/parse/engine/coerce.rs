@@ -16,7 +16,7 @@ pub enum CoerceError {
     #[error("the schema's `{0}` is neither a list nor null")]
     Schema(&'static str),
     #[error("argument `{key}`: {source}")]
-    Json { key: String, source: LoadsError },
+    Json { key: String, source: ContentError },
 }
 
 /// The schemas of the parameters of each tool.
@@ -76,7 +76,7 @@ impl Tools {
 }
 
 /// Returns the cast argument, or None if it stays as it is.
-fn cast(arena: &mut Arena, argument: Id, types: &[&str], reads_python: bool) -> Result<Option<Id>, LoadsError> {
+fn cast(arena: &mut Arena, argument: Id, types: &[&str], reads_python: bool) -> Result<Option<Id>, ContentError> {
     if let Some(text) = arena.text(argument) {
         let value = match cast_text(text, types, reads_python)? {
             Value::Text(text) if reads_python => literal(&text, types).unwrap_or(Value::Text(text)),
@@ -134,7 +134,7 @@ fn types(schema: &Value) -> Result<Vec<&str>, CoerceError> {
 }
 
 /// Returns the text as a value of the first type that fits, or as it is.
-fn cast_text(text: &str, types: &[&str], is_exact: bool) -> Result<Value, LoadsError> {
+fn cast_text(text: &str, types: &[&str], is_exact: bool) -> Result<Value, ContentError> {
     for name in types {
         if let Some(value) = cast_to(text, name, is_exact)? {
             return Ok(value);
@@ -143,12 +143,15 @@ fn cast_text(text: &str, types: &[&str], is_exact: bool) -> Result<Value, LoadsE
     Ok(Value::Text(text.to_owned()))
 }
 
-fn cast_to(text: &str, name: &str, is_exact: bool) -> Result<Option<Value>, LoadsError> {
+fn cast_to(text: &str, name: &str, is_exact: bool) -> Result<Option<Value>, ContentError> {
     let stripped = python::strip(text);
     Ok(match name {
         "integer" => {
+            let digits =
+                || text.split_once('.').filter(|(_, rest)| is_exact && rest.trim_end().bytes().all(|b| b == b'0'));
+            let exact = || digits().and_then(|(digits, _)| python::int(digits));
             let whole = || python::float(text).and_then(python::int_of_float);
-            python::int(text).or_else(whole).map(Value::Int)
+            python::int(text).or_else(exact).or_else(whole).map(Value::Int)
         }
         "number" => python::float(text).filter(|number| number.is_finite()).map(|number| {
             let digits = python::int(text).filter(|_| is_exact);
@@ -164,8 +167,8 @@ fn cast_to(text: &str, name: &str, is_exact: bool) -> Result<Option<Value>, Load
         "object" | "array" => match Value::loads(text, if is_exact { Keys::Distinct } else { Keys::LastWins }) {
             Ok(value @ Value::Dict(_)) if name == "object" => Some(value),
             Ok(value @ Value::List(_)) if name == "array" => Some(value),
-            Err(ContentError::Json(error @ (LoadsError::LoneSurrogate | LoadsError::TooDeep))) => return Err(error),
-            _ => None,
+            Ok(_) | Err(ContentError::Json(LoadsError::NotJson | LoadsError::LongInteger)) => None,
+            Err(other) => return Err(other),
         },
         _ => None,
     })

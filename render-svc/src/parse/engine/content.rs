@@ -5,6 +5,7 @@
 use tandem_template::python::LoadsError;
 
 use super::fault::{ContentError, Fault};
+use super::free_json;
 use super::pattern::{Pattern, PatternError, find_all, is_word};
 use super::python;
 use super::value::{Dict, Keys, Value};
@@ -26,10 +27,29 @@ enum Rule {
     Int,
     Float,
     Bool,
-    Json { unquoted_keys: bool, delims: Needed<Vec<(String, String)>>, allow_non_json: bool },
-    XmlInline { tags: Needed<Pattern>, values: Values, merges: bool, json_group: Option<String> },
+    Json { keys: JsonKeys, delims: Needed<Vec<(String, String)>>, allow_non_json: bool },
+    XmlInline { tags: Needed<Pattern>, opening: String, values: Values, merges: bool, groups: Groups },
     KvLines { line_sep: Needed<Option<String>>, kv_sep: Needed<String>, values: Values },
     Calls(Form),
+}
+
+/// How the keys of objects are written.
+#[derive(Debug, Clone, Copy)]
+enum JsonKeys {
+    Quoted,
+    /// Some without quotes, as the reference finds them.
+    Unquoted,
+    /// Some without quotes, also with characters besides those of a word. Only the rules of this project have it.
+    Free,
+}
+
+/// Names of groups of a tag's pattern. Only the rules of this project have them.
+#[derive(Debug)]
+struct Groups {
+    /// Takes part in a match if the value is JSON.
+    json: Option<String>,
+    /// The value, if it takes part in a match.
+    text: Option<String>,
 }
 
 /// The parser of the values of an object, if there is one.
@@ -69,15 +89,20 @@ impl Content {
             "float" => Ok(Rule::Float),
             "bool" => Ok(Rule::Bool),
             "json" => Ok(Rule::Json {
-                unquoted_keys: is_on("unquoted_keys"),
+                keys: match (is_on("unquoted_keys"), is_built_in) {
+                    (false, _) => JsonKeys::Quoted,
+                    (true, false) => JsonKeys::Unquoted,
+                    (true, true) => JsonKeys::Free,
+                },
                 delims: delims(args.get("string_delims"), place),
                 allow_non_json: is_on("allow_non_json"),
             }),
             "xml-inline" => Ok(Rule::XmlInline {
                 tags: tags(args, place)?,
                 values: values(args, place)?,
+                opening: args.get("tag_pattern").and_then(Value::as_text).map(literal_start).unwrap_or_default(),
                 merges: is_on("merge_duplicates"),
-                json_group: group("json_group"),
+                groups: Groups { json: group("json_group"), text: group("text_group") },
             }),
             "kv-lines" => Ok(Rule::KvLines {
                 line_sep: match args.get("line_sep") {
@@ -114,18 +139,18 @@ impl Content {
             Rule::Int => python::int(stripped).map(Value::Int).ok_or(ContentError::NotA("an integer")),
             Rule::Float => python::float(stripped).map(Value::Float).ok_or(ContentError::NotA("a number")),
             Rule::Bool => Ok(Value::Bool(stripped == "1" || stripped.eq_ignore_ascii_case("true"))),
-            Rule::Json { unquoted_keys, delims, allow_non_json } => {
+            Rule::Json { keys: json_keys, delims, allow_non_json } => {
                 let delims = delims.as_ref().map_err(fault)?;
-                match Value::loads(&standard_json(text, delims, *unquoted_keys)?, keys) {
+                match Value::loads(&standard_json(text, delims, *json_keys)?, keys) {
                     Err(ContentError::Json(LoadsError::NotJson)) if *allow_non_json => {
                         Ok(Value::Text(stripped.to_owned()))
                     }
                     loaded => loaded,
                 }
             }
-            Rule::XmlInline { tags, values, merges, json_group, .. } => {
+            Rule::XmlInline { tags, values, merges, groups, .. } => {
                 let tags = tags.as_ref().map_err(fault)?;
-                xml_inline(text, tags, values.as_ref(), *merges, json_group.as_deref(), keys).map(Value::Dict)
+                xml_inline(text, tags, values.as_ref(), *merges, groups, keys).map(Value::Dict)
             }
             Rule::KvLines { line_sep, kv_sep, values } => {
                 let line_sep = line_sep.as_ref().map_err(fault)?;
@@ -137,7 +162,7 @@ impl Content {
 
     /// Returns true if the text itself marks which of its values are texts.
     pub(super) fn is_typed(&self) -> bool {
-        matches!(self.rule, Ok(Rule::XmlInline { json_group: Some(_), .. }))
+        matches!(self.rule, Ok(Rule::XmlInline { groups: Groups { json: Some(_), .. }, .. }))
     }
 
     /// Returns the value of the text between two anchors, and the parts that it lacks. Lists of calls may begin and end
@@ -159,9 +184,10 @@ impl Content {
     }
 
     /// Fails if the value lacks a part of the text: the reference leaves out text that is in no tag. Fails also if the
-    /// answer ends before the value does: further tags could follow.
+    /// answer ends before the value does: further tags could follow. Fails if a tag begins within another: the end of
+    /// the other is missing.
     pub(super) fn check_whole(&self, text: &str, is_cut: bool) -> Result<(), ContentError> {
-        let Ok(Rule::XmlInline { tags: Ok(tags), .. }) = &self.rule else { return Ok(()) };
+        let Ok(Rule::XmlInline { tags: Ok(tags), opening, .. }) = &self.rule else { return Ok(()) };
         if is_cut {
             return Err(ContentError::NotA("whole"));
         }
@@ -169,6 +195,10 @@ impl Content {
         for found in find_all(tags, text) {
             outside(text, end, found.start)?;
             end = found.end;
+            let within = text.get(found.start..end).and_then(|tag| tag.strip_prefix(opening.as_str()));
+            if !opening.is_empty() && within.is_some_and(|within| within.contains(opening.as_str())) {
+                return Err(ContentError::Within(found.start));
+            }
         }
         outside(text, end, text.len())
     }
@@ -206,6 +236,23 @@ impl Content {
         }
         Ok(out)
     }
+}
+
+/// Returns the text with which every match of a pattern begins.
+fn literal_start(pattern: &str) -> String {
+    let (mut literal, mut chars) = (String::new(), pattern.chars().peekable());
+    while let Some(c) = chars.next() {
+        let char = match c {
+            '\\' => chars.next().filter(|escaped| !escaped.is_alphanumeric()),
+            c => Some(c).filter(|c| !"([{.*+?^$|)".contains(*c)),
+        };
+        let is_repeated = chars.peek().is_some_and(|next| "*+?{".contains(*next));
+        match char.filter(|_| !is_repeated) {
+            Some(char) => literal.push(char),
+            None => break,
+        }
+    }
+    literal
 }
 
 /// Fails if a part of a text is more than white space.
@@ -286,7 +333,7 @@ fn parts(value: &Value) -> Option<Vec<Value>> {
 }
 
 /// Returns a dialect of JSON as JSON.
-fn standard_json(text: &str, delims: &[(String, String)], unquoted_keys: bool) -> Result<String, ContentError> {
+fn standard_json(text: &str, delims: &[(String, String)], keys: JsonKeys) -> Result<String, ContentError> {
     if let Some(at) = text.find([MARK_START, MARK_END]).filter(|_| !delims.is_empty()) {
         return Err(ContentError::Reserved(at));
     }
@@ -294,14 +341,16 @@ fn standard_json(text: &str, delims: &[(String, String)], unquoted_keys: bool) -
     for (open, close) in delims {
         working = with_marks(&working, open, close, &mut captured);
     }
-    if unquoted_keys {
-        working = with_quoted_keys(&working);
+    match keys {
+        JsonKeys::Quoted => {}
+        JsonKeys::Unquoted => working = with_quoted_keys(&working),
+        JsonKeys::Free => working = free_json::quoted(&working),
     }
     Ok(if captured.is_empty() { working } else { with_strings(&working, &captured) })
 }
 
 /// The characters around the number of a text that was between delimiters.
-const MARK_START: char = '\u{1}';
+pub(super) const MARK_START: char = '\u{1}';
 const MARK_END: char = '\u{2}';
 
 /// Replaces texts between delimiters by their numbers.
@@ -399,16 +448,17 @@ fn xml_inline(
     tags: &Pattern,
     values: Option<&Needed<Box<Content>>>,
     merges: bool,
-    json_group: Option<&str>,
+    groups: &Groups,
     keys: Keys,
 ) -> Result<Dict, ContentError> {
     let index = |name: &str| tags.names().iter().position(|known| known == name);
-    let (key_index, value_index, json_index) = (index("key"), index("value"), json_group.and_then(index));
+    let (key_index, value_index) = (index("key"), index("value"));
+    let [json_index, text_index] = [&groups.json, &groups.text].map(|name| name.as_deref().and_then(index));
     let mut out = Dict::new();
     for found in find_all(tags, text) {
         let group = |index: usize| found.group(index).and_then(|(start, end)| text.get(start..end));
         let key = key_index.and_then(group).ok_or(ContentError::NoKey(found.start))?;
-        let text = value_index.map_or(Some(""), group);
+        let text = value_index.map_or(Some(""), group).or_else(|| text_index.and_then(group));
         let value = match text.filter(|_| json_index.and_then(group).is_some()) {
             Some(json) => Value::loads(json, keys)?,
             None => value_of(text, values, found.start, keys)?,

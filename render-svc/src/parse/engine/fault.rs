@@ -3,6 +3,7 @@
 use tandem_template::python::LoadsError;
 
 use super::pattern::PatternError;
+use super::written::MAX_CALLS;
 
 /// Why a text has no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -15,12 +16,16 @@ pub enum ContentError {
     Json(LoadsError),
     #[error("json: the text has a control character that `string_delims` needs (1 or 2, at byte {0})")]
     Reserved(usize),
+    #[error("more than {MAX_CALLS} calls")]
+    TooMany,
     #[error("an object has a key twice")]
     Repeated,
     #[error("xml-inline: the match at byte {0} has no group `key`")]
     NoKey(usize),
     #[error("xml-inline: the group `value` of the match at byte {0} has no text")]
     NoValue(usize),
+    #[error("xml-inline: the end of the tag at byte {0} is missing")]
+    Within(usize),
     #[error("xml-inline: the text at byte {0} is in no tag")]
     Outside(usize),
 }

@@ -11,7 +11,7 @@ use super::template::{Field, Template};
 use super::transform::{Transform, TransformError};
 use super::value::{Dict, Keys, Value};
 use super::watch::Watch;
-use super::written::Unread;
+use super::written::{MAX_CALLS, Unread};
 
 /// What happens to a field.
 #[derive(Debug, Clone, PartialEq)]
@@ -317,6 +317,9 @@ impl Parser {
             },
             (Some(_), other) => return Err(FieldError::NotAText(other.type_name())),
             (None, value) if field.repeats => match earlier {
+                Some(Value::List(items)) if self.keeps_all && items.len() >= MAX_CALLS => {
+                    return Err(ContentError::TooMany.into());
+                }
                 Some(Value::List(items)) => {
                     items.push(value);
                     return Ok(());

@@ -30,6 +30,12 @@ pub(super) fn literal(text: &str) -> Option<Value> {
     reader.rest().is_empty().then_some(value)
 }
 
+/// Returns true if Python reads a number's text as an integer only from a text, not in its syntax.
+fn has_leading_zero(number: &str) -> bool {
+    let digits = number.trim_start_matches(['-', '+']);
+    digits.starts_with('0') && digits.contains(|c: char| ('1'..='9').contains(&c))
+}
+
 struct Reader<'t> {
     text: &'t str,
     at: usize,
@@ -73,6 +79,9 @@ impl<'t> Reader<'t> {
                 return None;
             }
             let start = self.at;
+            if written.is_full() {
+                return Some(written);
+            }
             if let Some((name, arguments)) = self.call() {
                 written.calls.push(made(name, Value::Dict(arguments), None));
                 continue;
@@ -157,7 +166,10 @@ impl<'t> Reader<'t> {
         while !self.takes(close) {
             items.push(self.value(depth + 1)?);
             if !self.takes(',') {
-                return self.takes(close).then_some(Value::List(items));
+                let is_end = self.takes(close);
+                // A value in parentheses is no tuple.
+                let is_value = close == ')' && items.len() == 1;
+                return if is_value { items.pop() } else { Some(Value::List(items)) }.filter(|_| is_end);
             }
         }
         Some(Value::List(items))
@@ -194,7 +206,8 @@ impl<'t> Reader<'t> {
             "False" | "false" => Value::Bool(false),
             number if number.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.')) => {
                 let float = || python::float(number).filter(|float| float.is_finite()).map(Value::Float);
-                python::int(number).map(Value::Int).or_else(float)?
+                let int = || python::int(number).filter(|_| !has_leading_zero(number)).map(Value::Int);
+                int().or_else(|| float().filter(|_| number.contains(['.', 'e', 'E'])))?
             }
             _ => return None,
         };
@@ -234,7 +247,13 @@ impl<'t> Reader<'t> {
             'f' => '\u{c}',
             'v' => '\u{b}',
             'a' => '\u{7}',
-            '0' => '\0',
+            '0'..='7' => {
+                let is_digit = |c: &char| ('0'..='7').contains(c);
+                let more: String = self.rest().chars().take(2).take_while(is_digit).collect();
+                self.at += more.len();
+                u32::from_str_radix(&format!("{c}{more}"), 8).ok().and_then(char::from_u32)?
+            }
+            'N' => return None,
             'x' => self.code(2)?,
             'u' => self.code(4)?,
             'U' => self.code(8)?,

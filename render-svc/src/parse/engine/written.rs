@@ -5,12 +5,22 @@ use std::ops::Range;
 use super::fault::ContentError;
 use super::value::Value;
 
+/// The most calls of an answer. Each takes much more memory than its text.
+pub(in super::super) const MAX_CALLS: usize = 1024;
+
 /// The calls of a text.
 #[derive(Debug, Default)]
 pub(super) struct Written {
     pub(super) calls: Vec<Value>,
     /// The parts of the text that are no calls.
     pub(super) unread: Vec<Unread>,
+}
+
+impl Written {
+    /// Returns true if a text has more calls, or other parts, than an answer may have.
+    pub(super) fn is_full(&self) -> bool {
+        self.calls.len().max(self.unread.len()) > MAX_CALLS
+    }
 }
 
 /// A part of a text of calls that is no call.

@@ -48,6 +48,9 @@ impl Form {
             Self::Python if is_json() => json_calls(&text, python::strip(mark), false)?,
             Self::Python => python_calls::calls(&text)?,
         };
+        if written.is_full() {
+            return Err(ContentError::TooMany);
+        }
         for unread in &mut written.unread {
             unread.range = unread.range.start + start..unread.range.end + start;
         }
@@ -64,7 +67,7 @@ fn json_calls(text: &str, mark: &str, is_strict: bool) -> Result<Written, Conten
         let rest = text.get(from..).unwrap_or_default();
         let rest = rest.trim_start_matches(|c| python::is_space(c) || matches!(c, ',' | ';'));
         at = text.len() - rest.len();
-        if rest.is_empty() {
+        if rest.is_empty() || written.is_full() {
             return Ok(written);
         }
         match json_value(rest).and_then(|(value, after)| Ok((calls_of(value, is_strict)?, after))) {
@@ -160,6 +163,9 @@ fn named_calls(text: &str, name: &Pattern) -> Result<Written, ContentError> {
             continue;
         }
         written.add_words(text, end..found.start)?;
+        if written.is_full() {
+            return Ok(written);
+        }
         let group = |index: usize| found.group(index).and_then(|(start, end)| text.get(start..end));
         let called = name_index.and_then(group).ok_or(ContentError::NotA("a call"))?;
         let rest = text.get(found.end..).unwrap_or_default();
