@@ -281,6 +281,11 @@ fn grammars_grow_with_the_number_of_optional_parameters() {
     let entries = manifest.as_array().expect("a list");
     let entry = entries.iter().find(|entry| entry["slug"] == "lc-google-gemma-4-31b-it").expect("a template");
     let served = served(&corpus, entry);
+    let properties = json!({"path": {"type": "string"}, "count": {"type": "integer"}, "mode": {"enum": ["a", "b"]},
+        "list": {"type": "array", "items": {"type": "string"}}, "on": {"type": "boolean"}});
+    let many = |number| json!({"name": format!("tool_{number}"), "parameters": {"properties": properties}});
+    let many: Json = (0..128).map(many).collect();
+    assert!(compiled_for(&served, ToolChoice::Required, true, &many).is_ok_and(|grammar| grammar.is_some()));
     let names: Vec<String> = (0..200).map(|number| format!("p{number:03}")).collect();
     let tools = |required: &[&str]| {
         let properties: serde_json::Map<_, _> =

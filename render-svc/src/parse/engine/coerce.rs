@@ -16,7 +16,7 @@ pub enum CoerceError {
     #[error("the schema's `{0}` is neither a list nor null")]
     Schema(&'static str),
     #[error("argument `{key}`: {source}")]
-    Json { key: String, source: ContentError },
+    Json { key: String, source: Box<ContentError> },
 }
 
 /// The schemas of the parameters of each tool.
@@ -65,7 +65,7 @@ impl Tools {
         for (key, argument) in arguments.clone() {
             let types = schemas.get(&key).map_or(Ok(Vec::new()), types)?;
             if !types.is_empty() {
-                let json = |source| CoerceError::Json { key: key.clone(), source };
+                let json = |source| CoerceError::Json { key: key.clone(), source: Box::new(source) };
                 if let Some(value) = cast(arena, argument, &types, self.reads_python).map_err(json)? {
                     arena.set(dict, &key, value);
                 }
