@@ -31,7 +31,7 @@ impl Budget {
         Self { values: 10_000 + 4 * size(tools) }
     }
 
-    /// Takes what a copy of a value needs. Returns false if it exceeds the budget, which is empty then.
+    /// Takes the size of a copy of a value. Returns false if it exceeds the budget, which is empty then.
     fn takes(&mut self, value: &Json) -> bool {
         let rest = self.values.checked_sub(if self.values > 0 { size(value) } else { 1 });
         self.values = rest.unwrap_or(0);

@@ -344,13 +344,13 @@ fn standard_json(text: &str, delims: &[(String, String)], keys: JsonKeys) -> Res
     match keys {
         JsonKeys::Quoted => {}
         JsonKeys::Unquoted => working = with_quoted_keys(&working),
-        JsonKeys::Free => working = free_json::quoted(&working),
+        JsonKeys::Free => working = free_json::quoted(&working, MARK_START),
     }
     Ok(if captured.is_empty() { working } else { with_strings(&working, &captured) })
 }
 
 /// The characters around the number of a text that was between delimiters.
-pub(super) const MARK_START: char = '\u{1}';
+const MARK_START: char = '\u{1}';
 const MARK_END: char = '\u{2}';
 
 /// Replaces texts between delimiters by their numbers.

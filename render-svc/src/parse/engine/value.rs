@@ -9,7 +9,7 @@ use super::fault::ContentError;
 /// An object, with its keys in the order of their first insertion.
 pub type Dict = IndexMap<String, Value>;
 
-/// What a key means that an object has twice.
+/// The meaning of a key that an object has twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) enum Keys {
     /// Its last value replaces the others, as in Python.
