@@ -5,6 +5,7 @@ mod attention;
 mod blocks;
 mod matmul;
 mod pack;
+mod pairs;
 mod pool;
 mod rows;
 mod vocab;

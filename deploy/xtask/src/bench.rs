@@ -53,6 +53,7 @@ Examples:
 Examples:
   cargo xtask bench generate                                    everything
   cargo xtask bench generate --only decode,prefill              two of: decode, prefill, latency, grpc, prefix, quality, memory
+  cargo xtask bench generate --only roofline                    where the time of a step goes, and the machine's limits
   cargo xtask bench generate --only vision                      images, with models of random weights
   cargo xtask bench generate --only operations                  operations of libtorch in a decode step
   cargo xtask bench generate --only batch                       libtorch at batch 32, compared with transformers

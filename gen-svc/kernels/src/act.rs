@@ -29,19 +29,31 @@ const EXP_LOW: f32 = -87.336_54;
 const EXP_HIGH: f32 = 88.376_26;
 
 /// Returns the exponential, within 2 units in the last place.
-///
-/// Algorithm of Cephes' `expf`: a power of two times a polynomial over ±ln(2)/2.
 #[inline(always)]
 pub(crate) fn exp<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
     let low = isa.splat(EXP_LOW);
     let within = isa.max(low, isa.min(isa.splat(EXP_HIGH), x));
-    let power = isa.round(isa.mul(within, isa.splat(std::f32::consts::LOG2_E)));
-    let rest = isa.fma(power, isa.splat(-0.693_359_4), within);
+    isa.select_less(x, low, isa.splat(0.0), exp_within(isa, within))
+}
+
+/// Returns the same as `exp` for arguments up to zero and for NaN, with fewer operations.
+#[inline(always)]
+pub(crate) fn exp_up_to_one<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
+    isa.select_less(x, isa.splat(EXP_LOW), isa.splat(0.0), exp_within(isa, x))
+}
+
+/// Returns the exponential of an argument within `EXP_LOW` and `EXP_HIGH`. Unspecified for others.
+///
+/// Algorithm of Cephes' `expf`: a power of two times a polynomial over ±ln(2)/2.
+#[inline(always)]
+fn exp_within<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
+    let power = isa.round(isa.mul(x, isa.splat(std::f32::consts::LOG2_E)));
+    let rest = isa.fma(power, isa.splat(-0.693_359_4), x);
     let rest = isa.fma(power, isa.splat(2.121_944_4e-4), rest);
     let coefficients = [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
     let polynomial = horner(isa, rest, coefficients);
     let fraction = isa.fma(polynomial, isa.mul(rest, rest), isa.add(rest, isa.splat(1.0)));
-    isa.select_less(x, low, isa.splat(0.0), isa.mul(fraction, isa.exp2(power)))
+    isa.mul(fraction, isa.exp2(power))
 }
 
 /// Returns the hyperbolic tangent by the algorithm of Cephes' `tanhf`: a polynomial near zero, the

@@ -11,12 +11,13 @@ mod range;
 
 pub use call::Attention;
 
+use crate::clock::Part;
 use crate::disjoint::Disjoint;
 use crate::element::{F16, F32};
 use crate::error::Error;
 use crate::kernels::Kernels;
 use crate::kv::{KvFormat, KvStore, MIN_PARALLEL_NUMBERS};
-use call::{Call, Chunk};
+use call::{Call, Chunk, TransposeQueries};
 use merge::Merge;
 use range::RangeAttention;
 
@@ -24,6 +25,8 @@ use range::RangeAttention;
 #[derive(Debug, Default)]
 pub struct Scratch {
     partials: Vec<f32>,
+    /// The queries of each chunk, in the order in which its rows are multiplied.
+    queries: Vec<f32>,
 }
 
 impl Kernels {
@@ -35,6 +38,7 @@ impl Kernels {
         scratch: &mut Scratch,
         out: &mut [f32],
     ) -> Result<(), Error> {
+        let _running = self.time(Part::Attention);
         let call = Call::new(store, attention, out.len())?;
         let out_length = out.len();
         let chunks = call.chunks();
@@ -42,23 +46,41 @@ impl Kernels {
         if scratch.partials.len() < length {
             scratch.partials.resize(length, 0.0);
         }
-        let partials = Disjoint::new(&mut scratch.partials[..length]);
-        let tasks: Vec<(&Chunk, usize)> =
-            chunks.iter().flat_map(|chunk| chunk.ranges().map(move |range| (chunk, range))).collect();
+        scratch.queries.resize(out_length, 0.0);
+        let queries = Disjoint::new(&mut scratch.queries);
+        let is_small = out_length < MIN_PARALLEL_NUMBERS;
+        self.team.run_serially_if(is_small, chunks.len(), &|task| {
+            let chunk = &chunks[task];
+            // SAFETY: each chunk has its own part.
+            let out = unsafe { queries.slice(chunk.first_query, call.query_length(chunk)) };
+            self.level.run(TransposeQueries { call: &call, chunk, out });
+        });
+        let (queries, partials) = (&scratch.queries, Disjoint::new(&mut scratch.partials[..length]));
+        let tasks = tasks(&chunks);
         self.team.run(tasks.len(), &|task| {
             let (chunk, range) = tasks[task];
             let length = call.partial_length(chunk);
             // SAFETY: each pair of a chunk and a range has its own part.
             let partial = unsafe { partials.slice(chunk.start + (range - chunk.ranges().start) * length, length) };
+            let queries = &queries[chunk.first_query..][..call.query_length(chunk)];
             match store.shape().format {
-                KvFormat::F32 => self.level.run(RangeAttention::<F32>::new(&call, chunk, range, partial)),
-                KvFormat::F16 => self.level.run(RangeAttention::<F16>::new(&call, chunk, range, partial)),
+                KvFormat::F32 => self.level.run(RangeAttention::<F32>::new(&call, chunk, range, queries, partial)),
+                KvFormat::F16 => self.level.run(RangeAttention::<F16>::new(&call, chunk, range, queries, partial)),
             }
         });
         let (partials, out) = (&scratch.partials[..length], Disjoint::new(out));
-        self.team.run_serially_if(out_length < MIN_PARALLEL_NUMBERS, chunks.len(), &|task| {
+        self.team.run_serially_if(is_small, chunks.len(), &|task| {
             self.level.run(Merge { call: &call, chunk: &chunks[task], partials, out: &out });
         });
         Ok(())
     }
+}
+
+/// Returns the pairs of a chunk and a range. Chunks with the same keys and values follow each other,
+/// so that these stay in the cache.
+fn tasks(chunks: &[Chunk]) -> Vec<(&Chunk, usize)> {
+    let mut tasks: Vec<(&Chunk, usize)> =
+        chunks.iter().flat_map(|chunk| chunk.ranges().map(move |range| (chunk, range))).collect();
+    tasks.sort_by_key(|(chunk, range)| (chunk.run, chunk.head, *range));
+    tasks
 }

@@ -27,8 +27,6 @@ pub(crate) trait WritableElement: Element {
 pub(crate) struct F32;
 #[derive(Debug)]
 pub(crate) struct F16;
-#[derive(Debug)]
-pub(crate) struct Bf16;
 
 impl Element for F32 {
     type Stored = f32;
@@ -55,15 +53,6 @@ impl Element for F16 {
     #[inline(always)]
     fn wide_load<I: Isa>(isa: I, from: &[u16; WIDE]) -> I::W {
         isa.wide_load_f16(from)
-    }
-}
-
-impl Element for Bf16 {
-    type Stored = u16;
-
-    #[inline(always)]
-    fn load<I: Isa>(isa: I, from: &[u16; LANES]) -> I::F {
-        isa.load_bf16(from)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Embedding lookup.
 
+use crate::clock::Part;
 use crate::error::{Error, expect, expect_below};
 use crate::kernels::Kernels;
 use crate::norm::rows_per_task;
@@ -9,6 +10,7 @@ use crate::vocab;
 impl Kernels {
     /// Copies the rows `ids` of a table, multiplied by `scale`: `out` is \[ids\]\[columns\].
     pub fn embed(&self, table: &Matrix, ids: &[u32], scale: f32, out: &mut [f32]) -> Result<(), Error> {
+        let _running = self.time(Part::Embedding);
         let columns = table.columns();
         expect("output", ids.len().saturating_mul(columns), out.len())?;
         ids.iter().try_for_each(|id| expect_below("token", table.rows(), *id as usize))?;

@@ -10,13 +10,17 @@ pub(crate) mod amx;
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+#[cfg(target_arch = "x86_64")]
+mod bf16;
 mod level;
 mod operations;
+mod pairs;
 mod portable;
 mod sizes;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
 pub use level::IsaLevel;
-pub(crate) use operations::{Arithmetic, Isa, Kernel};
+pub(crate) use operations::{Arithmetic, Isa, Kernel, Quads, Wide};
+pub(crate) use pairs::{Pair, PairKernel, Pairs, Sums, is_tame, least_exponent};
 pub(crate) use sizes::{BLOCK, LANES, TILE_ROWS, WIDE};

@@ -8,6 +8,7 @@
 use std::marker::PhantomData;
 
 use crate::buffer::Buffer;
+use crate::clock;
 use crate::disjoint::Disjoint;
 use crate::element::{F16, F32, WritableElement};
 use crate::error::{Error, expect, expect_below, expect_multiple, product};
@@ -127,6 +128,7 @@ impl Kernels {
     /// Writes the keys and values of the tokens of `runs`, in the order of the runs, to the tokens'
     /// positions.
     pub fn write(&self, store: &mut KvStore, runs: &[KvRun<'_>], new: KeysValues<'_>) -> Result<(), Error> {
+        let _running = self.time(clock::Part::Writing);
         let shape = store.shape;
         let columns = shape.heads * shape.head_dim;
         let tokens = runs.iter().map(|run| run.length).fold(0, usize::saturating_add);

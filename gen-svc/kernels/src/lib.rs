@@ -4,7 +4,7 @@
 //! # The kernels of a step
 //! [`Kernels`] combines a thread team and an [`IsaLevel`]; every computation on many numbers is a
 //! method of it. There is no global state. The tokens of all sequences form one matrix, a row per
-//! token (`examples/step.rs` is a complete decoder):
+//! token (`tests/bench/src/generate/roofline/decoder.rs` is a complete decoder):
 //!
 //! 1. Once, at load: [`Kernels::pack`] packs each weight into a [`Matrix`]. The source is the bytes
 //!    of a file ([`Rows`]), whose format is kept or converted ([`Target`]). Fused projections are
@@ -13,9 +13,10 @@
 //! 2. Once per step: [`Kernels::embed`], and [`Angles::fill`] with the tokens' positions.
 //! 3. Per layer, attention: [`Kernels::norm`], then [`Kernels::quantize`] if a matrix [needs
 //!    integers](Format::needs_integers). [`Kernels::multiply`] follows, with queries, keys and
-//!    values as three [`Product`]s of one [`Input`]. Then follow [`Kernels::rotate`] for queries
-//!    and for keys, their norms included, [`Kernels::write`] and [`Kernels::attend`]. At the end:
-//!    quantize, and multiply with [`Epilogue::Add`] onto the residual stream.
+//!    values as three [`Product`]s of one [`Input`]; for weights of bf16, it rounds its input to bf16
+//!    itself. Then follow [`Kernels::rotate`] for queries and for keys, their norms included,
+//!    [`Kernels::write`] and [`Kernels::attend`]. At the end: quantize, and multiply with
+//!    [`Epilogue::Add`] onto the residual stream.
 //! 4. Per layer, feed-forward: norm, quantize, multiply with [`Projection::Gated`], quantize, multiply
 //!    with [`Epilogue::Add`]. An expert's input holds the rows of its tokens, and
 //!    [`Epilogue::Scatter`] adds its outputs to the rows of those tokens.
@@ -41,6 +42,7 @@
 mod act;
 mod attention;
 mod buffer;
+mod clock;
 mod disjoint;
 mod element;
 mod embed;
@@ -54,11 +56,14 @@ mod norm;
 mod pack;
 mod pool;
 mod quantize;
+mod rate;
 mod rope;
+mod rounded;
 pub mod vocab;
 
 pub use act::Activation;
 pub use attention::{Attention, Scratch};
+pub use clock::Part as ClockPart;
 pub use error::Error;
 pub use isa::IsaLevel;
 pub use kernels::Kernels;
@@ -68,4 +73,5 @@ pub use norm::Norm;
 pub use pack::{BlockFormat, Format, Matrix, Rows, Target};
 pub use pool::Team;
 pub use quantize::Int8Rows;
+pub use rate::peak_products;
 pub use rope::{Angles, Heads};

@@ -5,10 +5,12 @@
 //! independent of the other tokens and of the ISA level. A token's result therefore depends on the
 //! token only, bit for bit.
 
+mod bf16;
 mod finish;
 mod floats;
 mod formats;
 mod integers;
+mod pairs;
 mod product;
 mod sums;
 #[cfg(target_arch = "x86_64")]
@@ -18,13 +20,16 @@ pub use product::{Epilogue, Input, Linear, Product, Projection};
 
 use std::ops::Range;
 
+use crate::clock::Part;
 use crate::disjoint::Disjoint;
-use crate::element::{Bf16, F16, F32};
+use crate::element::{F16, F32};
 use crate::error::Error;
 use crate::isa::{IsaLevel, LANES};
 use crate::kernels::Kernels;
 use crate::pack::{BlockFormat, Format, Matrix};
 use crate::quantize::Int8Rows;
+use crate::rounded::PairRows;
+use bf16::PairProducts;
 use finish::{Finish, Outputs};
 use floats::Floats;
 use sums::{PanelSums, split};
@@ -41,29 +46,47 @@ const PANELS_PER_PRODUCT: usize = 4;
 const SMALL_BATCH: usize = 16;
 
 impl Kernels {
-    /// Computes all products of one input. Writes outputs only if every shape is valid.
+    /// Computes all products of one input. Weights of bf16 are multiplied by the input rounded to
+    /// bf16, to nearest, ties to even. Writes outputs only if every shape is valid.
     pub fn multiply(&self, input: Input<'_>, products: &mut [Product<'_>]) -> Result<(), Error> {
+        let _running = self.time(Part::Products);
         let tokens = input.tokens()?;
         if input.integers.is_some_and(Int8Rows::has_tiles) && !self.level.has_tiles() {
             return Err(Error::NotQuantized);
         }
         products.iter().try_for_each(|product| product.check(&input, tokens))?;
+        self.with_pair_rows(|rounded| {
+            if products.iter().any(|product| product.projection.needs_pairs()) {
+                rounded.fill(&self.team, self.level, input.floats, input.columns);
+            }
+            self.compute(Rows { input, rounded }, tokens, products);
+        });
+        Ok(())
+    }
+
+    fn compute(&self, x: Rows<'_>, tokens: usize, products: &mut [Product<'_>]) {
         let total: usize = products.iter().map(|product| product.projection.bytes()).sum();
         let task_bytes = (total / (16 * self.team.threads())).clamp(16 << 10, 128 << 10);
         let mut tasks = 0;
         let jobs: Vec<Job<'_>> = products.iter_mut().map(|product| Job::new(product, task_bytes, &mut tasks)).collect();
         self.team.run(tasks, &|task| {
             let job = &jobs[jobs.partition_point(|job| job.first_task <= task) - 1];
+            let task = task - job.first_task;
             match tokens {
-                1 => job.compute::<{ RESULTS_PER_PASS[0] }>(self.level, &input, tokens, task - job.first_task),
-                2..=SMALL_BATCH => {
-                    job.compute::<{ RESULTS_PER_PASS[1] }>(self.level, &input, tokens, task - job.first_task)
-                }
-                _ => job.compute::<{ RESULTS_PER_PASS[2] }>(self.level, &input, tokens, task - job.first_task),
+                1 => job.compute::<{ RESULTS_PER_PASS[0] }>(self.level, x, tokens, task),
+                2..=SMALL_BATCH => job.compute::<{ RESULTS_PER_PASS[1] }>(self.level, x, tokens, task),
+                _ => job.compute::<{ RESULTS_PER_PASS[2] }>(self.level, x, tokens, task),
             }
         });
-        Ok(())
     }
+}
+
+/// The rows of a call, in all the forms that its matrices need.
+#[derive(Debug, Clone, Copy)]
+struct Rows<'a> {
+    input: Input<'a>,
+    /// Filled if a matrix has bf16.
+    rounded: &'a PairRows,
 }
 
 /// A product, divided into tasks.
@@ -89,7 +112,7 @@ impl<'a> Job<'a> {
     }
 
     /// Computes one task, with `N` results of each matrix at a time.
-    fn compute<const N: usize>(&self, level: IsaLevel, input: &Input<'_>, tokens: usize, task: usize) {
+    fn compute<const N: usize>(&self, level: IsaLevel, x: Rows<'_>, tokens: usize, task: usize) {
         let Outputs { projection, rows, .. } = &self.outputs;
         let first = task * self.panels_per_task;
         let panels = first..(first + self.panels_per_task).min(rows.div_ceil(LANES));
@@ -98,7 +121,7 @@ impl<'a> Job<'a> {
         for tokens in split(0..tokens, max_tokens) {
             for panels in split(panels.clone(), N / tokens.len()) {
                 for (linear, tile) in projection.linears().into_iter().flatten().zip(&mut tiles) {
-                    compute_tile(level, linear.matrix, panels.clone(), input, tokens.clone(), tile);
+                    compute_tile(level, linear.matrix, panels.clone(), x, tokens.clone(), tile);
                 }
                 let tiles = tiles.each_ref().map(|tile| &tile[..]);
                 level.run(Finish { outputs: &self.outputs, panels, tokens: tokens.clone(), tiles });
@@ -112,14 +135,14 @@ fn compute_tile(
     level: IsaLevel,
     matrix: &Matrix,
     panels: Range<usize>,
-    input: &Input<'_>,
+    x: Rows<'_>,
     tokens: Range<usize>,
     out: &mut PanelSums,
 ) {
-    match (matrix.format(), input.integers) {
-        (Format::F32, _) => level.run(Floats::<F32>::new(matrix, panels, input, tokens, out)),
-        (Format::F16, _) => level.run(Floats::<F16>::new(matrix, panels, input, tokens, out)),
-        (Format::Bf16, _) => level.run(Floats::<Bf16>::new(matrix, panels, input, tokens, out)),
+    match (matrix.format(), x.input.integers) {
+        (Format::F32, _) => level.run(Floats::<F32>::new(matrix, panels, &x.input, tokens, out)),
+        (Format::F16, _) => level.run(Floats::<F16>::new(matrix, panels, &x.input, tokens, out)),
+        (Format::Bf16, _) => level.run_pairs(PairProducts { matrix, panels, x: x.rounded, tokens, out }),
         (Format::Block(block), Some(x)) => {
             compute_blocks(level, block, integers::Call { matrix, panels, x, tokens, out })
         }

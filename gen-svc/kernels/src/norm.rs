@@ -1,5 +1,6 @@
 //! Root mean square normalization of rows.
 
+use crate::clock::Part;
 use crate::error::{Error, expect, expect_multiple};
 use crate::isa::{Isa, Kernel, LANES};
 use crate::kernels::Kernels;
@@ -36,6 +37,7 @@ impl Kernels {
     }
 
     fn norm_rows(&self, x: &[f32], norm: Norm<'_>, add: Option<f32>, out: &mut [f32]) -> Result<(), Error> {
+        let _running = self.time(Part::Norms);
         let columns = norm.weight.len();
         expect_multiple("rows to normalize", columns.max(1), x.len())?;
         expect_multiple("weights of a norm", 1, columns)?;

@@ -1,5 +1,5 @@
 //! Weights in the layout of the kernels: panels of 8 rows, interleaved so that one vector holds the
-//! same column of all 8 rows.
+//! same column, or pair of columns, of all 8 rows.
 //!
 //! A panel is one stream of memory. Per 32 columns (256 for the K formats) it holds the codes of 8
 //! rows, then their scales. Packing changes the order of the values and keeps each value to the
@@ -10,6 +10,7 @@ mod format;
 mod panel;
 
 use std::borrow::Cow;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 pub use blocks::BlockFormat;
 pub(crate) use blocks::{Codes, Scales, Spec};
@@ -17,7 +18,7 @@ pub use format::{Format, Rows, Target};
 
 use crate::buffer::Buffer;
 use crate::error::{Error, expect, expect_below, expect_multiple, product};
-use crate::isa::LANES;
+use crate::isa::{LANES, Pair, least_exponent};
 use crate::kernels::Kernels;
 use crate::pool::Team;
 use crate::quantize;
@@ -37,6 +38,8 @@ pub struct Matrix {
     columns: usize,
     panel_bytes: usize,
     buffer: Buffer,
+    /// The [`least_exponent`] of each panel of bf16. Empty for other formats.
+    least_exponents: Vec<u16>,
 }
 
 impl Matrix {
@@ -51,14 +54,21 @@ impl Matrix {
         let panel_bytes = format.panel_bytes(source.columns)?;
         let bytes = product(&[rows.div_ceil(LANES), panel_bytes])?;
         let mut buffer = Buffer::zeroed(bytes)?;
+        let panels = if format == Format::Bf16 { rows.div_ceil(LANES) } else { 0 };
+        let least_exponents: Vec<AtomicU16> = (0..panels).map(|_| AtomicU16::new(0)).collect();
         let pack = |panel: usize, out: &mut [u8]| {
             for row in (0..LANES).take_while(|row| LANES * panel + row < rows) {
                 let raw = &source.bytes[(LANES * panel + row) * row_bytes..][..row_bytes];
                 panel::write_row(format, out, row, &convert(source.format, format, source.columns, raw));
             }
+            if format == Format::Bf16 {
+                let numbers = out.as_chunks().0.iter().map(|bytes| u16::from_le_bytes(*bytes));
+                least_exponents[panel].store(least_exponent(numbers), Relaxed);
+            }
         };
         team.run_on_chunks(&mut buffer.as_mut_slice()[..bytes], panel_bytes, &pack);
-        Ok(Self { format, rows, columns: source.columns, panel_bytes, buffer })
+        let least_exponents = least_exponents.into_iter().map(AtomicU16::into_inner).collect();
+        Ok(Self { format, rows, columns: source.columns, panel_bytes, buffer, least_exponents })
     }
 
     /// Returns the number of rows: the outputs of a product.
@@ -102,6 +112,18 @@ impl Matrix {
 
     pub(crate) fn panel(&self, panel: usize) -> &[u8] {
         &self.buffer.as_slice()[panel * self.panel_bytes..][..self.panel_bytes]
+    }
+
+    /// Returns a panel of bf16: \[columns / 2\]\[8 rows\]. If the number of columns is odd, the last
+    /// pairs end with zeros.
+    pub(crate) fn pairs(&self, panel: usize) -> &[[Pair; LANES]] {
+        let elements = self.columns.div_ceil(2) * 2 * LANES;
+        self.buffer.as_slice::<u16>()[panel * elements..][..elements].as_chunks().0.as_chunks().0
+    }
+
+    /// Returns the [`least_exponent`] of a panel of bf16.
+    pub(crate) fn least_exponent(&self, panel: usize) -> u16 {
+        self.least_exponents[panel]
     }
 
     /// Returns a panel of floats: \[columns\]\[8 rows\].

@@ -9,10 +9,12 @@ use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
+use crate::clock;
 use crate::disjoint::Disjoint;
 
 /// Polls for work before an idle thread sleeps: about 20 µs.
@@ -48,6 +50,10 @@ struct Shared {
     sleep: Mutex<()>,
     wake: Condvar,
     finished: Condvar,
+    /// True if a clock runs.
+    is_timed: AtomicBool,
+    /// The time that callers have waited for other threads, in nanoseconds.
+    waited: AtomicU64,
     /// The first panic of the phase.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -103,6 +109,17 @@ impl Team {
         }
     }
 
+    /// Measures how long callers wait for other threads from now on.
+    pub(crate) fn start_clock(&self) {
+        self.shared.is_timed.store(true, Relaxed);
+    }
+
+    /// Returns how long callers have waited for other threads since the last call. Zero if no clock runs.
+    #[must_use]
+    pub fn take_waits(&self) -> Duration {
+        Duration::from_nanos(self.shared.waited.swap(0, Relaxed))
+    }
+
     /// Divides `data` into chunks of `length` (the last may be shorter) and calls `task` with the
     /// index and the content of each.
     pub fn run_on_chunks<T: Send>(&self, data: &mut [T], length: usize, task: &(dyn Fn(usize, &mut [T]) + Sync)) {
@@ -126,7 +143,9 @@ impl Shared {
             self.wake.notify_all();
         }
         while self.run_task() {}
+        let start = self.is_timed.load(Relaxed).then(Instant::now);
         self.wait_for_others(phase.tasks);
+        start.into_iter().for_each(|start| clock::add(&self.waited, start));
         if let Some(payload) = lock(&self.panic).take() {
             resume_unwind(payload);
         }

@@ -3,6 +3,7 @@
 
 use std::array::from_fn;
 
+use crate::clock::Part;
 use crate::disjoint::Disjoint;
 use crate::error::{Error, expect_multiple};
 use crate::half::f32_to_f16;
@@ -42,6 +43,8 @@ pub(crate) struct Factors {
     pub(crate) scale: f32,
     /// The sum of the block's values, which multiplies the minimum of a block of weights.
     pub(crate) sum: f32,
+    /// The sums of the integers in the first and in the second half.
+    pub(crate) halves: [i16; 2],
 }
 
 impl Int8Rows {
@@ -107,6 +110,7 @@ impl Int8Rows {
 impl Kernels {
     /// Quantizes `x`, \[rows\]\[columns\], into `out`.
     pub fn quantize(&self, x: &[f32], columns: usize, out: &mut Int8Rows) -> Result<(), Error> {
+        let _running = self.time(Part::Quantizing);
         out.fill(&self.team, self.level, x, columns)
     }
 }
@@ -167,13 +171,14 @@ fn quantize_block<I: Isa>(isa: I, x: &[f32; BLOCK], values: &mut [u8; BLOCK]) ->
     }
     if isa.sum(remainder).is_nan() {
         *values = [0; BLOCK];
-        return Factors { scale: f32::NAN, sum: f32::NAN };
+        return Factors { scale: f32::NAN, sum: f32::NAN, halves: [0; 2] };
     }
     let greatest = isa.greatest(greatest);
     let scale = greatest / 127.0;
     let inverse = isa.splat(if scale >= f32::MIN_POSITIVE { 127.0 / greatest } else { 0.0 });
-    let sum = isa.store_bytes(x.map(|x| isa.mul(x, inverse)), values);
-    Factors { scale, sum: scale * sum as f32 }
+    let [first, second] = isa.store_bytes(x.map(|x| isa.mul(x, inverse)), values);
+    // Sixteen integers of at most 127 fit 16 bits.
+    Factors { scale, sum: scale * (first + second) as f32, halves: [first as i16, second as i16] }
 }
 
 /// Encodes 32 weights as a Q8_0 block of a file by ggml's reference rule: scale = largest magnitude

@@ -1,5 +1,6 @@
 //! Rotary position embeddings, and the per-head norms that some models apply before them.
 
+use crate::clock::Part;
 use crate::error::{Error, expect, expect_multiple};
 use crate::isa::{Isa, Kernel, LANES};
 use crate::kernels::Kernels;
@@ -85,6 +86,7 @@ impl Kernels {
     /// Normalizes and rotates the heads of queries or keys in place: `x` is
     /// \[tokens\]\[heads\]\[head_dim\].
     pub fn rotate(&self, x: &mut [f32], tokens: usize, heads: Heads<'_>) -> Result<(), Error> {
+        let _running = self.time(Part::Rotation);
         heads.check(x.len(), tokens)?;
         let columns = x.len() / tokens;
         let rows = rows_per_task(columns);

@@ -14,6 +14,7 @@ mod prefix;
 mod python;
 mod quality;
 mod random;
+mod roofline;
 mod run;
 mod score;
 mod system;
@@ -35,6 +36,9 @@ use random::Random;
 
 pub(crate) async fn measure(args: &Generate) -> Result<()> {
     println!("{}; load average {}", machine::describe(), machine::load_average());
+    if args.only.contains(&Part::Roofline) {
+        roofline::measure()?;
+    }
     if args.only.contains(&Part::Vision) {
         vision::measure(args).await?;
     }
@@ -44,7 +48,7 @@ pub(crate) async fn measure(args: &Generate) -> Result<()> {
     if args.only.contains(&Part::Batch) {
         batch::measure(args).await?;
     }
-    if args.only.iter().all(|part| [Part::Vision, Part::Operations, Part::Batch].contains(part)) {
+    if args.only.iter().all(|part| [Part::Roofline, Part::Vision, Part::Operations, Part::Batch].contains(part)) {
         return Ok(());
     }
     println!(
@@ -66,7 +70,7 @@ pub(crate) async fn measure(args: &Generate) -> Result<()> {
             Part::Grpc => grpc::measure(&mut bench).await,
             Part::Prefix => prefix::measure(&mut bench).await,
             Part::Quality => quality::measure(&mut bench).await?,
-            Part::Memory | Part::Vision | Part::Operations | Part::Batch => {} // Last, and first.
+            Part::Memory | Part::Roofline | Part::Vision | Part::Operations | Part::Batch => {} // Last, and first.
         }
         bench.bandwidth.measure();
     }

@@ -62,6 +62,15 @@ const ROWS: &[Row] = &[
         warnings: &[Malformed],
         ..USUAL
     },
+    // A mark without a call is text.
+    Row {
+        rules: "phi-4-mini",
+        text: "functools[{\"name\": \"lamp\", \"arguments\": {\"on\": true}}] functoolsoo and functools[{bad}].",
+        content: "functoolsoo and functools[{bad}].",
+        calls: LAMP,
+        warnings: &[Outside, Malformed],
+        ..USUAL
+    },
     // A list in brackets is no end of CDATA.
     Row {
         rules: "minicpm-5",

@@ -1,70 +1,99 @@
-//! The attention of query rows over one range of positions.
+//! The attention of the query rows of a chunk over one range of positions.
 
-use std::array::from_fn;
 use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::call::{Call, Chunk, RANGE_POSITIONS};
-use crate::act::{exp, soft_cap};
+use crate::act::{exp, exp_up_to_one, soft_cap};
 use crate::element::Element;
-use crate::isa::{Isa, Kernel, LANES, WIDE};
+use crate::isa::{Isa, Kernel, WIDE};
 use crate::kv::{POSITIONS, Part};
+
+mod values;
 
 /// Blocks of a span. The softmax weights of a span are computed together.
 const SPAN_BLOCKS: usize = 4;
 /// Positions of a span.
 const SPAN_POSITIONS: usize = SPAN_BLOCKS * POSITIONS;
 
+/// A value that starts at a cache line, so that no vector of it crosses one.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Aligned<T>(T);
+
+/// The scores of one row in a span, then their softmax weights: \[blocks\]\[positions\].
+type Weights = Aligned<[[f32; POSITIONS]; SPAN_BLOCKS]>;
+/// Sixteen columns of a row's sum of weighted values.
+type Sums = Aligned<[f32; WIDE]>;
+
 /// The attention of one chunk over one range.
 ///
-/// Each row of `partial` becomes: the sum of the values weighted by exp(score - largest), the
-/// largest score, the sum of the weights.
+/// A row is one head of one token. Each row of `partial` becomes: the sum of the values weighted
+/// by exp(score - largest), the largest score, the sum of the weights.
 pub(super) struct RangeAttention<'a, E> {
     call: &'a Call<'a>,
     chunk: &'a Chunk,
-    spans: Range<usize>,
-    /// \[head_dim\]\[rows\]: a row is one head of one token.
-    queries: Vec<f32>,
+    range: usize,
     rows: usize,
-    /// Positions before the run.
-    past: usize,
+    /// The positions that each row attends to.
+    visible: Vec<Range<usize>>,
+    /// The last block that contains visible positions.
+    last_block: usize,
+    /// \[head_dim\]\[rows\].
+    queries: &'a [f32],
+    /// The current span's: \[rows\].
+    weights: Vec<Weights>,
+    /// \[head_dim / 16, rounded up\]\[rows\].
+    sums: Vec<Sums>,
+    softmax: Softmax,
+    /// \[rows\]\[head_dim + 2\].
     partial: &'a mut [f32],
     element: PhantomData<E>,
 }
 
-/// The positions of a span that a row attends to: at least one.
-#[derive(Clone, PartialEq)]
-struct Visible(Range<usize>);
-
-impl Visible {
-    #[inline(always)]
-    fn blocks(&self) -> Range<usize> {
-        self.0.start / POSITIONS..self.0.end.div_ceil(POSITIONS)
-    }
-
-    /// Returns the visible positions within one block.
-    #[inline(always)]
-    fn of(&self, block: usize) -> Range<usize> {
-        let within = |position: usize| position.saturating_sub(block * POSITIONS).min(POSITIONS);
-        within(self.0.start)..within(self.0.end)
-    }
+/// The softmax states of all rows, and more rows up to a multiple of sixteen.
+struct Softmax {
+    /// The largest score of the current span.
+    span_greatest: Vec<f32>,
+    /// The largest score of the range, up to and including the current span.
+    greatest: Vec<f32>,
+    /// The sum of the weights.
+    sums: Vec<f32>,
+    /// The factor that adapts sums of earlier spans to the new largest score.
+    factors: Vec<f32>,
 }
 
 impl<'a, E: Element> RangeAttention<'a, E> {
-    pub(super) fn new(call: &'a Call<'a>, chunk: &'a Chunk, range: usize, partial: &'a mut [f32]) -> Self {
-        let positions =
-            chunk.positions.start.max(range * RANGE_POSITIONS)..chunk.positions.end.min((range + 1) * RANGE_POSITIONS);
-        let spans = positions.start / SPAN_POSITIONS..positions.end.div_ceil(SPAN_POSITIONS);
+    /// `partial` is the partial result of the chunk in the range.
+    pub(super) fn new(
+        call: &'a Call<'a>,
+        chunk: &'a Chunk,
+        range: usize,
+        queries: &'a [f32],
+        partial: &'a mut [f32],
+    ) -> Self {
         let past = call.attention.runs[chunk.run].past;
         let rows = chunk.tokens.len() * call.group;
-        let mut queries = vec![0.0; call.head_dim * rows];
-        for row in 0..rows {
-            let query = &call.attention.queries[call.query_start(chunk, row)..][..call.head_dim];
-            for (element, value) in query.iter().enumerate() {
-                queries[element * rows + row] = *value;
-            }
+        let visible = chunk.tokens.clone().map(|token| call.visible(chunk, past, token));
+        let visible = visible.flat_map(|visible| std::iter::repeat_n(visible, call.group)).collect();
+        let last_block = (chunk.positions.end - 1) / POSITIONS;
+        let weights = vec![Aligned([[0.0; POSITIONS]; SPAN_BLOCKS]); rows];
+        let sums = vec![Aligned([0.0; WIDE]); rows * call.head_dim.div_ceil(WIDE)];
+        let softmax = Softmax::new(rows);
+        Self {
+            call,
+            chunk,
+            range,
+            rows,
+            visible,
+            last_block,
+            queries,
+            weights,
+            sums,
+            softmax,
+            partial,
+            element: PhantomData,
         }
-        Self { call, chunk, spans, queries, rows, past, partial, element: PhantomData }
     }
 }
 
@@ -73,118 +102,199 @@ impl<E: Element> Kernel for RangeAttention<'_, E> {
 
     #[inline(always)]
     fn run<I: Isa>(mut self, isa: I) {
-        for row in self.partial.chunks_exact_mut(self.call.row_length()) {
-            row.fill(0.0);
-            row[self.call.head_dim] = f32::NEG_INFINITY;
+        for span in self.spans() {
+            let rows = self.visible_rows(span);
+            self.score(isa, rows.clone(), span);
+            self.find_greatest(isa, rows.clone(), span);
+            self.softmax.update(isa);
+            self.weigh(isa, rows.clone(), span);
+            self.add_values(isa, rows, span);
         }
-        for span in self.spans.clone() {
-            let mut row = 0;
-            while row < self.rows {
-                row += self.add_rows(isa, row, span);
+        let (rows, dim) = (self.rows, self.call.head_dim);
+        for (row, partial) in self.partial.chunks_exact_mut(self.call.row_length()).enumerate() {
+            let (values, rest) = partial.split_at_mut(dim);
+            for (values, sums) in values.chunks_mut(WIDE).zip(self.sums[row..].iter().step_by(rows)) {
+                values.copy_from_slice(&sums.0[..values.len()]);
             }
+            rest.copy_from_slice(&[self.softmax.greatest[row], self.softmax.sums[row]]);
         }
     }
 }
 
 impl<'a, E: Element> RangeAttention<'a, E> {
-    /// Adds a span to `row` and the rows after it that can be computed together with it. Returns
-    /// the number of rows.
+    /// Returns the spans of the range that contain visible positions.
     #[inline(always)]
-    fn add_rows<I: Isa>(&mut self, isa: I, row: usize, span: usize) -> usize {
-        let Some(visible) = self.visible(row, span) else { return 1 };
-        // Rows are in the order of positions: if the last row attends to the same positions, all
-        // rows between do too.
-        let same =
-            |rows: usize| row + rows <= self.rows && self.visible(row + rows - 1, span).as_ref() == Some(&visible);
-        if I::REGISTERS > 16 && same(16) {
-            self.add_span::<I, 16>(isa, row, visible)
-        } else if I::REGISTERS > 16 && same(8) {
-            self.add_span::<I, 8>(isa, row, visible)
-        } else if same(4) {
-            self.add_span::<I, 4>(isa, row, visible)
-        } else if same(3) {
-            self.add_span::<I, 3>(isa, row, visible)
-        } else if same(2) {
-            self.add_span::<I, 2>(isa, row, visible)
-        } else {
-            self.add_span::<I, 1>(isa, row, visible)
+    fn spans(&self) -> Range<usize> {
+        let (positions, range) = (&self.chunk.positions, self.range);
+        let positions = positions.start.max(range * RANGE_POSITIONS)..positions.end.min((range + 1) * RANGE_POSITIONS);
+        positions.start / SPAN_POSITIONS..positions.end.div_ceil(SPAN_POSITIONS)
+    }
+
+    /// Returns the positions of a span that a row attends to.
+    #[inline(always)]
+    fn visible(&self, row: usize, span: usize) -> Range<usize> {
+        let visible = &self.visible[row];
+        visible.start.max(span * SPAN_POSITIONS)..visible.end.min((span + 1) * SPAN_POSITIONS)
+    }
+
+    /// Returns the rows that attend to positions of a span: at least one. They are consecutive, since neither the
+    /// start nor the end of the visible positions decreases from row to row.
+    #[inline(always)]
+    fn visible_rows(&self, span: usize) -> Range<usize> {
+        let mut rows = 0..self.rows;
+        while !rows.is_empty() && self.visible(rows.start, span).is_empty() {
+            rows.start += 1;
+        }
+        while !rows.is_empty() && self.visible(rows.end - 1, span).is_empty() {
+            rows.end -= 1;
+        }
+        rows
+    }
+
+    /// Returns the blocks of a span that contain positions to which rows attend.
+    #[inline(always)]
+    fn visible_blocks(&self, rows: &Range<usize>, span: usize) -> Range<usize> {
+        let (start, end) = (self.visible(rows.start, span).start, self.visible(rows.end - 1, span).end);
+        start / POSITIONS..end.div_ceil(POSITIONS)
+    }
+
+    /// Returns the scores or weights of a row in the blocks of a span that contain positions to which the
+    /// row attends.
+    #[inline(always)]
+    fn visible_weights(&mut self, row: usize, span: usize) -> &mut [[f32; POSITIONS]] {
+        let blocks = self.visible_blocks(&(row..row + 1), span);
+        &mut self.weights[row].0[blocks.start % SPAN_BLOCKS..][..blocks.len()]
+    }
+
+    /// Finds the largest score of each row in a span.
+    #[inline(always)]
+    fn find_greatest<I: Isa>(&mut self, isa: I, rows: Range<usize>, span: usize) {
+        for row in rows {
+            let mut greatest = isa.splat(f32::NEG_INFINITY);
+            for scores in self.visible_weights(row, span) {
+                greatest = isa.max(isa.wide_load(scores), greatest);
+            }
+            let [first, second] = isa.split(greatest);
+            self.softmax.span_greatest[row] = isa.greatest(isa.max(first, second));
         }
     }
 
+    /// Computes the scores of rows at the positions of a span: all rows at a block before the next
+    /// block, so that the keys stay in the cache.
     #[inline(always)]
-    fn visible(&self, row: usize, span: usize) -> Option<Visible> {
-        let visible = self.call.visible(self.chunk, self.past, self.chunk.tokens.start + row / self.call.group);
-        let visible = visible.start.max(span * SPAN_POSITIONS)..visible.end.min((span + 1) * SPAN_POSITIONS);
-        (!visible.is_empty()).then_some(Visible(visible))
+    fn score<I: Isa>(&mut self, isa: I, rows: Range<usize>, span: usize) {
+        let blocks = self.visible_blocks(&rows, span);
+        match rows.len() {
+            1 => return self.score_few::<I, 1, 4>(isa, rows.start, blocks),
+            2 => return self.score_few::<I, 2, 2>(isa, rows.start, blocks),
+            3 => return self.score_few::<I, 3, 2>(isa, rows.start, blocks),
+            _ => {}
+        }
+        for block in blocks {
+            let mut row = rows.start;
+            while row < rows.end {
+                row += match rows.end - row {
+                    16.. if I::REGISTERS > 16 => self.score_rows::<I, 16, 1>(isa, row, block),
+                    8.. if I::REGISTERS > 16 => self.score_rows::<I, 8, 1>(isa, row, block),
+                    4.. => self.score_rows::<I, 4, 1>(isa, row, block),
+                    2.. => self.score_rows::<I, 2, 1>(isa, row, block),
+                    _ => self.score_rows::<I, 1, 1>(isa, row, block),
+                };
+            }
+        }
     }
 
-    /// Adds a span to `R` rows, which attend to the same positions of it. Returns `R`.
+    /// Computes the scores of `R` rows, `B` blocks at once: few rows alone have too few independent
+    /// sums.
     #[inline(always)]
-    fn add_span<I: Isa, const R: usize>(&mut self, isa: I, row: usize, visible: Visible) -> usize {
-        let mut weights = [[[0.0; POSITIONS]; SPAN_BLOCKS]; R];
-        let greatest = self.scores::<I, R>(isa, row, &visible, &mut weights);
-        let mut values: [&[E::Stored]; SPAN_BLOCKS] = [&[]; SPAN_BLOCKS];
-        for block in visible.blocks() {
-            values[block % SPAN_BLOCKS] = self.tile(Part::Values, block);
+    fn score_few<I: Isa, const R: usize, const B: usize>(&mut self, isa: I, row: usize, blocks: Range<usize>) {
+        let mut block = blocks.start;
+        while block + B <= blocks.end {
+            self.score_rows::<I, R, B>(isa, row, block);
+            block += B;
         }
-        let length = self.call.row_length();
-        let mut states = self.partial[row * length..].chunks_exact_mut(length);
-        let states: [&mut [f32]; R] = from_fn(|_| states.next().unwrap_or_default());
-        let (first, blocks) = (visible.blocks().start % SPAN_BLOCKS, visible.blocks().len());
-        for r in 0..R {
-            apply_softmax(isa, self.call.head_dim, greatest[r], &mut weights[r][first..][..blocks], states[r]);
+        while block < blocks.end {
+            self.score_rows::<I, R, 1>(isa, row, block);
+            block += 1;
         }
-        WeightedValues::<E, R> { values, weights: &weights, visible, dim: self.call.head_dim }.add(isa, states);
+    }
+
+    /// Computes the scores of `R` rows in `B` blocks, scaled and capped; a masked position has the
+    /// score negative infinity. Returns `R`.
+    #[inline(always)]
+    fn score_rows<I: Isa, const R: usize, const B: usize>(&mut self, isa: I, row: usize, block: usize) -> usize {
+        let (first, last) = (&self.visible[row], &self.visible[row + R - 1]);
+        // Every row attends to the positions between the last row's first and the first row's last.
+        let common = last.start..first.end;
+        if last.end <= block * POSITIONS || first.start >= (block + B) * POSITIONS {
+            return R;
+        }
+        let products = self.products::<I, R, B>(isa, row, block);
+        let scale = isa.splat(self.call.attention.scale);
+        for b in 0..B {
+            let block = block + b;
+            let mut scores = [scale; R];
+            for r in 0..R {
+                scores[r] = isa.mul(products[b][r], scale);
+            }
+            if let Some(limit) = self.call.attention.soft_cap {
+                for r in 0..R {
+                    scores[r] = soft_cap(isa, scores[r], limit);
+                }
+            }
+            let weights: &mut [Weights; R] = &mut self.weights[row..].as_chunks_mut().0[0];
+            for r in 0..R {
+                isa.wide_store(scores[r], &mut weights[r].0[block % SPAN_BLOCKS]);
+            }
+            let positions = block * POSITIONS..(block + 1) * POSITIONS;
+            if positions.start < common.start || positions.end > common.end {
+                for r in 0..R {
+                    let weights = &mut weights[r].0[block % SPAN_BLOCKS];
+                    mask(weights, &positions, &self.visible[row + r]);
+                }
+            }
+        }
         R
     }
 
-    /// Computes the scores of `R` rows, scaled and capped; a masked position has the score negative
-    /// infinity.
-    ///
-    /// Returns the largest score of each lane.
+    /// Returns the products of the keys of `B` blocks, \[head_dim\]\[16\], with the queries of `R` rows.
     #[inline(always)]
-    fn scores<I: Isa, const R: usize>(
-        &self,
-        isa: I,
-        row: usize,
-        visible: &Visible,
-        scores: &mut [[[f32; POSITIONS]; SPAN_BLOCKS]; R],
-    ) -> [I::W; R] {
-        let scale = isa.splat(self.call.attention.scale);
-        let mut greatest = [isa.splat(f32::NEG_INFINITY); R];
-        for block in visible.blocks() {
-            let products = self.products::<I, R>(isa, row, self.tile(Part::Keys, block));
-            let visible = visible.of(block);
-            for r in 0..R {
-                let mut score = isa.mul(products[r], scale);
-                if let Some(limit) = self.call.attention.soft_cap {
-                    score = soft_cap(isa, score, limit);
-                }
-                let scores = &mut scores[r][block % SPAN_BLOCKS];
-                isa.wide_store(score, scores);
-                if visible.len() < POSITIONS {
-                    scores[..visible.start].fill(f32::NEG_INFINITY);
-                    scores[visible.end..].fill(f32::NEG_INFINITY);
-                    score = isa.wide_load(scores);
-                }
-                greatest[r] = isa.max(score, greatest[r]);
-            }
+    fn products<I: Isa, const R: usize, const B: usize>(&self, isa: I, row: usize, block: usize) -> [[I::W; R]; B] {
+        let mut keys: [&[[E::Stored; POSITIONS]]; B] = [&[]; B];
+        for b in 0..B {
+            keys[b] = &self.tile(Part::Keys, block + b).as_chunks().0[..self.call.head_dim];
         }
-        greatest
-    }
-
-    /// Returns the products of 16 keys, \[head_dim\]\[16\], with the queries of `R` rows.
-    #[inline(always)]
-    fn products<I: Isa, const R: usize>(&self, isa: I, row: usize, keys: &[E::Stored]) -> [I::W; R] {
-        let mut sums = [isa.splat(0.0); R];
-        for (keys, queries) in keys.as_chunks::<POSITIONS>().0.iter().zip(self.queries.chunks_exact(self.rows)) {
-            let keys = E::wide_load(isa, keys);
+        let next = (block + B).min(self.last_block);
+        let next = [self.tile(Part::Keys, next), self.tile(Part::Values, block)];
+        let mut sums = [[isa.splat(0.0); R]; B];
+        for (element, queries) in self.queries.chunks_exact(self.rows).enumerate().take(self.call.head_dim) {
             let queries: &[f32; R] = &queries[row..].as_chunks().0[0];
-            for r in 0..R {
-                sums[r] = isa.fma(keys, isa.splat(queries[r]), sums[r]);
+            for next in next {
+                isa.prefetch(next, element * size_of::<[E::Stored; POSITIONS]>());
+            }
+            for b in 0..B {
+                let keys = E::wide_load(isa, &keys[b][element]);
+                for r in 0..R {
+                    sums[b][r] = isa.fma(keys, isa.splat(queries[r]), sums[b][r]);
+                }
             }
         }
         sums
+    }
+
+    /// Replaces the scores of rows by softmax weights.
+    #[inline(always)]
+    fn weigh<I: Isa>(&mut self, isa: I, rows: Range<usize>, span: usize) {
+        for row in rows {
+            let (greatest, mut sum) = (isa.splat(self.softmax.greatest[row]), isa.splat(0.0));
+            for lanes in self.visible_weights(row, span) {
+                let weights = exp_up_to_one(isa, isa.sub(isa.wide_load(lanes), greatest));
+                isa.wide_store(weights, lanes);
+                sum = isa.add(sum, weights);
+            }
+            let [first, second] = isa.split(sum);
+            self.softmax.sums[row] += isa.sum(isa.add(first, second));
+        }
     }
 
     #[inline(always)]
@@ -195,105 +305,35 @@ impl<'a, E: Element> RangeAttention<'a, E> {
     }
 }
 
-/// Replaces scores by softmax weights, and rescales the row's state if the largest score has grown.
+/// Replaces the scores at positions that are not visible by negative infinity.
 #[inline(always)]
-fn apply_softmax<I: Isa>(isa: I, dim: usize, greatest: I::W, scores: &mut [[f32; POSITIONS]], state: &mut [f32]) {
-    let (values, rest) = state.split_at_mut(dim);
-    if isa.any_greater(greatest, isa.splat(rest[0])) {
-        let [first, second] = isa.split(greatest);
-        let greatest = isa.greatest(isa.max(first, second));
-        let mut factor = [rest[0] - greatest; LANES];
-        isa.store(exp(isa, isa.load(&factor)), &mut factor);
-        rest[1] *= factor[0];
-        for lanes in values.as_chunks_mut::<LANES>().0 {
-            isa.store(isa.mul(isa.load(lanes), isa.splat(factor[0])), lanes);
-        }
-        rest[0] = greatest;
-    }
-    let (greatest, mut sum) = (isa.splat(rest[0]), isa.splat(0.0));
-    for lanes in scores {
-        let weights = exp(isa, isa.sub(isa.wide_load(lanes), greatest));
-        isa.wide_store(weights, lanes);
-        sum = isa.add(sum, weights);
-    }
-    let [first, second] = isa.split(sum);
-    rest[1] += isa.sum(isa.add(first, second));
+fn mask(scores: &mut [f32; POSITIONS], positions: &Range<usize>, visible: &Range<usize>) {
+    let within = |position: usize| position.saturating_sub(positions.start).min(POSITIONS);
+    scores[..within(visible.start)].fill(f32::NEG_INFINITY);
+    scores[within(visible.end)..].fill(f32::NEG_INFINITY);
 }
 
-/// The values of a span, and their weights in `R` rows.
-struct WeightedValues<'a, E: Element, const R: usize> {
-    /// Values of each visible block: \[16\]\[head_dim\].
-    values: [&'a [E::Stored]; SPAN_BLOCKS],
-    weights: &'a [[[f32; POSITIONS]; SPAN_BLOCKS]; R],
-    visible: Visible,
-    /// Head dimension.
-    dim: usize,
-}
-
-impl<E: Element, const R: usize> WeightedValues<'_, E, R> {
-    /// Adds the weighted values to the rows' states, in the order of the positions.
-    ///
-    /// Values at masked positions are skipped, since zero times infinity would be NaN.
-    #[inline(always)]
-    fn add<I: Isa>(&self, isa: I, mut states: [&mut [f32]; R]) {
-        let mut column = 0;
-        while I::REGISTERS > 16 && R <= 8 && column + 2 * WIDE <= self.dim {
-            self.add_columns::<I, 2>(isa, column, &mut states);
-            column += 2 * WIDE;
-        }
-        while column + WIDE <= self.dim {
-            self.add_columns::<I, 1>(isa, column, &mut states);
-            column += WIDE;
-        }
-        if column < self.dim {
-            self.add_last_eight(isa, column, &mut states);
-        }
+impl Softmax {
+    fn new(rows: usize) -> Self {
+        let rows = rows.next_multiple_of(WIDE);
+        let [span_greatest, greatest] = [0; 2].map(|_| vec![f32::NEG_INFINITY; rows]);
+        Self { span_greatest, greatest, sums: vec![0.0; rows], factors: vec![0.0; rows] }
     }
 
-    /// Adds `C` times sixteen columns, starting at `column`.
+    /// Updates the largest scores by those of a span. Adapts the sums to them, and computes the
+    /// factors: one for rows whose largest score stays.
     #[inline(always)]
-    fn add_columns<I: Isa, const C: usize>(&self, isa: I, column: usize, states: &mut [&mut [f32]; R]) {
-        let mut sums = [[isa.splat(0.0); C]; R];
-        for r in 0..R {
-            let state = states[r][column..].as_chunks::<WIDE>().0;
-            for c in 0..C {
-                sums[r][c] = isa.wide_load(&state[c]);
-            }
-        }
-        for block in self.visible.blocks() {
-            let weights: [&[f32; POSITIONS]; R] = from_fn(|r| &self.weights[r][block % SPAN_BLOCKS]);
-            for position in self.visible.of(block) {
-                let lanes = &self.values[block % SPAN_BLOCKS][position * self.dim + column..][..C * WIDE];
-                for c in 0..C {
-                    let value = E::wide_load(isa, &lanes.as_chunks().0[c]);
-                    for (sums, weights) in sums.iter_mut().zip(weights) {
-                        sums[c] = isa.fma(isa.splat(weights[position]), value, sums[c]);
-                    }
-                }
-            }
-        }
-        for r in 0..R {
-            let state = states[r][column..].as_chunks_mut::<WIDE>().0;
-            for c in 0..C {
-                isa.wide_store(sums[r][c], &mut state[c]);
-            }
-        }
-    }
-
-    /// Adds the last eight columns of a head dimension that is not a multiple of sixteen.
-    #[inline(always)]
-    fn add_last_eight<I: Isa>(&self, isa: I, column: usize, states: &mut [&mut [f32]; R]) {
-        for (state, weights) in states.iter_mut().zip(self.weights) {
-            let state = &mut state[column..].as_chunks_mut::<LANES>().0[0];
-            let mut sum = isa.load(state);
-            for block in self.visible.blocks() {
-                for position in self.visible.of(block) {
-                    let values = &self.values[block % SPAN_BLOCKS][position * self.dim + column..];
-                    let value = E::load(isa, &values.as_chunks().0[0]);
-                    sum = isa.fma(isa.splat(weights[block % SPAN_BLOCKS][position]), value, sum);
-                }
-            }
-            isa.store(sum, state);
+    fn update<I: Isa>(&mut self, isa: I) {
+        let Self { span_greatest, greatest, sums, factors } = self;
+        let span_greatest = span_greatest.as_chunks_mut::<WIDE>().0.iter_mut();
+        let states = greatest.as_chunks_mut().0.iter_mut().zip(sums.as_chunks_mut().0);
+        for ((new, (old, sums)), factors) in span_greatest.zip(states).zip(factors.as_chunks_mut().0) {
+            let (new_lanes, old_lanes) = (isa.wide_load(new), isa.wide_load(old));
+            let lanes = isa.select_less(old_lanes, new_lanes, exp(isa, isa.sub(old_lanes, new_lanes)), isa.splat(1.0));
+            isa.wide_store(lanes, factors);
+            isa.wide_store(isa.mul(isa.wide_load(sums), lanes), sums);
+            isa.wide_store(isa.max(new_lanes, old_lanes), old);
+            new.fill(f32::NEG_INFINITY);
         }
     }
 }

@@ -87,6 +87,11 @@ pub(crate) struct Unit {
 }
 
 impl Amx {
+    /// Returns the level of all other operations.
+    pub(super) fn avx512(self) -> Avx512 {
+        self.0
+    }
+
     /// Runs a kernel with AVX-512.
     pub(crate) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         avx512::run(self.0, kernel)

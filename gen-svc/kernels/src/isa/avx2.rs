@@ -4,9 +4,10 @@
 use std::arch::x86_64::*;
 use std::array::from_fn;
 
-use super::operations::{Arithmetic, Isa, Kernel, Wide};
+use super::operations::{Arithmetic, Isa, Kernel, NoQuads, Wide};
+use super::pairs::Pair;
 use super::sizes::{LANES, WIDE};
-use super::x86::{Dots, X86, load_four, memory, values};
+use super::x86::{Dots, X86, bits, load_four, memory, values};
 
 pub(super) type Avx2 = X86<Pairs>;
 
@@ -82,11 +83,6 @@ impl Arithmetic<[__m256; 2]> for Avx2 {
     }
 
     #[inline(always)]
-    fn any_greater(self, a: [__m256; 2], b: [__m256; 2]) -> bool {
-        self.any_greater(a[0], b[0]) || self.any_greater(a[1], b[1])
-    }
-
-    #[inline(always)]
     fn round(self, a: [__m256; 2]) -> [__m256; 2] {
         from_fn(|half| self.round(a[half]))
     }
@@ -131,6 +127,14 @@ impl Wide for Avx2 {
     }
 
     #[inline(always)]
+    fn wide_splat_pair(self, pair: Pair) -> [Self::W; 2] {
+        let pairs = values!(_mm256_set1_epi32(bits(pair)));
+        let second = values!(_mm256_and_si256(pairs, _mm256_set1_epi32(!0xffff)));
+        let first = values!(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs)));
+        [[first; 2], [values!(_mm256_castsi256_ps(second)); 2]]
+    }
+
+    #[inline(always)]
     fn join(self, first: __m256, second: __m256) -> Self::W {
         [first, second]
     }
@@ -142,6 +146,13 @@ impl Wide for Avx2 {
 }
 
 impl Dots for Pairs {
+    type Quads = NoQuads<[__m256; 2]>;
+
+    #[inline(always)]
+    fn quads(self) -> Option<Self::Quads> {
+        None
+    }
+
     /// 8 additions of two products each, at most 8 x 2 x 15 x 127 = 30,480, fit 16 bits.
     #[inline(always)]
     fn nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [__m256; T] {

@@ -3,9 +3,10 @@
 
 use std::arch::x86_64::*;
 
-use super::operations::{Arithmetic, Isa, Kernel, Wide};
+use super::operations::{Arithmetic, Isa, Kernel, Quads, Wide};
+use super::pairs::Pair;
 use super::sizes::WIDE;
-use super::x86::{Dots, X86, memory, values};
+use super::x86::{Dots, X86, bits, memory, values};
 
 pub(super) type Avx512 = X86<Fours>;
 
@@ -82,11 +83,6 @@ impl Arithmetic<__m512> for Avx512 {
     }
 
     #[inline(always)]
-    fn any_greater(self, a: __m512, b: __m512) -> bool {
-        values!(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(a, b)) != 0
-    }
-
-    #[inline(always)]
     fn round(self, a: __m512) -> __m512 {
         values!(_mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
     }
@@ -124,6 +120,13 @@ impl Wide for Avx512 {
     }
 
     #[inline(always)]
+    fn wide_splat_pair(self, pair: Pair) -> [Self::W; 2] {
+        let pairs = values!(_mm512_set1_epi32(bits(pair)));
+        let second = values!(_mm512_and_si512(pairs, _mm512_set1_epi32(!0xffff)));
+        values!([_mm512_castsi512_ps(_mm512_slli_epi32::<16>(pairs)), _mm512_castsi512_ps(second)])
+    }
+
+    #[inline(always)]
     fn join(self, first: __m256, second: __m256) -> __m512 {
         let (first, second) = values!((_mm512_castps_pd(_mm512_castps256_ps512(first)), _mm256_castps_pd(second)));
         values!(_mm512_castpd_ps(_mm512_insertf64x4::<1>(first, second)))
@@ -137,6 +140,13 @@ impl Wide for Avx512 {
 }
 
 impl Dots for Fours {
+    type Quads = Self;
+
+    #[inline(always)]
+    fn quads(self) -> Option<Self> {
+        Some(self)
+    }
+
     #[inline(always)]
     fn nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [__m256; T] {
         let mut sums = [values!(_mm512_setzero_si512()); T];
@@ -186,6 +196,48 @@ impl Dots for Fours {
             }
         }
         sums.map(|sum| self.fold(sum))
+    }
+}
+
+impl Quads for Fours {
+    type Q = __m512i;
+    type W = __m512;
+
+    #[inline(always)]
+    fn join(self, first: &[u8; 32], second: &[u8; 32]) -> __m512i {
+        let first = memory!(_mm256_loadu_si256(first.as_ptr().cast()));
+        let second = memory!(_mm256_loadu_si256(second.as_ptr().cast()));
+        values!(_mm512_inserti64x4::<1>(_mm512_castsi256_si512(first), second))
+    }
+
+    #[inline(always)]
+    fn low(self, bytes: __m512i) -> __m512i {
+        values!(_mm512_and_si512(bytes, _mm512_set1_epi8(15)))
+    }
+
+    #[inline(always)]
+    fn high(self, bytes: __m512i) -> __m512i {
+        values!(_mm512_and_si512(_mm512_srli_epi16::<4>(bytes), _mm512_set1_epi8(15)))
+    }
+
+    #[inline(always)]
+    fn unsigned(self, bytes: __m512i) -> __m512i {
+        values!(_mm512_xor_si512(bytes, _mm512_set1_epi8(-128)))
+    }
+
+    #[inline(always)]
+    fn splat(self, integer: i32) -> __m512i {
+        values!(_mm512_set1_epi32(integer))
+    }
+
+    #[inline(always)]
+    fn add(self, sums: __m512i, codes: __m512i, x: [u8; 4]) -> __m512i {
+        values!(_mm512_dpbusd_epi32(sums, codes, _mm512_set1_epi32(i32::from_le_bytes(x))))
+    }
+
+    #[inline(always)]
+    fn floats(self, sums: __m512i) -> __m512 {
+        values!(_mm512_cvtepi32_ps(sums))
     }
 }
 

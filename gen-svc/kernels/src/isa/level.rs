@@ -1,9 +1,10 @@
 //! The ISA levels for which kernels are compiled, and the choice of a level.
 
 use super::operations::Kernel;
+use super::pairs::{Imitated, PairKernel};
 use super::portable;
 #[cfg(target_arch = "x86_64")]
-use super::{amx, avx2, avx512};
+use super::{amx, avx2, avx512, bf16};
 
 /// An instruction set that this processor has. A level that the processor lacks cannot be
 /// constructed.
@@ -91,6 +92,25 @@ impl IsaLevel {
             Kind::Avx512(isa) => avx512::run(isa, kernel),
             #[cfg(target_arch = "x86_64")]
             Kind::Amx(amx) => amx.run(kernel),
+        }
+    }
+
+    /// Runs a kernel with this level's products of pairs of bf16 numbers.
+    pub(crate) fn run_pairs<K: PairKernel>(self, kernel: K) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(pairs) = self.bf16() {
+            return bf16::run(pairs, kernel);
+        }
+        self.run(Imitated(kernel));
+    }
+
+    /// Returns the processor's products of pairs, if this level uses them.
+    #[cfg(target_arch = "x86_64")]
+    fn bf16(self) -> Option<bf16::Bf16> {
+        match self.0 {
+            Kind::Portable | Kind::Avx2(_) => None,
+            Kind::Avx512(isa) => bf16::detect(isa),
+            Kind::Amx(amx) => bf16::detect(amx.avx512()),
         }
     }
 }

@@ -1,5 +1,8 @@
 //! The vector operations that kernels use.
 
+use std::marker::PhantomData;
+
+use super::pairs::Pair;
 use super::sizes::{LANES, WIDE};
 
 /// A computation that can run with the vector operations of any level.
@@ -28,8 +31,6 @@ pub(crate) trait Arithmetic<V: Copy>: Copy {
     fn abs(self, a: V) -> V;
     /// Returns `yes` where `a < b`, else `no`.
     fn select_less(self, a: V, b: V, yes: V, no: V) -> V;
-    /// Returns true if `a > b` in any lane.
-    fn any_greater(self, a: V, b: V) -> bool;
     /// Rounds to the nearest integer, ties to even.
     fn round(self, a: V) -> V;
     /// Returns two to the power of an integer within -126..=127.
@@ -50,6 +51,8 @@ pub(crate) trait Wide: Copy {
     fn wide_load_f16(self, from: &[u16; WIDE]) -> Self::W;
     /// Converts integers within ±2^24 to floats.
     fn wide_load_i32(self, from: &[i32; WIDE]) -> Self::W;
+    /// Broadcasts the first number of a pair of bf16, and the second.
+    fn wide_splat_pair(self, pair: Pair) -> [Self::W; 2];
     fn join(self, first: Self::F, second: Self::F) -> Self::W;
     fn split(self, lanes: Self::W) -> [Self::F; 2];
 }
@@ -61,12 +64,13 @@ pub(crate) trait Isa: Wide + Arithmetic<Self::F> + Arithmetic<Self::W> {
     fn load_f16(self, from: &[u16; LANES]) -> Self::F;
     /// Rounds to nearest, ties to even.
     fn store_f16(self, lanes: Self::F, to: &mut [u16; LANES]);
-    fn load_bf16(self, from: &[u16; LANES]) -> Self::F;
+    /// Loads the first numbers of eight pairs of bf16, and the second numbers.
+    fn load_pairs(self, from: &[Pair; LANES]) -> [Self::F; 2];
     fn load_u8(self, from: &[u8; LANES]) -> Self::F;
     fn load_i8(self, from: &[u8; LANES]) -> Self::F;
     /// Rounds numbers within ±127 to the nearest integer, ties to even, and stores them as bytes.
-    /// Returns the sum of the integers.
-    fn store_bytes(self, a: [Self::F; 4], to: &mut [u8; 4 * LANES]) -> i32;
+    /// Returns the sum of the first sixteen integers and of the others.
+    fn store_bytes(self, a: [Self::F; 4], to: &mut [u8; 4 * LANES]) -> [i32; 2];
     /// Adds all lanes in a fixed order: the first four to the last four, lane by lane, then halves
     /// again.
     fn sum(self, a: Self::F) -> f32;
@@ -74,7 +78,7 @@ pub(crate) trait Isa: Wide + Arithmetic<Self::F> + Arithmetic<Self::W> {
     fn greatest(self, a: Self::F) -> f32;
     /// Prefetches the cache line `ahead` bytes after the start of `from`. The address need not be
     /// valid.
-    fn prefetch(self, from: &[u8], ahead: usize);
+    fn prefetch<T>(self, from: &[T], ahead: usize);
 
     /// Loads up to eight numbers. Lanes beyond the slice are `fill`.
     #[inline(always)]
@@ -98,6 +102,11 @@ pub(crate) trait Isa: Wide + Arithmetic<Self::F> + Arithmetic<Self::W> {
         to.copy_from_slice(&all[..to.len()]);
     }
 
+    /// Products of four bytes per lane, if the level has fast ones.
+    type Quads: Quads<W = Self::W>;
+
+    fn quads(self) -> Option<Self::Quads>;
+
     /// Splits bytes into their lower and upper four bits.
     fn store_nibbles(self, bytes: &[u8; 32], low: &mut [u8; 32], high: &mut [u8; 32]);
     /// Returns, per lane (row of weights) and token, the sum of 32 products.
@@ -113,4 +122,68 @@ pub(crate) trait Isa: Wide + Arithmetic<Self::F> + Arithmetic<Self::W> {
     fn dot_narrow<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [Self::F; T];
     /// Computes `dot_unsigned` with codes of -128..=127.
     fn dot_signed<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [Self::F; T];
+}
+
+/// Sums of products of bytes in sixteen lanes, which are rows of weights. A lane has four columns.
+pub(crate) trait Quads: Copy {
+    /// Four bytes per lane, or an integer.
+    type Q: Copy;
+    /// A vector of sixteen numbers.
+    type W: Copy;
+
+    /// Joins four columns of the 8 rows of one panel and of another.
+    fn join(self, first: &[u8; 32], second: &[u8; 32]) -> Self::Q;
+    /// Returns the lower four bits of each byte.
+    fn low(self, bytes: Self::Q) -> Self::Q;
+    /// Returns the upper four bits of each byte.
+    fn high(self, bytes: Self::Q) -> Self::Q;
+    /// Adds 128 to signed bytes, which makes them unsigned.
+    fn unsigned(self, bytes: Self::Q) -> Self::Q;
+    fn splat(self, integer: i32) -> Self::Q;
+    /// Adds the products of unsigned codes and four activations.
+    fn add(self, sums: Self::Q, codes: Self::Q, x: [u8; 4]) -> Self::Q;
+    fn floats(self, sums: Self::Q) -> Self::W;
+}
+
+/// The products of a level that has none.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NoQuads<W> {
+    never: Never,
+    width: PhantomData<W>,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Never {}
+
+impl<W: Copy> Quads for NoQuads<W> {
+    type Q = ();
+    type W = W;
+
+    fn join(self, _first: &[u8; 32], _second: &[u8; 32]) {
+        match self.never {}
+    }
+
+    fn low(self, (): ()) {
+        match self.never {}
+    }
+
+    fn high(self, (): ()) {
+        match self.never {}
+    }
+
+    fn unsigned(self, (): ()) {
+        match self.never {}
+    }
+
+    fn splat(self, _integer: i32) {
+        match self.never {}
+    }
+
+    fn add(self, (): (), (): (), _x: [u8; 4]) {
+        match self.never {}
+    }
+
+    fn floats(self, (): ()) -> W {
+        match self.never {}
+    }
 }

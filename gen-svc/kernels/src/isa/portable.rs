@@ -2,7 +2,8 @@
 
 use std::array::from_fn;
 
-use super::operations::{Arithmetic, Isa, Wide};
+use super::operations::{Arithmetic, Isa, NoQuads, Wide};
+use super::pairs::Pair;
 use super::sizes::{LANES, WIDE};
 use crate::half::{bf16_to_f32, f16_to_f32, f32_to_f16};
 
@@ -61,11 +62,6 @@ impl<const N: usize> Arithmetic<[f32; N]> for Portable {
     }
 
     #[inline(always)]
-    fn any_greater(self, a: [f32; N], b: [f32; N]) -> bool {
-        a.iter().zip(&b).any(|(a, b)| a > b)
-    }
-
-    #[inline(always)]
     fn round(self, a: [f32; N]) -> [f32; N] {
         a.map(f32::round_ties_even)
     }
@@ -102,6 +98,11 @@ impl Wide for Portable {
     }
 
     #[inline(always)]
+    fn wide_splat_pair(self, pair: Pair) -> [Self::W; 2] {
+        pair.map(|number| [bf16_to_f32(number); WIDE])
+    }
+
+    #[inline(always)]
     fn join(self, first: Self::F, second: Self::F) -> Self::W {
         from_fn(|i| if i < LANES { first[i] } else { second[i - LANES] })
     }
@@ -113,6 +114,13 @@ impl Wide for Portable {
 }
 
 impl Isa for Portable {
+    type Quads = NoQuads<[f32; WIDE]>;
+
+    #[inline(always)]
+    fn quads(self) -> Option<Self::Quads> {
+        None
+    }
+
     #[inline(always)]
     fn load(self, from: &[f32; LANES]) -> Self::F {
         *from
@@ -134,8 +142,8 @@ impl Isa for Portable {
     }
 
     #[inline(always)]
-    fn load_bf16(self, from: &[u16; LANES]) -> Self::F {
-        from.map(bf16_to_f32)
+    fn load_pairs(self, from: &[Pair; LANES]) -> [Self::F; 2] {
+        from_fn(|i| from.map(|pair| bf16_to_f32(pair[i])))
     }
 
     #[inline(always)]
@@ -149,14 +157,14 @@ impl Isa for Portable {
     }
 
     #[inline(always)]
-    fn store_bytes(self, a: [Self::F; 4], to: &mut [u8; 4 * LANES]) -> i32 {
-        let mut sum = 0;
-        for (value, to) in a.as_flattened().iter().zip(to) {
+    fn store_bytes(self, a: [Self::F; 4], to: &mut [u8; 4 * LANES]) -> [i32; 2] {
+        let mut sums = [0; 2];
+        for (i, (value, to)) in a.as_flattened().iter().zip(to).enumerate() {
             let integer = value.round_ties_even() as i32;
             *to = integer as u8;
-            sum += integer;
+            sums[i / WIDE] += integer;
         }
-        sum
+        sums
     }
 
     #[inline(always)]
@@ -171,7 +179,7 @@ impl Isa for Portable {
     }
 
     #[inline(always)]
-    fn prefetch(self, _from: &[u8], _ahead: usize) {}
+    fn prefetch<T>(self, _from: &[T], _ahead: usize) {}
 
     #[inline(always)]
     fn store_nibbles(self, bytes: &[u8; 32], low: &mut [u8; 32], high: &mut [u8; 32]) {

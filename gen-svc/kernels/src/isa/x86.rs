@@ -4,7 +4,8 @@
 use std::arch::x86_64::*;
 use std::array::from_fn;
 
-use super::operations::{Arithmetic, Isa, Wide};
+use super::operations::{Arithmetic, Isa, Quads, Wide};
+use super::pairs::Pair;
 use super::sizes::LANES;
 
 /// Eight lanes in one register, with the level's own integer products.
@@ -21,6 +22,9 @@ impl<D: Dots> X86<D> {
 
 /// The `dot_*` products of [`Isa`]. A value proves that the processor has the instructions.
 pub(super) trait Dots: Copy {
+    type Quads: Quads;
+
+    fn quads(self) -> Option<Self::Quads>;
     fn nibbles<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 32]; T]) -> [__m256; T];
     fn unsigned<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T];
     fn narrow<const T: usize>(self, codes: &[u8; 128], x: [&[u8; 16]; T]) -> [__m256; T];
@@ -97,11 +101,6 @@ impl<D: Dots> Arithmetic<__m256> for X86<D> {
     }
 
     #[inline(always)]
-    fn any_greater(self, a: __m256, b: __m256) -> bool {
-        values!(_mm256_movemask_ps(_mm256_cmp_ps::<_CMP_GT_OQ>(a, b))) != 0
-    }
-
-    #[inline(always)]
     fn round(self, a: __m256) -> __m256 {
         values!(_mm256_round_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a))
     }
@@ -116,7 +115,15 @@ impl<D: Dots> Arithmetic<__m256> for X86<D> {
 impl<D: Dots> Isa for X86<D>
 where
     Self: Wide<F = __m256> + Arithmetic<<Self as Wide>::W>,
+    D::Quads: Quads<W = <Self as Wide>::W>,
 {
+    type Quads = D::Quads;
+
+    #[inline(always)]
+    fn quads(self) -> Option<D::Quads> {
+        self.0.quads()
+    }
+
     #[inline(always)]
     fn load(self, from: &[f32; LANES]) -> __m256 {
         memory!(_mm256_loadu_ps(from.as_ptr()))
@@ -139,9 +146,10 @@ where
     }
 
     #[inline(always)]
-    fn load_bf16(self, from: &[u16; LANES]) -> __m256 {
-        let halves = memory!(_mm_loadu_si128(from.as_ptr().cast()));
-        values!(_mm256_castsi256_ps(_mm256_slli_epi32::<16>(_mm256_cvtepu16_epi32(halves))))
+    fn load_pairs(self, from: &[Pair; LANES]) -> [__m256; 2] {
+        let pairs = memory!(_mm256_loadu_si256(from.as_ptr().cast()));
+        let second = values!(_mm256_and_si256(pairs, _mm256_set1_epi32(!0xffff)));
+        values!([_mm256_castsi256_ps(_mm256_slli_epi32::<16>(pairs)), _mm256_castsi256_ps(second)])
     }
 
     #[inline(always)]
@@ -157,7 +165,7 @@ where
     }
 
     #[inline(always)]
-    fn store_bytes(self, a: [__m256; 4], to: &mut [u8; 4 * LANES]) -> i32 {
+    fn store_bytes(self, a: [__m256; 4], to: &mut [u8; 4 * LANES]) -> [i32; 2] {
         let [a, b, c, d] = a.map(|lanes| values!(_mm256_cvtps_epi32(lanes)));
         // Packing works within halves, which puts groups of four bytes out of order.
         let packed = values!(_mm256_packs_epi16(_mm256_packs_epi32(a, b), _mm256_packs_epi32(c, d)));
@@ -165,9 +173,13 @@ where
         memory!(_mm256_storeu_si256(to.as_mut_ptr().cast(), bytes));
         let pairs = values!(_mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes));
         let fours = values!(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
-        let four = values!(_mm_add_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256::<1>(fours)));
-        let two = values!(_mm_add_epi32(four, _mm_unpackhi_epi64(four, four)));
-        values!(_mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<1>(two))))
+        let halves = values!([_mm256_castsi256_si128(fours), _mm256_extracti128_si256::<1>(fours)]);
+        let mut sums = [0; 2];
+        for (sum, four) in sums.iter_mut().zip(halves) {
+            let two = values!(_mm_add_epi32(four, _mm_unpackhi_epi64(four, four)));
+            *sum = values!(_mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32::<1>(two))));
+        }
+        sums
     }
 
     #[inline(always)]
@@ -185,9 +197,9 @@ where
     }
 
     #[inline(always)]
-    fn prefetch(self, from: &[u8], ahead: usize) {
+    fn prefetch<T>(self, from: &[T], ahead: usize) {
         // A prefetch is a hint and never faults.
-        values!(_mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_add(ahead).cast()));
+        values!(_mm_prefetch::<_MM_HINT_T0>(from.as_ptr().wrapping_byte_add(ahead).cast()));
     }
 
     #[inline(always)]
@@ -224,4 +236,10 @@ where
 #[inline(always)]
 pub(super) fn load_four<const K: usize>(x: &[u8; K], index: usize) -> i32 {
     i32::from_le_bytes(from_fn(|i| x[4 * index + i]))
+}
+
+/// Returns the 32 bits of a pair as an integer.
+#[inline(always)]
+pub(super) fn bits(pair: Pair) -> i32 {
+    i32::from(pair[1].cast_signed()) << 16 | i32::from(pair[0])
 }

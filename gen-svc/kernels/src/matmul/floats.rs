@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::product::Input;
 use super::sums::PanelSums;
 use crate::element::Element;
-use crate::isa::{Isa, Kernel, LANES};
+use crate::isa::{Isa, Kernel, LANES, WIDE};
 use crate::pack::Matrix;
 
 /// The products of some panels and some tokens.
@@ -43,19 +43,22 @@ impl<E: Element> Kernel for Floats<'_, E> {
             return self.one_token(isa);
         }
         let mut panel = 0;
-        while I::REGISTERS > 16 && panel + 4 <= self.panels.len() {
-            self.many_tokens::<I, 2, 8>(isa, panel);
+        while panel + 4 <= self.panels.len() {
+            self.pairs::<I, 2>(isa, panel);
             panel += 4;
         }
         while panel + 2 <= self.panels.len() {
-            self.many_tokens::<I, 1, 6>(isa, panel);
+            self.pairs::<I, 1>(isa, panel);
             panel += 2;
         }
         if panel < self.panels.len() {
-            self.few_tokens::<I, 1>(isa, panel, 0);
+            self.last_panel(isa, panel);
         }
     }
 }
+
+/// Prefetch distance from the weights in use, in bytes.
+const PREFETCH_BYTES: usize = 3 << 10;
 
 impl<E: Element> Floats<'_, E> {
     /// Computes one token, four panels at a time, then the remaining panels one by one.
@@ -72,45 +75,128 @@ impl<E: Element> Floats<'_, E> {
         }
     }
 
-    /// Computes `W` pairs of panels, `T` tokens at a time.
+    /// Computes `W` pairs of panels for all tokens.
+    ///
+    /// The first tokens read the weights from memory. For f32, all pairs at once are the fastest, since
+    /// the processor then prefetches more of them; smaller weights, and few registers, need prefetch
+    /// instructions. Later tokens read the weights from the cache, where one pair at a time is faster.
     #[inline(always)]
-    fn many_tokens<I: Isa, const W: usize, const T: usize>(&mut self, isa: I, panel: usize) {
+    fn pairs<I: Isa, const W: usize>(&mut self, isa: I, panel: usize) {
         let tokens = self.x.len() / self.matrix.columns();
         let mut token = 0;
-        while token + T <= tokens {
-            self.wide_tile::<I, W, T>(isa, panel, token);
-            token += T;
+        if I::REGISTERS > 16 && tokens >= 8 {
+            if size_of::<E::Stored>() == size_of::<f32>() {
+                self.wide_tile::<I, W, 8, 0>(isa, panel, 0);
+            } else {
+                self.each_pair::<I, W, 8, PREFETCH_BYTES>(isa, panel, 0);
+            }
+            token = 8;
+            while token + 8 <= tokens {
+                self.each_pair::<I, W, 8, 0>(isa, panel, token);
+                token += 8;
+            }
+        } else if I::REGISTERS <= 16 && tokens >= 6 {
+            self.each_pair::<I, W, 6, PREFETCH_BYTES>(isa, panel, 0);
+            token = 6;
+            while token + 6 <= tokens {
+                self.each_pair::<I, W, 6, 0>(isa, panel, token);
+                token += 6;
+            }
         }
-        for pair in 0..W {
-            self.few_tokens::<I, 2>(isa, panel + 2 * pair, token);
+        self.few_tokens::<I, W>(isa, panel, token);
+    }
+
+    /// Computes `W` pairs of panels for the tokens from `token` on: fewer than eight.
+    #[inline(always)]
+    fn few_tokens<I: Isa, const W: usize>(&mut self, isa: I, panel: usize, mut token: usize) {
+        let tokens = self.x.len() / self.matrix.columns();
+        if I::REGISTERS > 16 {
+            match tokens - token {
+                7.. => return self.wide_tile::<I, W, 7, 0>(isa, panel, token),
+                6 => return self.wide_tile::<I, W, 6, 0>(isa, panel, token),
+                5 => return self.wide_tile::<I, W, 5, 0>(isa, panel, token),
+                4 => return self.wide_tile::<I, W, 4, 0>(isa, panel, token),
+                3 => return self.wide_tile::<I, W, 3, 0>(isa, panel, token),
+                _ => {}
+            }
+        } else if tokens - token >= 3 {
+            self.each_pair::<I, W, 3, 0>(isa, panel, token);
+            token += 3;
+        }
+        match tokens - token {
+            2.. => self.wide_tile::<I, W, 2, 0>(isa, panel, token),
+            1 => self.wide_tile::<I, W, 1, 0>(isa, panel, token),
+            0 => {}
         }
     }
 
-    /// Computes `P` panels for the tokens from `token` on, two at a time, then one.
+    /// Computes `W` pairs of panels for `T` tokens, one pair after the other.
     #[inline(always)]
-    fn few_tokens<I: Isa, const P: usize>(&mut self, isa: I, panel: usize, mut token: usize) {
+    fn each_pair<I: Isa, const W: usize, const T: usize, const AHEAD: usize>(
+        &mut self,
+        isa: I,
+        panel: usize,
+        token: usize,
+    ) {
+        for pair in 0..W {
+            self.wide_tile::<I, 1, T, AHEAD>(isa, panel + 2 * pair, token);
+        }
+    }
+
+    /// Computes a panel without a second one for all tokens.
+    #[inline(always)]
+    fn last_panel<I: Isa>(&mut self, isa: I, panel: usize) {
         let tokens = self.x.len() / self.matrix.columns();
+        let mut token = 0;
         while token + 2 <= tokens {
-            self.tile::<I, P, 2>(isa, panel, token);
+            self.tile::<I, 1, 2>(isa, panel, token);
             token += 2;
         }
         if token < tokens {
-            self.tile::<I, P, 1>(isa, panel, token);
+            self.tile::<I, 1, 1>(isa, panel, token);
         }
     }
 
-    /// Computes `W` pairs of panels for `T` tokens.
+    /// Computes `W` pairs of panels for `T` tokens together. Prefetches weights `AHEAD` bytes ahead,
+    /// unless it is zero.
     #[inline(always)]
-    fn wide_tile<I: Isa, const W: usize, const T: usize>(&mut self, isa: I, panel: usize, token: usize) {
+    fn wide_tile<I: Isa, const W: usize, const T: usize, const AHEAD: usize>(
+        &mut self,
+        isa: I,
+        panel: usize,
+        token: usize,
+    ) {
         let columns = self.matrix.columns();
-        let part = |p: usize| &self.matrix.floats::<E::Stored>(self.panels.start + panel + p)[..columns];
-        let pairs: [[_; 2]; W] = from_fn(|w| [part(2 * w), part(2 * w + 1)]);
-        let x: [_; T] = from_fn(|t| &self.x[(token + t) * columns..][..columns]);
+        let tokens = self.x.len() / columns;
+        let matrix = self.matrix;
+        let mut pairs: [[&[[E::Stored; LANES]]; 2]; W] = [[&[]; 2]; W];
+        for w in 0..W {
+            for p in 0..2 {
+                pairs[w][p] = &matrix.floats::<E::Stored>(self.panels.start + panel + 2 * w + p)[..columns];
+            }
+        }
+        let mut x: [&[f32]; T] = [&[]; T];
+        for t in 0..T {
+            x[t] = &self.x[(token + t) * columns..][..columns];
+        }
         let mut sums = [[isa.splat(0.0); W]; T];
         for column in 0..columns {
+            if column % WIDE == 0 {
+                // The next tokens.
+                for t in 0..T {
+                    isa.prefetch(&x[t][column..], T * columns * size_of::<f32>());
+                }
+            }
+            if AHEAD > 0 && column % 2 == 0 {
+                for w in 0..W {
+                    for p in 0..2 {
+                        isa.prefetch(&pairs[w][p][column..], AHEAD);
+                    }
+                }
+            }
             let mut weights = [isa.splat(0.0); W];
-            for (weights, [first, second]) in weights.iter_mut().zip(pairs) {
-                *weights = isa.join(E::load(isa, &first[column]), E::load(isa, &second[column]));
+            for w in 0..W {
+                weights[w] = isa.join(E::load(isa, &pairs[w][0][column]), E::load(isa, &pairs[w][1][column]));
             }
             for t in 0..T {
                 let x = isa.splat(x[t][column]);
@@ -119,52 +205,39 @@ impl<E: Element> Floats<'_, E> {
                 }
             }
         }
-        let tokens = self.x.len() / columns;
-        for (t, sums) in sums.into_iter().enumerate() {
-            for (w, sums) in sums.into_iter().enumerate() {
-                for (p, sum) in isa.split(sums).into_iter().enumerate() {
+        for t in 0..T {
+            for w in 0..W {
+                for (p, sum) in isa.split(sums[t][w]).into_iter().enumerate() {
                     isa.store(sum, &mut self.out[(panel + 2 * w + p) * tokens + token + t]);
                 }
             }
         }
     }
 
+    /// Computes `P` panels for `T` tokens.
     #[inline(always)]
     fn tile<I: Isa, const P: usize, const T: usize>(&mut self, isa: I, panel: usize, token: usize) {
         let columns = self.matrix.columns();
-        let panels: [_; P] = from_fn(|p| self.matrix.floats::<E::Stored>(self.panels.start + panel + p));
-        let x: [_; T] = from_fn(|t| &self.x[(token + t) * columns..][..columns]);
-        let sums = products::<I, E, P, T>(isa, columns, panels, x);
         let tokens = self.x.len() / columns;
-        for (p, sums) in sums.iter().enumerate() {
-            for (t, sum) in sums.iter().enumerate() {
-                isa.store(*sum, &mut self.out[(panel + p) * tokens + token + t]);
-            }
-        }
-    }
-}
-
-#[inline(always)]
-fn products<I: Isa, E: Element, const P: usize, const T: usize>(
-    isa: I,
-    columns: usize,
-    panels: [&[[E::Stored; LANES]]; P],
-    x: [&[f32]; T],
-) -> [[I::F; T]; P] {
-    let panels = panels.map(|panel| &panel[..columns]);
-    let x = x.map(|x| &x[..columns]);
-    let mut sums = [[isa.splat(0.0); T]; P];
-    for column in 0..columns {
-        let mut weights = [isa.splat(0.0); P];
-        for (weights, panel) in weights.iter_mut().zip(panels) {
-            *weights = E::load(isa, &panel[column]);
-        }
-        for t in 0..T {
-            let x = isa.splat(x[t][column]);
+        let panels: [_; P] = from_fn(|p| &self.matrix.floats::<E::Stored>(self.panels.start + panel + p)[..columns]);
+        let x: [_; T] = from_fn(|t| &self.x[(token + t) * columns..][..columns]);
+        let mut sums = [[isa.splat(0.0); T]; P];
+        for column in 0..columns {
+            let mut weights = [isa.splat(0.0); P];
             for p in 0..P {
-                sums[p][t] = isa.fma(weights[p], x, sums[p][t]);
+                weights[p] = E::load(isa, &panels[p][column]);
+            }
+            for t in 0..T {
+                let x = isa.splat(x[t][column]);
+                for p in 0..P {
+                    sums[p][t] = isa.fma(weights[p], x, sums[p][t]);
+                }
+            }
+        }
+        for p in 0..P {
+            for t in 0..T {
+                isa.store(sums[p][t], &mut self.out[(panel + p) * tokens + token + t]);
             }
         }
     }
-    sums
 }

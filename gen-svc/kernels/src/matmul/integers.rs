@@ -32,7 +32,7 @@ impl<'a, K> Integers<'a, K> {
 }
 
 /// Prefetch distance from the codes in use, in bytes.
-const PREFETCH_BYTES: usize = 3 << 10;
+pub(super) const PREFETCH_BYTES: usize = 3 << 10;
 
 impl<K: StaticFormat> Kernel for Integers<'_, K> {
     type Output = ();
@@ -40,6 +40,9 @@ impl<K: StaticFormat> Kernel for Integers<'_, K> {
     #[inline(always)]
     fn run<I: Isa>(mut self, isa: I) {
         let (panels, tokens) = (self.call.panels.len(), self.call.tokens.len());
+        if let Some(quads) = isa.quads().filter(|_| tokens > 1) {
+            return super::pairs::compute::<I, K>(isa, quads, &mut self.call);
+        }
         let mut panel = 0;
         while tokens == 1 && panel + 4 <= panels {
             self.tile::<I, 4, 1>(isa, panel, 0);
@@ -185,7 +188,7 @@ fn add_scaled<I: Isa, const T: usize>(
 
 /// Loads the `index`th 16 bytes of scales as eight f16.
 #[inline(always)]
-fn halves<I: Isa>(isa: I, scales: &[u8], index: usize) -> I::F {
+pub(super) fn halves<I: Isa>(isa: I, scales: &[u8], index: usize) -> I::F {
     let bytes: &[u8; 2 * LANES] = &scales.as_chunks().0[index];
     isa.load_f16(&from_fn(|i| u16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]])))
 }

@@ -2,7 +2,7 @@
 
 use crate::act::Activation;
 use crate::error::{Error, expect, expect_below, expect_multiple};
-use crate::pack::Matrix;
+use crate::pack::{Format, Matrix};
 use crate::quantize::Int8Rows;
 
 /// Rows to multiply: \[tokens\]\[columns\].
@@ -116,6 +116,11 @@ impl<'a> Projection<'a> {
 
     pub(super) fn needs_integers(&self) -> bool {
         self.linears().into_iter().flatten().any(|linear| linear.matrix.format().needs_integers())
+    }
+
+    /// Returns true if a matrix is multiplied by rows rounded to bf16.
+    pub(super) fn needs_pairs(&self) -> bool {
+        self.linears().into_iter().flatten().any(|linear| linear.matrix.format() == Format::Bf16)
     }
 
     pub(super) fn bytes(&self) -> usize {

@@ -30,7 +30,8 @@ impl Format {
     pub(super) fn panel_bytes(self, columns: usize) -> Result<usize, Error> {
         match self {
             Self::F32 => product(&[columns, LANES, 4]),
-            Self::F16 | Self::Bf16 => product(&[columns, LANES, 2]),
+            Self::F16 => product(&[columns, LANES, 2]),
+            Self::Bf16 => product(&[columns.div_ceil(2), LANES, 4]),
             Self::Block(block) => product(&[columns / block.spec().columns, block.spec().unit_bytes()]),
         }
     }

@@ -10,7 +10,8 @@ use crate::isa::LANES;
 pub(super) fn write_row(format: Format, panel: &mut [u8], row: usize, raw: &[u8]) {
     match format {
         Format::F32 => write_elements::<4>(panel, row, raw),
-        Format::F16 | Format::Bf16 => write_elements::<2>(panel, row, raw),
+        Format::F16 => write_elements::<2>(panel, row, raw),
+        Format::Bf16 => write_pairs(panel, row, raw),
         Format::Block(block) => {
             let spec = block.spec();
             for (unit, raw) in panel.chunks_exact_mut(spec.unit_bytes()).zip(raw.chunks_exact(spec.bytes)) {
@@ -27,7 +28,7 @@ pub(super) fn read_row(format: Format, panel: &[u8], row: usize, out: &mut [f32]
     match format {
         Format::F32 => read_elements(panel, row, out, f32::from_le_bytes),
         Format::F16 => read_elements(panel, row, out, |bytes| f16_to_f32(u16::from_le_bytes(bytes))),
-        Format::Bf16 => read_elements(panel, row, out, |bytes| bf16_to_f32(u16::from_le_bytes(bytes))),
+        Format::Bf16 => read_pairs(panel, row, out),
         Format::Block(block) => {
             let spec = block.spec();
             for (unit, out) in panel.chunks_exact(spec.unit_bytes()).zip(out.chunks_exact_mut(spec.columns)) {
@@ -48,6 +49,22 @@ fn read_elements<const SIZE: usize>(panel: &[u8], row: usize, out: &mut [f32], v
     let elements = panel.as_chunks::<SIZE>().0;
     for (out, lanes) in out.iter_mut().zip(elements.chunks_exact(LANES)) {
         *out = value(lanes[row]);
+    }
+}
+
+/// Writes pairs of columns: \[columns / 2\]\[8 rows\]\[2\]. If the number of columns is odd, a zero
+/// follows the last column.
+fn write_pairs(panel: &mut [u8], row: usize, raw: &[u8]) {
+    for (lanes, pair) in panel.as_chunks_mut::<4>().0.chunks_exact_mut(LANES).zip(raw.chunks(4)) {
+        lanes[row][..pair.len()].copy_from_slice(pair);
+    }
+}
+
+fn read_pairs(panel: &[u8], row: usize, out: &mut [f32]) {
+    for (out, lanes) in out.chunks_mut(2).zip(panel.as_chunks::<4>().0.chunks_exact(LANES)) {
+        for (out, bytes) in out.iter_mut().zip(lanes[row].as_chunks().0) {
+            *out = bf16_to_f32(u16::from_le_bytes(*bytes));
+        }
     }
 }
 

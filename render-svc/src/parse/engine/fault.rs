@@ -3,7 +3,6 @@
 use tandem_template::python::LoadsError;
 
 use super::pattern::PatternError;
-use super::written::MAX_CALLS;
 
 /// Why a text has no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -16,8 +15,8 @@ pub enum ContentError {
     Json(LoadsError),
     #[error("json: the text has a control character that `string_delims` needs (1 or 2, at byte {0})")]
     Reserved(usize),
-    #[error("more than {MAX_CALLS} calls")]
-    TooMany,
+    #[error("more than {0} calls")]
+    TooMany(usize),
     #[error("an object has a key twice")]
     Repeated,
     #[error("xml-inline: the match at byte {0} has no group `key`")]

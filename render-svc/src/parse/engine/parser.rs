@@ -318,7 +318,7 @@ impl Parser {
             (Some(_), other) => return Err(FieldError::NotAText(other.type_name())),
             (None, value) if field.repeats => match earlier {
                 Some(Value::List(items)) if self.keeps_all && items.len() >= MAX_CALLS => {
-                    return Err(ContentError::TooMany.into());
+                    return Err(ContentError::TooMany(MAX_CALLS).into());
                 }
                 Some(Value::List(items)) => {
                     items.push(value);

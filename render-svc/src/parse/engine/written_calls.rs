@@ -9,7 +9,7 @@ use super::pattern::{Pattern, find_all};
 use super::python;
 use super::python_calls;
 use super::value::{Dict, Keys, Value};
-use super::written::{Unread, Written, made};
+use super::written::{MAX_CALLS, Unread, Written, made};
 
 /// How calls are written.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl Form {
             Self::Python => python_calls::calls(&text)?,
         };
         if written.is_full() {
-            return Err(ContentError::TooMany);
+            return Err(ContentError::TooMany(MAX_CALLS));
         }
         for unread in &mut written.unread {
             unread.range = unread.range.start + start..unread.range.end + start;
@@ -76,17 +76,24 @@ fn json_calls(text: &str, mark: &str, is_strict: bool) -> Result<Written, Conten
                 at = text.len() - after.len();
             }
             Err(error) if is_strict || mark.is_empty() || written.calls.is_empty() => return Err(error),
-            Err(_) if rest.starts_with(mark) => at += mark.len(),
+            Err(_) if is_marked_call(rest, mark, is_strict) => at += mark.len(),
             Err(error) => {
-                let is_value = rest.starts_with(['{', '[']);
-                let value = if is_value { json_end(rest).unwrap_or(rest.len()) } else { 0 };
-                let words = rest.get(value..).unwrap_or_default();
-                let end = at + value + words.find(mark).unwrap_or(words.len());
+                let after = rest.strip_prefix(mark).unwrap_or(rest);
+                let is_value = after.starts_with(['{', '[']);
+                let value = if is_value { json_end(after).unwrap_or(after.len()) } else { 0 };
+                let words = after.get(value..).unwrap_or_default();
+                let end = text.len() - words.len() + words.find(mark).unwrap_or(words.len());
                 written.unread.push(Unread { range: from..end, error: is_value.then_some(error) });
                 at = end;
             }
         }
     }
+}
+
+/// Returns true if a text begins with the mark of a call, and the call follows.
+fn is_marked_call(text: &str, mark: &str, is_strict: bool) -> bool {
+    let value = text.strip_prefix(mark).map(|after| json_value(after.trim_start_matches(python::is_space)));
+    value.is_some_and(|value| value.and_then(|(value, _)| calls_of(value, is_strict)).is_ok())
 }
 
 /// Returns the calls of a JSON value: a call, or a list of calls.

@@ -60,6 +60,9 @@ pub(super) enum Part {
     Quality,
     /// Resident memory after load and at the end.
     Memory,
+    /// The time of each part of a step, and the share of the machine's bandwidth and product rate that it
+    /// reaches. With synthetic weights, not with --model. Measured only if it is named.
+    Roofline,
     /// Time to prepare an image, of the tower, and to the first token. With models of random weights,
     /// not with --model. Measured only if it is named.
     Vision,

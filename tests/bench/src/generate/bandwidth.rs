@@ -31,10 +31,15 @@ impl Bandwidth {
         self.0.extend((0..PASSES).map(pass).max_by(f64::total_cmp));
     }
 
+    /// Returns the best bandwidth, in bytes per second.
+    pub(super) fn best(&self) -> f64 {
+        self.0.iter().copied().fold(0.0, f64::max)
+    }
+
     /// Prints the best bandwidth, and the share of it that decode at batch 1 uses. The rate of
     /// batch 1 is the first column of `decoded`.
     pub(super) fn report(&self, systems: &[System], decoded: Option<&Table>) {
-        let best = self.0.iter().copied().fold(0.0, f64::max);
+        let best = self.best();
         let all: Vec<String> = self.0.iter().map(|&speed| digits(speed / 1e9)).collect();
         println!("\nmemory bandwidth: {} GB/s at best (of {}, between the parts)", digits(best / 1e9), all.join(", "));
         let Some(decoded) = decoded else { return };

@@ -1,13 +1,6 @@
-//! Runs the steps of a complete decoder with synthetic weights. It is an example of combining the
-//! kernels, and measures them together.
+//! The measured decoder: an example of combining the kernels, with synthetic weights.
 //!
-//! `cargo run --release -p tandem-kernels --example step [int4|bf16|f32]` on an idle machine. The
-//! sizes are those of the default model: 30 layers, width 576, 9 query and 3 key heads of 64. Its
-//! feed-forward width is 1,536, and its vocabulary has 49,152 tokens.
-
-#![allow(clippy::print_stdout)] // prints its measurements
-
-use std::time::Instant;
+//! The sizes are those of the default model, SmolLM2-135M.
 
 use tandem_kernels::{
     Activation, Angles, Attention, Epilogue, Error, Format, Heads, Input, Int8Rows, IsaLevel, Kernels, KeysValues,
@@ -23,7 +16,7 @@ const HEAD: usize = 64;
 const MIDDLE: usize = 1_536;
 const WORDS: usize = 49_152;
 /// The maximum number of positions of a sequence.
-const CONTEXT: usize = 1_024;
+pub(super) const CONTEXT: usize = 4_096;
 
 struct Weights {
     norms: [Vec<f32>; 2],
@@ -34,8 +27,8 @@ struct Weights {
     down: Matrix,
 }
 
-struct Decoder {
-    kernels: Kernels,
+pub(super) struct Decoder {
+    pub(super) kernels: Kernels,
     layers: Vec<Weights>,
     embedding: Matrix,
     store: KvStore,
@@ -45,10 +38,10 @@ struct Decoder {
 }
 
 impl Decoder {
-    fn new(target: Target, blocks: usize) -> Result<Self, Error> {
-        let level = std::env::var("TANDEM_CPU_LEVEL").ok().and_then(|name| IsaLevel::named(&name));
-        let threads = std::thread::available_parallelism().map_or(1, Into::into);
-        let kernels = Kernels::new(threads, level.unwrap_or_else(IsaLevel::detect));
+    /// Creates a decoder whose weights have this format, with a KV cache of this many blocks. Its kernels are measured.
+    pub(super) fn new(target: Target, level: IsaLevel, threads: usize, blocks: usize) -> Result<Self, Error> {
+        let mut kernels = Kernels::new(threads, level);
+        kernels.start_clock();
         let head = if target == Target::Int4 { Target::Int8 } else { target };
         let format = if target == Target::F32 { KvFormat::F32 } else { KvFormat::F16 };
         let shape = KvShape { layers: LAYERS, blocks, heads: KV_HEADS, head_dim: HEAD, format };
@@ -63,8 +56,26 @@ impl Decoder {
         })
     }
 
+    /// Returns the bytes of all matrices, which a step reads.
+    pub(super) fn bytes(&self) -> usize {
+        let matrices = |weights: &Weights| {
+            let Weights { qkv, o, gate, up, down, .. } = weights;
+            qkv.iter().chain([o, gate, up, down]).map(Matrix::bytes).sum::<usize>()
+        };
+        self.layers.iter().map(matrices).sum::<usize>() + self.embedding.bytes()
+    }
+
+    /// Returns the products of a step: of matrices, and of attention.
+    pub(super) fn products(runs: &[KvRun<'_>]) -> [usize; 2] {
+        let tokens: usize = runs.iter().map(|run| run.length).sum();
+        let layer = WIDTH * HEAD * (2 * HEADS + 2 * KV_HEADS) + 3 * WIDTH * MIDDLE;
+        let visible = |run: &KvRun<'_>| run.length * run.past + run.length * (run.length + 1) / 2;
+        let attention = 2 * HEADS * HEAD * runs.iter().map(visible).sum::<usize>();
+        [tokens * LAYERS * layer + runs.len() * WORDS * WIDTH, LAYERS * attention]
+    }
+
     /// Returns the most likely token after each run.
-    fn step(&mut self, ids: &[u32], runs: &[KvRun<'_>]) -> Result<Vec<usize>, Error> {
+    pub(super) fn step(&mut self, ids: &[u32], runs: &[KvRun<'_>]) -> Result<Vec<usize>, Error> {
         let frequencies: Vec<f32> = (0..HEAD / 2).map(|i| 1e5_f32.powf(-2.0 * i as f32 / HEAD as f32)).collect();
         self.angles.fill(&frequencies, 1.0, runs.iter().flat_map(|run| run.past..run.past + run.length));
         let mut x = vec![0.0; ids.len() * WIDTH];
@@ -168,33 +179,4 @@ fn add(kernels: &Kernels, rows: &[f32], matrix: &Matrix, integers: &mut Int8Rows
     kernels.quantize(rows, matrix.columns(), integers)?;
     let product = Product { projection: linear(matrix), epilogue: Epilogue::Add { scale: 1.0 }, out: x };
     kernels.multiply(Input { floats: rows, columns: matrix.columns(), integers: Some(integers) }, &mut [product])
-}
-
-fn main() -> Result<(), Error> {
-    let target = match std::env::args().nth(1).as_deref() {
-        Some("f32") => Target::F32,
-        Some("bf16") => Target::Bf16,
-        _ => Target::Int4,
-    };
-    let sequences = 32;
-    let blocks: Vec<Vec<u32>> = (0..sequences as u32)
-        .map(|sequence| (0..CONTEXT / POSITIONS).map(|block| (block * sequences) as u32 + sequence).collect())
-        .collect();
-    let mut decoder = Decoder::new(target, sequences * CONTEXT / POSITIONS)?;
-    println!("{target:?}, {} at {}", decoder.kernels.team().threads(), decoder.kernels.level().name());
-    for (batch, past, length, steps) in
-        [(1, 0, 512, 3), (1, 40, 1, 100), (1, 1_000, 1, 20), (8, 40, 1, 30), (8, 1_000, 1, 10), (32, 40, 1, 10)]
-    {
-        let ids: Vec<u32> = (0..batch * length).map(|i| (i * 7_919 % WORDS) as u32).collect();
-        let runs: Vec<KvRun<'_>> = blocks[..batch].iter().map(|blocks| KvRun { past, length, blocks }).collect();
-        let mut best = f64::INFINITY;
-        for _ in 0..steps {
-            let start = Instant::now();
-            decoder.step(&ids, &runs)?;
-            best = best.min(start.elapsed().as_secs_f64());
-        }
-        let rate = ids.len() as f64 / best;
-        println!("{batch:>3} x {length:>3} tokens after {past:>5}: {rate:>8.1} tokens/s, {:>8.2} ms", best * 1e3);
-    }
-    Ok(())
 }
