@@ -213,7 +213,7 @@ const ROWS: &[Row] = &[
     Row {
         rules: "mistral",
         text: r#"[TOOL_CALLS][{"name": "lamp", "arguments": {"on": true}}][TOOL_CALLS][{"name": "no"#,
-        content: r#"[{"name": "no"#,
+        content: r#"[TOOL_CALLS][{"name": "no"#,
         calls: LAMP,
         warnings: &[Malformed],
         ..USUAL
