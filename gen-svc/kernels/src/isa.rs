@@ -22,5 +22,5 @@ mod x86;
 
 pub use level::IsaLevel;
 pub(crate) use operations::{Arithmetic, Isa, Kernel, Quads, Wide};
-pub(crate) use pairs::{Pair, PairKernel, Pairs, Sums, is_tame, least_exponent};
-pub(crate) use sizes::{BLOCK, LANES, TILE_ROWS, WIDE};
+pub(crate) use pairs::{PairKernel, Pairs, Sums, is_tame, least_exponent};
+pub(crate) use sizes::{BLOCK, LANES, Pair, TILE_ROWS, WIDE};

@@ -53,7 +53,7 @@ impl Kernels {
         self.level
     }
 
-    /// Calls `use_rows` with the memory for rounded input. A concurrent call gets memory of its own.
+    /// Calls `use_rows` with the memory for rounded input. A concurrent call gets other memory.
     pub(crate) fn with_pair_rows<T>(&self, use_rows: impl FnOnce(&mut PairRows) -> T) -> T {
         let memory = || self.pair_rows.lock().unwrap_or_else(PoisonError::into_inner);
         let mut rows = std::mem::take(&mut *memory());

@@ -38,6 +38,9 @@
 // Vector instructions, and threads that write parts of one slice. Every block states why it is
 // sound.
 #![allow(unsafe_code)]
+// Arrays of vectors are registers: iterators and closures over them are not always inlined with a
+// level's instructions.
+#![allow(clippy::needless_range_loop)]
 
 mod act;
 mod attention;

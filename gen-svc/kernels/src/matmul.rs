@@ -6,12 +6,13 @@
 //! token only, bit for bit.
 
 mod bf16;
+mod blocks;
 mod finish;
 mod floats;
 mod formats;
 mod integers;
-mod pairs;
 mod product;
+mod quads;
 mod sums;
 #[cfg(target_arch = "x86_64")]
 mod tiles;
@@ -144,14 +145,14 @@ fn compute_tile(
         (Format::F16, _) => level.run(Floats::<F16>::new(matrix, panels, &x.input, tokens, out)),
         (Format::Bf16, _) => level.run_pairs(PairProducts { matrix, panels, x: x.rounded, tokens, out }),
         (Format::Block(block), Some(x)) => {
-            compute_blocks(level, block, integers::Call { matrix, panels, x, tokens, out })
+            compute_blocks(level, block, blocks::Call { matrix, panels, x, tokens, out })
         }
         // `Linear::check` has rejected this case.
         (Format::Block(_), None) => {}
     }
 }
 
-fn compute_blocks(level: IsaLevel, format: BlockFormat, call: integers::Call<'_>) {
+fn compute_blocks(level: IsaLevel, format: BlockFormat, call: blocks::Call<'_>) {
     use formats::{Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
     match format {
         BlockFormat::Q4_0 => compute_format::<Q4_0>(level, call),
@@ -165,7 +166,7 @@ fn compute_blocks(level: IsaLevel, format: BlockFormat, call: integers::Call<'_>
     }
 }
 
-fn compute_format<K: formats::StaticFormat>(level: IsaLevel, call: integers::Call<'_>) {
+fn compute_format<K: formats::StaticFormat>(level: IsaLevel, call: blocks::Call<'_>) {
     #[cfg(target_arch = "x86_64")]
     if let Some(amx) = level.tiles().filter(|_| call.x.has_tiles()) {
         return tiles::compute::<K>(amx, call);

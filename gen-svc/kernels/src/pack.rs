@@ -39,7 +39,7 @@ pub struct Matrix {
     panel_bytes: usize,
     buffer: Buffer,
     /// The [`least_exponent`] of each panel of bf16. Empty for other formats.
-    least_exponents: Vec<u16>,
+    least_exponents: Box<[u16]>,
 }
 
 impl Matrix {

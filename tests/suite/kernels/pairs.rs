@@ -33,7 +33,7 @@ fn defined(weights: &[f32], x: &[f32]) -> f32 {
     })
 }
 
-/// Returns bits of a kind: about one, with tiny and with huge products, and any.
+/// Returns the bits of a number: about one, with tiny and with huge products, and any.
 fn bits(random: &mut Random, kind: usize) -> u16 {
     let any = (random.bits() >> 32) as u32;
     let exponent = [120, 58, 184][kind.min(2)] + (any >> 16) % 14;

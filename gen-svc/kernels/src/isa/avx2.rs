@@ -5,8 +5,7 @@ use std::arch::x86_64::*;
 use std::array::from_fn;
 
 use super::operations::{Arithmetic, Isa, Kernel, NoQuads, Wide};
-use super::pairs::Pair;
-use super::sizes::{LANES, WIDE};
+use super::sizes::{LANES, Pair, WIDE};
 use super::x86::{Dots, X86, bits, load_four, memory, values};
 
 pub(super) type Avx2 = X86<Pairs>;

@@ -4,8 +4,7 @@
 use std::arch::x86_64::*;
 
 use super::operations::{Arithmetic, Isa, Kernel, Quads, Wide};
-use super::pairs::Pair;
-use super::sizes::WIDE;
+use super::sizes::{Pair, WIDE};
 use super::x86::{Dots, X86, bits, memory, values};
 
 pub(super) type Avx512 = X86<Fours>;

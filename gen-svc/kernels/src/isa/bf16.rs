@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 
 use super::avx512::{self, Avx512};
 use super::operations::Wide;
-use super::pairs::{Imitated, Pair, PairKernel, Pairs};
-use super::sizes::{LANES, WIDE};
+use super::pairs::{Imitated, PairKernel, Pairs};
+use super::sizes::{LANES, Pair, WIDE};
 use super::x86::{bits, memory, values};
 
 /// Proof that the processor has the instruction, and that it computes what its imitation does.
@@ -68,7 +68,7 @@ impl Pairs for Bf16 {
     }
 }
 
-/// Returns true if the instruction computes what the imitation does, for some hundred fixed numbers.
+/// Returns true if the instruction has the results of the imitation for some hundred fixed numbers.
 fn equals_imitation(pairs: Bf16) -> bool {
     // Results next to the smallest normal number, where rounding decides whether they are zero.
     let small = |lane: usize| [0x1900 + 0x20 * lane as u16, 0];

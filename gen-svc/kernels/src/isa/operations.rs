@@ -2,8 +2,7 @@
 
 use std::marker::PhantomData;
 
-use super::pairs::Pair;
-use super::sizes::{LANES, WIDE};
+use super::sizes::{LANES, Pair, WIDE};
 
 /// A computation that can run with the vector operations of any level.
 ///

@@ -1,7 +1,7 @@
 //! Products of pairs of bf16 numbers: their definition, the operations of a level, and their
 //! imitation by operations on f32.
 //!
-//! All levels compute what the instruction `vdpbf16ps` computes. To a sum, the product of the second
+//! All levels have the results of the instruction `vdpbf16ps`. To a sum, the product of the second
 //! numbers of two pairs is added first, then that of the first numbers. Each product and its
 //! addition are one fused multiply-add, rounded to nearest, ties to even. A denormal input is a zero
 //! of its sign. So is a denormal result: one that, rounded with an unbounded exponent, is below the
@@ -11,10 +11,7 @@
 //! leaves open whether a result is denormal before or after rounding: after, on AMD's Zen 4.
 
 use super::operations::{Isa, Kernel, Wide};
-use super::sizes::LANES;
-
-/// Two columns of a row, as bf16.
-pub(crate) type Pair = [u16; 2];
+use super::sizes::{LANES, Pair};
 
 /// Returns the least biased exponent of the numbers that are not zero: 0 if one is denormal, and
 /// more than all exponents if there is none.

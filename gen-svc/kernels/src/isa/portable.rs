@@ -3,8 +3,7 @@
 use std::array::from_fn;
 
 use super::operations::{Arithmetic, Isa, NoQuads, Wide};
-use super::pairs::Pair;
-use super::sizes::{LANES, WIDE};
+use super::sizes::{LANES, Pair, WIDE};
 use crate::half::{bf16_to_f32, f16_to_f32, f32_to_f16};
 
 #[derive(Debug, Clone, Copy)]

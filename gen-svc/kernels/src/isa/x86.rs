@@ -5,8 +5,7 @@ use std::arch::x86_64::*;
 use std::array::from_fn;
 
 use super::operations::{Arithmetic, Isa, Quads, Wide};
-use super::pairs::Pair;
-use super::sizes::LANES;
+use super::sizes::{LANES, Pair};
 
 /// Eight lanes in one register, with the level's own integer products.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use std::iter;
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use super::blocks::{Call, scale_and_minimum, scale_of_half};
 use super::formats::StaticFormat;
-use super::integers::{Call, scale_and_minimum, scale_of_half};
 use super::sums::split;
 use crate::isa::amx::{Amx, Codes, Sums, Unit};
 use crate::isa::{BLOCK, Isa, Kernel, LANES, TILE_ROWS, WIDE};

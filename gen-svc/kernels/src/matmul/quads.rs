@@ -6,8 +6,8 @@
 
 use std::array::from_fn;
 
+use super::blocks::{Call, PREFETCH_BYTES, scale_and_minimum, scale_of_half};
 use super::formats::StaticFormat;
-use super::integers::{Call, PREFETCH_BYTES, scale_and_minimum, scale_of_half};
 use crate::isa::{BLOCK, Isa, LANES, Quads};
 use crate::pack::{Codes, Scales};
 use crate::quantize::Factors;
