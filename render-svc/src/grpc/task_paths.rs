@@ -70,11 +70,11 @@ fn schema_problem(problem: &str) -> String {
     let is_line = |(at, _): &(usize, &str)| problem[..*at].ends_with(|c: char| c.is_ascii_digit());
     let line = problem.match_indices(" | ").find(is_line).map(|(at, _)| &problem[..at]);
     let problem = line.map_or(problem, |line| line.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end());
-    if problem.starts_with("must have") {
-        return format!("the tools make too large a grammar: {problem}; pass fewer tools, or leave it out");
-    }
     let problem = problem.strip_prefix("is refused: ").unwrap_or(problem);
     let without_place = problem.strip_prefix("at ").and_then(|problem| problem.split_once(": "));
     let problem = without_place.map_or(problem, |(_, problem)| problem);
+    if problem.starts_with("must have") || problem.starts_with("grammar size") {
+        return format!("the tools make too large a grammar: {problem}; pass fewer tools, or leave tool_choice out");
+    }
     format!("a tool has a schema that a grammar cannot keep: {problem}")
 }

@@ -20,6 +20,8 @@ pub struct BuiltIn {
     ///
     /// - `content`: `json-calls` and `python-calls`. `strict` requires calls with arguments and no other text.
     /// - `json_group`: a group of `tag_pattern` that marks a value as JSON.
+    /// - `text_group`: a group of `tag_pattern` that is the value, if it takes part in a match.
+    /// - `unquoted_keys`: keys may have any characters, and constants may be Python's.
     /// - `interrupts`: a field that the opening of this one closes too.
     pub source: &'static str,
     /// A text that a template or a tokenizer has only if its model writes calls in this notation. Empty if there is none.

@@ -23,24 +23,26 @@ pub(crate) fn schema(tool: &Json) -> Option<&Json> {
 pub(crate) struct Budget {
     /// The values that may still be copied.
     values: usize,
+    is_exceeded: bool,
 }
 
 impl Budget {
     /// Returns the budget of a request with these tools: a few times their size.
     pub(crate) fn of(tools: &Json) -> Self {
-        Self { values: 10_000 + 4 * size(tools) }
+        Self { values: 10_000 + 4 * size(tools), is_exceeded: false }
     }
 
-    /// Takes the size of a copy of a value. Returns false if it exceeds the budget, which is empty then.
+    /// Takes the size of a copy of a value. Returns false if it exceeds the budget, as does every copy after it.
     fn takes(&mut self, value: &Json) -> bool {
-        let rest = self.values.checked_sub(if self.values > 0 { size(value) } else { 1 });
+        let rest = if self.is_exceeded { None } else { self.values.checked_sub(size(value)) };
         self.values = rest.unwrap_or(0);
-        rest.is_some()
+        self.is_exceeded = rest.is_none();
+        !self.is_exceeded
     }
 
     /// Returns true if a copy has exceeded the budget.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.values == 0
+    pub(crate) fn is_exceeded(&self) -> bool {
+        self.is_exceeded
     }
 }
 
@@ -143,7 +145,8 @@ impl Plain<'_> {
     }
 }
 
-/// Returns a schema with the other keywords of the object that refers to it. Its own come first.
+/// Returns the target of a reference with the other keywords of the object that refers to it. Where both have a
+/// keyword, that of the target stays.
 fn merged(object: &Map<String, Json>, reference: &str, target: Json) -> Json {
     let Json::Object(mut target) = target else { return target };
     for (key, value) in object.iter().filter(|(key, _)| *key != reference) {

@@ -1,6 +1,6 @@
 //! A text that grows, without white space at its ends.
 
-use super::engine::is_space;
+use super::engine::{is_space, strip};
 
 /// The content or the reasoning of an answer.
 #[derive(Debug, Default)]
@@ -15,9 +15,13 @@ pub(super) struct Track {
 impl Track {
     /// Adds a text, and returns the part that is certain. White space at the start and at the end is left out.
     pub(super) fn push(&mut self, text: &str) -> Option<String> {
+        let is_start = self.text.is_empty() && !self.began;
+        if strip(text).is_empty() {
+            self.held.push_str(if is_start { "" } else { text });
+            return None;
+        }
         let mut all = std::mem::take(&mut self.held);
         all.push_str(text);
-        let is_start = self.text.is_empty() && !self.began;
         let from = if is_start { all.trim_start_matches(is_space) } else { &all };
         let certain = from.trim_end_matches(is_space);
         self.held = from.get(certain.len()..).unwrap_or_default().to_owned();

@@ -14,6 +14,8 @@ use crate::parse::{Budget, Rules, listed, name, plain, schema};
 const COMBINING: [&str; 9] =
     ["$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "dependentSchemas", "unevaluatedProperties"];
 
+/// Keywords that limit a value beside a combination of schemas.
+const LIMITING: [&str; 8] = ["type", "enum", "const", "minimum", "maximum", "pattern", "anyOf", "oneOf"];
 /// Keywords that limit which properties an object has together.
 const COUNTING: [&str; 4] = ["minProperties", "maxProperties", "dependentRequired", "propertyNames"];
 
@@ -60,11 +62,33 @@ fn json_arguments(notation: &Notation, schema: &Json) -> Result<String, String> 
     if schema.get("type").is_some_and(|kind| kind != "object") {
         return Err("must have the type object".to_owned());
     }
-    let end = notation.end.trim();
-    if !end.is_empty() && texts_within(schema).any(|text| text.contains(end)) {
-        return Err(format!("has a text with {end:?}, which ends a call of this model"));
+    let end = notation.end.trim_start_matches(|c: char| c.is_whitespace() || "}])".contains(c)).trim();
+    if !end.is_empty() && listed_texts(schema).iter().any(|text| text.contains(end)) {
+        return Err(format!("lists a text with {end:?}, which ends a call of this model"));
     }
     Ok(format!("%json {}", closed(schema)))
+}
+
+/// Returns the texts that values of a schema must have: those of `enum` and `const` at any depth, and the names of properties.
+fn listed_texts(schema: &Json) -> Vec<&str> {
+    let mut texts = Vec::new();
+    match schema {
+        Json::Object(entries) => {
+            for (key, value) in entries {
+                match (key.as_str(), value) {
+                    ("enum" | "const", value) => texts.extend(texts_within(value)),
+                    ("properties", Json::Object(properties)) => {
+                        texts.extend(properties.keys().map(String::as_str));
+                        properties.values().for_each(|property| texts.extend(listed_texts(property)));
+                    }
+                    (_, value) => texts.extend(listed_texts(value)),
+                }
+            }
+        }
+        Json::Array(items) => items.iter().for_each(|item| texts.extend(listed_texts(item))),
+        _ => {}
+    }
+    texts
 }
 
 /// Returns the texts in a value.
@@ -119,7 +143,7 @@ impl Named<'_> {
         let mut parameters = Vec::new();
         for (name, property) in properties {
             let property = plain(property, schema, false, budget);
-            if budget.is_empty() {
+            if budget.is_exceeded() {
                 return Err("has schemas that refer to others too often".to_owned());
             }
             let choices = self.choices(writer, name, &property, schema)?;
@@ -137,7 +161,7 @@ impl Named<'_> {
     /// Returns the expression of a parameter's value, of one type or several.
     fn choices(&self, writer: &mut Writer<'_>, name: &str, property: &Json, schema: &Json) -> Result<String, String> {
         let mut expressions = Vec::new();
-        for choice in alternatives(property) {
+        for choice in alternatives(property)? {
             let expression =
                 self.choice(writer, name, &choice, schema).map_err(|problem| format!("has {name:?} {problem}"))?;
             if !expressions.contains(&expression) {
@@ -155,7 +179,13 @@ impl Named<'_> {
     fn choice(&self, writer: &mut Writer<'_>, name: &str, property: &Json, schema: &Json) -> Result<String, String> {
         let unknown = |kind: &str| format!("of type {kind}, which the model's notation writes in no known way");
         if let Some(target) = property.get("$ref") {
-            return Err(format!("which refers to {target}, which is not in the schema"));
+            return Err(format!("which refers to {target}, which is not in the schema or refers to itself"));
+        }
+        if property == &Json::Bool(false) {
+            return Err("without a value that it may have".to_owned());
+        }
+        if property.get("allOf").is_some() || property.get("const").is_some() && property.get("enum").is_some() {
+            return Err("with allOf, or const beside enum, which the model's notation cannot keep".to_owned());
         }
         let listed = property.as_object().and_then(listed);
         let Some(kind) = property.get("type") else {
@@ -187,20 +217,35 @@ impl Named<'_> {
 }
 
 /// Returns the schemas of one type each that a parameter's schema allows.
-fn alternatives(property: &Json) -> Vec<Json> {
-    let Some(object) = property.as_object() else { return vec![property.clone()] };
+///
+/// # Errors
+/// The schema combines others in a way that one choice after another cannot express.
+fn alternatives(property: &Json) -> Result<Vec<Json>, String> {
+    let Some(object) = property.as_object() else { return Ok(vec![property.clone()]) };
     for key in ["anyOf", "oneOf"] {
-        if let Some(Json::Array(schemas)) = object.get(key) {
-            return schemas.iter().flat_map(alternatives).collect();
+        let Some(Json::Array(schemas)) = object.get(key) else { continue };
+        if let Some(other) = object.keys().find(|other| *other != key && LIMITING.contains(&other.as_str())) {
+            return Err(format!("has {key} beside {other}, which no grammar of this model's notation can keep"));
+        }
+        let nested: Result<Vec<_>, _> = schemas.iter().map(alternatives).collect();
+        return Ok(nested?.concat());
+    }
+    let Some(Json::Array(kinds)) = object.get("type") else { return Ok(vec![property.clone()]) };
+    let mut known: Vec<&Json> = Vec::new();
+    for kind in kinds {
+        if kind.as_str().and_then(Kind::of).is_none() {
+            return Err(format!("may have the type {kind}, which the model's notation writes in no known way"));
+        }
+        if !known.contains(&kind) {
+            known.push(kind);
         }
     }
-    let Some(Json::Array(kinds)) = object.get("type") else { return vec![property.clone()] };
-    let of_kind = |kind: &Json| {
+    let of_kind = |kind: &&Json| {
         let mut object = object.clone();
-        object.insert("type".to_owned(), kind.clone());
+        object.insert("type".to_owned(), (*kind).clone());
         object.into()
     };
-    kinds.iter().map(of_kind).collect()
+    Ok(known.iter().map(of_kind).collect())
 }
 
 /// Returns the expression of a value with the texts around it. `listed` are the values that it may be.

@@ -65,8 +65,8 @@ const ROWS: &[Row] = &[
     // A mark without a call is text.
     Row {
         rules: "phi-4-mini",
-        text: "functools[{\"name\": \"lamp\", \"arguments\": {\"on\": true}}] functoolsoo and functools[{bad}].",
-        content: "functoolsoo and functools[{bad}].",
+        text: "functools[{\"name\": \"lamp\", \"arguments\": {\"on\": true}}] functoolsoo and functools [{bad}].",
+        content: "functoolsoo and functools [{bad}].",
         calls: LAMP,
         warnings: &[Outside, Malformed],
         ..USUAL
@@ -89,6 +89,13 @@ const ROWS: &[Row] = &[
         rules: "gemma-4",
         text: "<|tool_call>call:note{text:<|\"|>a,b:c<|\"|>, count: 3,my-key:None,l:[True,{x:\"p,q:r\"}]}<tool_call|>",
         calls: &[("note", r#"{"text": "a,b:c", "count": 3, "my-key": null, "l": [true, {"x": "p,q:r"}]}"#)],
+        ..USUAL
+    },
+    Row {
+        rules: "gemma-4",
+        text: "<|tool_call>call:note{x<|\"|>abc<|\"|>:1}<tool_call|>",
+        content: "<|tool_call>call:note{x<|\"|>abc<|\"|>:1}<tool_call|>",
+        warnings: &[Malformed],
         ..USUAL
     },
     // The end of a value is missing.

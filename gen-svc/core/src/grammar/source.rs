@@ -11,7 +11,7 @@ const MAX_TEXT_BYTES: usize = 256 * 1024;
 const MAX_LINE_BYTES: usize = 16 * 1024;
 const MAX_CHOICES: usize = 1024;
 /// The most rules and terminals of a Lark grammar. The library wraps an error once for each rule on
-/// the way to it, in a time that grows with the square of their number: half a second for 512.
+/// the way to it, in a time that grows with the square of their number: five seconds for these.
 const MAX_DEFINITIONS: usize = 2048;
 /// The most bytes of a JSON schema that takes a short time to compile.
 const MAX_SHORT_TEXT_BYTES: usize = 16 * 1024;

@@ -1,6 +1,6 @@
 //! Casts the arguments of tool calls by the schemas of the tools.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use tandem_template::python::LoadsError;
 
@@ -127,9 +127,11 @@ fn types(schema: &Value) -> Result<Vec<&str>, CoerceError> {
             Some(_) => return Err(CoerceError::Schema(union)),
         }
     }
-    if schema.get("nullable").is_some_and(Value::is_true) && !types.contains(&"null") {
+    if schema.get("nullable").is_some_and(Value::is_true) {
         types.push("null");
     }
+    let mut known = HashSet::new();
+    types.retain(|name| known.insert(*name));
     Ok(types)
 }
 

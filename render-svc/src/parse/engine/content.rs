@@ -238,7 +238,7 @@ impl Content {
     }
 }
 
-/// Returns the text with which every match of a pattern begins.
+/// Returns the text with which a match of the pattern's first choice begins.
 fn literal_start(pattern: &str) -> String {
     let (mut literal, mut chars) = (String::new(), pattern.chars().peekable());
     while let Some(c) = chars.next() {

@@ -2,7 +2,7 @@
 
 use super::python;
 
-/// Returns such a text as JSON. Strings in quotes, and words that start with `mark`, stay as they are. The result is
+/// Returns such a text as JSON. Strings in quotes, and words with `mark`, stay as they are. The result is
 /// JSON only if the text was well-formed.
 pub(super) fn quoted(text: &str, mark: char) -> String {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
@@ -14,7 +14,7 @@ pub(super) fn quoted(text: &str, mark: char) -> String {
         } else if is_word(c) {
             let (word, after) = rest.split_at(rest.find(|c| !is_word(c)).unwrap_or(rest.len()));
             let word = word.trim_end_matches(python::is_space);
-            if after.starts_with(':') && !word.starts_with(mark) {
+            if after.starts_with(':') && !word.contains(mark) {
                 out.push_str(&serde_json::Value::from(word).to_string());
             } else {
                 out.push_str(constant(word));

@@ -78,7 +78,7 @@ fn json_calls(text: &str, mark: &str, is_strict: bool) -> Result<Written, Conten
             Err(error) if is_strict || mark.is_empty() || written.calls.is_empty() => return Err(error),
             Err(_) if is_marked_call(rest, mark, is_strict) => at += mark.len(),
             Err(error) => {
-                let after = rest.strip_prefix(mark).unwrap_or(rest);
+                let after = after_mark(rest, mark).unwrap_or(rest);
                 let is_value = after.starts_with(['{', '[']);
                 let value = if is_value { json_end(after).unwrap_or(after.len()) } else { 0 };
                 let words = after.get(value..).unwrap_or_default();
@@ -92,8 +92,13 @@ fn json_calls(text: &str, mark: &str, is_strict: bool) -> Result<Written, Conten
 
 /// Returns true if a text begins with the mark of a call, and the call follows.
 fn is_marked_call(text: &str, mark: &str, is_strict: bool) -> bool {
-    let value = text.strip_prefix(mark).map(|after| json_value(after.trim_start_matches(python::is_space)));
+    let value = after_mark(text, mark).map(json_value);
     value.is_some_and(|value| value.and_then(|(value, _)| calls_of(value, is_strict)).is_ok())
+}
+
+/// Returns the text after the mark at its start, and after white space.
+fn after_mark<'t>(text: &'t str, mark: &str) -> Option<&'t str> {
+    text.strip_prefix(mark).map(|after| after.trim_start_matches(python::is_space))
 }
 
 /// Returns the calls of a JSON value: a call, or a list of calls.

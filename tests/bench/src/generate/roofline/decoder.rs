@@ -4,7 +4,7 @@
 
 use tandem_kernels::{
     Activation, Angles, Attention, Epilogue, Error, Format, Heads, Input, Int8Rows, IsaLevel, Kernels, KeysValues,
-    KvFormat, KvRun, KvShape, KvStore, Linear, Matrix, Norm, POSITIONS, Product, Projection, Rows, Scratch, Target,
+    KvFormat, KvRun, KvShape, KvStore, Linear, Matrix, Norm, Product, Projection, Rows, Scratch, Target,
     vocab,
 };
 
