@@ -147,9 +147,9 @@ def grammars(area: Area) -> None:
     )
     bad(
         "lark/too_many_symbols",
-        {"lark": repeated(' "a"', 4001, "start:")},
+        {"lark": repeated(' "a"', 8001, "start:")},
         "grammar.lark",
-        "Grammar.lark: at most 4,000 symbols",
+        "Grammar.lark: at most 8,000 symbols",
     )
     grows_costly(area)
 

@@ -363,7 +363,7 @@ def more_grammars(area: Area, oracle: Oracle) -> None:
     for name, grammar, field in (
         ("regex/back_reference", {"regex": r"(a)\1"}, "grammar.regex"),
         ("json_schema/other_document", {"jsonSchema": '{"$ref": "https://example.com/a.json"}'}, "grammar.json_schema"),
-        ("lark/too_many_rules", {"lark": "start: r0\n" + "".join(f'r{i}: "a"\n' for i in range(512))}, "grammar.lark"),
+        ("lark/too_many_rules", {"lark": "start: r0\n" + "".join(f'r{i}: "a"\n' for i in range(2048))}, "grammar.lark"),
     ):
         area.add(
             name,

@@ -33,14 +33,24 @@ pub(super) fn measure() -> Result<()> {
     let mut bandwidth = Bandwidth::default();
     bandwidth.measure();
     println!("  memory bandwidth {} GB/s", digits(bandwidth.best() / 1e9));
-    println!("  times in ms of the fastest step; wait: for the other threads, within the other times");
+    println!("  times in ms of the fastest step; wait: for the other threads, within the other times; weights in MB");
     for (name, target) in FORMATS {
         progress(name);
         let peak = peak_products(level, target, threads);
         println!("\n  {name}: product rate of the processor {} GMAC/s", digits(peak / 1e9));
         println!(
             "  {:>20} {:>9} {:>9} {:>9} {:>9} {:>9} {:>9} {:>7} {:>9} {:>10} {:>10}",
-            "step", "tokens/s", "ms", "products", "attention", "norms", "rest", "wait", "MB read", "bandwidth", "products"
+            "step",
+            "tokens/s",
+            "ms",
+            "products",
+            "attention",
+            "norms",
+            "rest",
+            "wait",
+            "weights",
+            "bandwidth",
+            "products"
         );
         let blocks = MAX_SEQUENCES * CONTEXT.min(1_024) / POSITIONS + CONTEXT / POSITIONS;
         let mut decoder = Decoder::new(target, level, threads, blocks).context("a decoder")?;
@@ -72,7 +82,11 @@ fn blocks(sequences: usize, positions: usize) -> Vec<Vec<u32>> {
 fn fastest(decoder: &mut Decoder, (sequences, past, length, steps): (usize, usize, usize, usize)) -> Result<Step> {
     let blocks = blocks(sequences, past + length);
     let runs = runs(&blocks, past, length);
-    let ids: Vec<u32> = (0..sequences * length).map(|i| (i * 7_919 % 49_152) as u32).collect();
+    let ids = |length: usize| -> Vec<u32> { (0..sequences * length).map(|i| (i * 7_919 % 49_152) as u32).collect() };
+    if past > 0 {
+        decoder.step(&ids(past), &self::runs(&blocks, 0, past)).context("a prompt")?;
+    }
+    let ids = ids(length);
     let mut best: Option<Step> = None;
     for _ in 0..steps {
         let start = Instant::now();

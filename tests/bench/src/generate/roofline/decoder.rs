@@ -4,8 +4,7 @@
 
 use tandem_kernels::{
     Activation, Angles, Attention, Epilogue, Error, Format, Heads, Input, Int8Rows, IsaLevel, Kernels, KeysValues,
-    KvFormat, KvRun, KvShape, KvStore, Linear, Matrix, Norm, Product, Projection, Rows, Scratch, Target,
-    vocab,
+    KvFormat, KvRun, KvShape, KvStore, Linear, Matrix, Norm, Product, Projection, Rows, Scratch, Target, vocab,
 };
 
 const LAYERS: usize = 30;
