@@ -31,7 +31,7 @@ pub(super) fn measure() -> Result<()> {
     let (level, threads) = (IsaLevel::detect(), machine::cores());
     println!("\nroofline of SmolLM2-135M's sizes with synthetic weights, {threads} threads, level {}", level.name());
     let mut bandwidth = Bandwidth::default();
-    bandwidth.measure();
+    (0..3).for_each(|_| bandwidth.measure());
     println!("  memory bandwidth {} GB/s", digits(bandwidth.best() / 1e9));
     println!("  times in ms of the fastest step; wait: for the other threads, within the other times; weights in MB");
     for (name, target) in FORMATS {
