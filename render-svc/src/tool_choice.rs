@@ -54,6 +54,12 @@ impl CallLimits {
         }
     }
 
+    /// Returns the field of a request that needs the grammar.
+    #[must_use]
+    pub fn field(&self) -> &'static str {
+        if self.choice == ToolChoice::Auto { PARALLEL_FIELD } else { FIELD }
+    }
+
     /// Returns the Lark grammar of the answers that keep to them. None if every answer does. `tools` is a JSON list in the
     /// form of `apply_chat_template`, `rules` read the answer; None if the model's own cannot be used.
     ///
@@ -74,7 +80,7 @@ impl CallLimits {
             message: format!("cannot be kept for this model: {problem}; leave it out, or set grammar"),
         };
         let is_forced = self.choice != ToolChoice::Auto;
-        let field = if is_forced { FIELD } else { PARALLEL_FIELD };
+        let field = self.field();
         let named = rules.map_or(OWN_RULES, |rules| &rules.name);
         let unread = || refused(field, format!("its prompt format writes no calls that the rules {named:?} read back"));
         let (notation, reading) = notation.zip(rules).ok_or_else(unread)?;

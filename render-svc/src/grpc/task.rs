@@ -59,19 +59,21 @@ impl<G: Generator> TaskService for TaskApi<G> {
         // The files' markers are found by their offsets in the prompt.
         request.return_offsets = paths.have_media();
         let limits = parameters.call_limits().map_err(|error| paths.status(error.into()))?;
-        let reading = convert::Reading::of(&request, parameters.parse_output || limits.need_grammar());
+        let needs_tools = limits.choice != ToolChoice::None && (parameters.parse_output || limits.need_grammar());
+        let reading = convert::Reading::of(&request, needs_tools);
         let mut reading = reading.map_err(Error::from)?;
         if limits.choice == ToolChoice::None {
             reading = reading.without_tools(&mut request);
         }
         let rules = self.rules(&reading, &parameters, &limits).await.map_err(|error| paths.status(error))?;
+        let field = limits.field();
         let grammar = self.grammar(&reading, limits).await.map_err(|error| paths.status(error))?;
-        let is_grammar_made = grammar.is_some();
+        let grammar_field = grammar.is_some().then_some(field);
         grammar.into_iter().for_each(|lark| parameters.set_grammar(lark));
         let cost = cost(&request);
         let rendered = self.render.executor.render(convert::TaskRender(request), cost, |rendered| rendered).await;
         let rendered = paths.rendered(rendered.map_err(|error| paths.status(error))?);
-        let paths = TaskPaths::new(paths, &rendered, is_grammar_made);
+        let paths = TaskPaths::new(paths, &rendered, grammar_field);
         let mut options = parameters.options(&rendered.output_spec);
         // gen-svc sees this service's token, not the caller's.
         options.priority = options.priority.min(max_priority.unwrap_or(i32::MAX));

@@ -2,7 +2,8 @@
 
 use tandem_model_files::tokenizer::{Tokenizer, TokenizerError};
 
-/// Joins the bytes of ids to text, as gen-svc does. The text does not depend on how the ids are divided into pieces.
+/// Joins the bytes of ids to text, as gen-svc does, except for white space at the start that the tokenizer leaves out.
+/// The text does not depend on how the ids are divided into pieces.
 #[derive(Debug, Default)]
 pub(crate) struct TextOfIds {
     /// The bytes of an incomplete character.

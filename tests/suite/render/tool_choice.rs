@@ -177,14 +177,18 @@ fn grammars_of_calls_allow_what_templates_write() {
     assert!(cases > 130 && failed.len() <= 22, "{} of {cases} have none", failed.len());
 }
 
+/// Returns a model of the corpus. None without a corpus.
+fn model(slug: &str) -> Option<ServedModel> {
+    let corpus = corpus()?;
+    let manifest = read(&corpus.join("templates/manifest.json"));
+    let entry = manifest.as_array()?.iter().find(|entry| entry["slug"] == slug).expect("a template");
+    Some(served(&corpus, entry))
+}
+
 /// Schemas as libraries of types make them: with references and null.
 #[test]
 fn types_behind_references_are_kept_and_read() {
-    let Some(corpus) = corpus() else { return };
-    let manifest = read(&corpus.join("templates/manifest.json"));
-    let entries = manifest.as_array().expect("a list");
-    let entry = entries.iter().find(|entry| entry["slug"] == "lc-qwen3-coder").expect("a template");
-    let served = served(&corpus, entry);
+    let Some(served) = model("lc-qwen3-coder") else { return };
     let tools = |key: &str| {
         let properties = json!({
             "size": {"$ref": "#/$defs/Size"}, "place": {"allOf": [{"$ref": "#/$defs/Place"}]}, "tags": {"type": "array"},
@@ -230,11 +234,7 @@ fn types_behind_references_are_kept_and_read() {
 /// Schemas whose values the notation with tags can and cannot keep.
 #[test]
 fn schemas_that_tags_cannot_keep_are_refused_by_name() {
-    let Some(corpus) = corpus() else { return };
-    let manifest = read(&corpus.join("templates/manifest.json"));
-    let entries = manifest.as_array().expect("a list");
-    let entry = entries.iter().find(|entry| entry["slug"] == "lc-qwen3-coder").expect("a template");
-    let served = served(&corpus, entry);
+    let Some(served) = model("lc-qwen3-coder") else { return };
     let compiled = |parameters: &Json| {
         let tools = json!([{"name": "set", "parameters": parameters}]);
         compiled_for(&served, ToolChoice::Required, false, &tools)
@@ -281,11 +281,7 @@ fn schemas_that_tags_cannot_keep_are_refused_by_name() {
 /// A notation with commas between optional parameters.
 #[test]
 fn grammars_grow_with_the_number_of_optional_parameters() {
-    let Some(corpus) = corpus() else { return };
-    let manifest = read(&corpus.join("templates/manifest.json"));
-    let entries = manifest.as_array().expect("a list");
-    let entry = entries.iter().find(|entry| entry["slug"] == "lc-google-gemma-4-31b-it").expect("a template");
-    let served = served(&corpus, entry);
+    let Some(served) = model("lc-google-gemma-4-31b-it") else { return };
     let properties = json!({"path": {"type": "string"}, "count": {"type": "integer"}, "mode": {"enum": ["a", "b"]},
         "list": {"type": "array", "items": {"type": "string"}}, "on": {"type": "boolean"}});
     let many = |number| json!({"name": format!("tool_{number}"), "parameters": {"properties": properties}});

@@ -113,14 +113,14 @@ impl Content {
                 kv_sep: args.get("kv_sep").map_or(Ok(":".to_owned()), |sep| non_empty(sep, &format!("{place}.kv_sep"))),
                 values: values(args, place)?,
             }),
-            "json-calls" => match args.get("name_pattern") {
+            "json-calls" if is_built_in => match args.get("name_pattern") {
                 Some(Value::Text(pattern)) => match Pattern::new(pattern) {
                     Ok(pattern) => Ok(Rule::Calls(Form::NamedJson(pattern))),
                     Err(source) => return Err(Fault::Pattern { place: format!("{place}.name_pattern"), source }),
                 },
                 _ => Ok(Rule::Calls(Form::Json { is_strict: is_on("strict") })),
             },
-            "python-calls" => Ok(Rule::Calls(Form::Python)),
+            "python-calls" if is_built_in => Ok(Rule::Calls(Form::Python)),
             _ => Err(Fault::Parser { place: place.to_owned(), name: name.to_owned() }),
         };
         Ok(Self { strip: args.get("strip").is_none_or(Value::is_true), rule })
@@ -156,7 +156,8 @@ impl Content {
                 let line_sep = line_sep.as_ref().map_err(fault)?;
                 self.kv_lines(text, line_sep.as_deref(), kv_sep, values.as_ref(), keys).map(Value::Dict)
             }
-            Rule::Calls(form) => Ok(Value::List(form.parse("", text, "")?.calls)),
+            // Calls are between anchors: `parse_between` reads them.
+            Rule::Calls(_) => Err(ContentError::NotA("a value")),
         }
     }
 
