@@ -207,7 +207,8 @@ impl Executor {
         self.run(0, move || rules_of(&served, adapter.as_deref(), None)).await?
     }
 
-    /// Returns the grammar that keeps an answer to limits of its calls, if they need one. `tools` is a JSON list.
+    /// Returns the grammar that keeps the answer to a prompt to limits of its calls, if they need one. `tools` is a JSON
+    /// list.
     ///
     /// # Errors
     /// The model or the adapter does not exist, or no grammar can be made of the tools in the model's notation.
@@ -217,13 +218,14 @@ impl Executor {
         adapter: Option<String>,
         limits: CallLimits,
         tools: Option<Value>,
+        prompt: String,
     ) -> Result<Option<String>, Error> {
         let served = Arc::clone(self.catalog.models().get_for(model, adapter.as_deref())?);
         // The first call renders small conversations.
         let made = move || {
             let format = &served.resolve(adapter.as_deref())?.format;
             let rules = format.answer_rules().rules.as_ref().ok();
-            limits.grammar(format.notation(), rules, tools.as_ref(), served.model.tokenizer()?)
+            limits.grammar(format.notation(), rules, tools.as_ref(), served.model.tokenizer()?, &prompt)
         };
         self.run(0, made).await?
     }

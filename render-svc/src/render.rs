@@ -95,6 +95,15 @@ pub struct HfMessages {
 }
 
 impl Rendered {
+    /// Returns the prompt; empty for HF messages.
+    #[must_use]
+    pub fn prompt(&self) -> &str {
+        match &self.output {
+            Output::Prompt { text, .. } => text,
+            Output::HfMessages(_) => "",
+        }
+    }
+
     /// Returns the SHA-256 of the prompt in lower-case hex; None for HF messages.
     #[must_use]
     pub fn prompt_sha256(&self) -> Option<String> {

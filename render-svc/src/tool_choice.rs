@@ -60,8 +60,8 @@ impl CallLimits {
         if self.choice == ToolChoice::Auto { PARALLEL_FIELD } else { FIELD }
     }
 
-    /// Returns the Lark grammar of the answers that keep to them. None if every answer does. `tools` is a JSON list in the
-    /// form of `apply_chat_template`, `rules` read the answer; None if the model's own cannot be used.
+    /// Returns the Lark grammar of the answers to a prompt that keep to them. None if every answer does. `tools` is a
+    /// JSON list in the form of `apply_chat_template`, `rules` read the answer; None if the model's own cannot be used.
     ///
     /// # Errors
     /// There are no tools or not the chosen one, the model's notation gives no grammar, or not one of a tool's parameters.
@@ -71,6 +71,7 @@ impl CallLimits {
         rules: Option<&Arc<Rules>>,
         tools: Option<&Json>,
         tokenizer: &Tokenizer,
+        prompt: &str,
     ) -> Result<Option<String>, Error> {
         let mut budget = Budget::of(tools.unwrap_or(&Json::Null));
         let tools = self.tools(tools)?;
@@ -94,7 +95,8 @@ impl CallLimits {
             .map(|(index, tool)| parameters::tool(&mut writer, reading, *index, tool, &mut budget))
             .collect::<Result<_, _>>()?;
         if is_forced {
-            return Ok(Some(writer.forced(&tools, repeats)));
+            let is_reasoning = notation.begins_within_reasoning(reading, prompt);
+            return Ok(Some(writer.forced(&tools, repeats, is_reasoning)));
         }
         let marked = || refused(field, format!("the rules {named:?} read content between other marks"));
         writer.one_at_most(&tools).ok_or_else(marked).map(Some)

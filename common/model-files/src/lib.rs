@@ -9,6 +9,7 @@ pub mod gguf;
 mod python_json;
 mod source_file;
 pub mod tokenizer;
+pub mod utf8;
 
 pub use excerpt::{Excerpt, excerpt, shown};
 pub use source_file::FileBytes;

@@ -28,5 +28,5 @@ pub(crate) mod repr;
 pub(crate) mod spec;
 pub(crate) mod text;
 
-pub use json_value::{dumps, is_true, rstrip, strip, to_str};
+pub use json_value::{dumps, is_true, push_json_string, rstrip, strip, to_str};
 pub use loads::{Json, LoadsError, MAX_JSON_DEPTH, loads, loads_object, loads_with_repeats};

@@ -8,12 +8,11 @@
 //!    token.
 //! 3. [`scan`] finds stop strings and reasoning markers in the bytes of text tokens. It holds back
 //!    bytes that may become one. [`strings`] is the search.
-//! 4. [`detokenize`] turns the released bytes into whole characters.
+//! 4. [`Utf8Stream`] turns the released bytes into whole characters.
 //!
 //! The joined deltas of an output do not depend on how its text is divided into tokens. [`extract`]
 //! applies the rules that remove parts of the whole text.
 
-pub mod detokenize;
 pub mod extract;
 mod policy;
 pub mod reasoning;
@@ -25,8 +24,8 @@ pub mod strings;
 use std::sync::Arc;
 
 use tandem_model_files::tokenizer::Tokenizer;
+use tandem_model_files::utf8::Utf8Stream;
 
-use detokenize::Utf8Stream;
 pub use policy::OutputPolicy;
 use reasoning::{Change, Reasoning};
 use scan::{Found, Scanner};

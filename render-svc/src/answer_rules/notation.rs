@@ -207,6 +207,12 @@ impl Notation {
         call.name == tool && is_same && answer.warnings.is_empty()
     }
 
+    /// Returns true if a prompt ends after the start of reasoning that the grammar of an answer has to end.
+    pub(crate) fn begins_within_reasoning(&self, rules: &Rules, prompt: &str) -> bool {
+        let start = rules.start_of(prompt).trim_end();
+        self.reasoning.as_ref().is_some_and(|(open, _)| start.ends_with(open.trim_end()))
+    }
+
     /// Returns true if an argument of this type can be written.
     pub(crate) fn writes(&self, kind: Kind) -> bool {
         self.arguments.form(kind).is_some() || self.arguments == Arguments::Json

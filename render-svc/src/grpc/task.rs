@@ -66,13 +66,13 @@ impl<G: Generator> TaskService for TaskApi<G> {
             reading = reading.without_tools(&mut request);
         }
         let rules = self.rules(&reading, &parameters, &limits).await.map_err(|error| paths.status(error))?;
-        let field = limits.field();
-        let grammar = self.grammar(&reading, limits).await.map_err(|error| paths.status(error))?;
-        let grammar_field = grammar.is_some().then_some(field);
-        grammar.into_iter().for_each(|lark| parameters.set_grammar(lark));
         let cost = cost(&request);
         let rendered = self.render.executor.render(convert::TaskRender(request), cost, |rendered| rendered).await;
         let rendered = paths.rendered(rendered.map_err(|error| paths.status(error))?);
+        let field = limits.field();
+        let grammar = self.grammar(&reading, limits, rendered.prompt()).await.map_err(|error| paths.status(error))?;
+        let grammar_field = grammar.is_some().then_some(field);
+        grammar.into_iter().for_each(|lark| parameters.set_grammar(lark));
         let paths = TaskPaths::new(paths, &rendered, grammar_field);
         let mut options = parameters.options(&rendered.output_spec);
         // gen-svc sees this service's token, not the caller's.
@@ -105,12 +105,17 @@ impl<G: Generator> TaskApi<G> {
     }
 
     /// Returns the grammar that keeps the answer to the limits of its calls, if they need one.
-    async fn grammar(&self, reading: &convert::Reading, limits: CallLimits) -> Result<Option<String>, Error> {
+    async fn grammar(
+        &self,
+        reading: &convert::Reading,
+        limits: CallLimits,
+        prompt: &str,
+    ) -> Result<Option<String>, Error> {
         if !limits.need_grammar() {
             return Ok(None);
         }
         let (adapter, tools) = (reading.adapter.clone(), reading.tools.clone());
-        self.render.executor.tool_grammar(&reading.model, adapter, limits, tools).await
+        self.render.executor.tool_grammar(&reading.model, adapter, limits, tools, prompt.to_owned()).await
     }
 }
 

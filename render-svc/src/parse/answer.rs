@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tandem_model_files::digest::hex_sha256;
 
-use super::engine::{Dict, Event, Keys, MAX_CALLS, Note, ParseError, Parser, Value, is_space, strip};
+use super::engine::{CALLS, Dict, Event, Keys, MAX_CALLS, Note, ParseError, Parser, Value, is_space, strip};
 use super::rules::Rules;
 use super::track::Track;
 
@@ -88,7 +88,7 @@ impl Role {
         match field {
             "content" => Self::Content,
             "reasoning_content" | "reasoning" | "thinking" => Self::Reasoning,
-            "tool_calls" => Self::Calls,
+            CALLS => Self::Calls,
             "markup" => Self::Markup,
             _ => Self::Extra,
         }

@@ -7,6 +7,7 @@ mod arena;
 mod buffer;
 mod coerce;
 mod content;
+mod elements;
 mod fault;
 mod free_json;
 mod parser;
@@ -28,6 +29,6 @@ pub use self::template::{Template, TemplateError};
 pub use self::transform::{ShapeError, TransformError};
 pub(super) use self::value::Keys;
 pub use self::value::{Dict, Value};
-pub(super) use self::written::MAX_CALLS;
+pub(super) use self::written::{CALLS, MAX_CALLS};
 
 pub(super) use self::python::{is_space, strip};

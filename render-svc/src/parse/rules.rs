@@ -19,6 +19,7 @@ pub struct BuiltIn {
     /// The `response_template`, as JSON. It may have keys that transformers lacks:
     ///
     /// - `content`: `json-calls` and `python-calls`. `strict` requires calls with arguments and no other text.
+    /// - `content`: `xml-elements`, elements within elements, with the text `mark` before each tag.
     /// - `json_group`: a group of `tag_pattern` that marks a value as JSON.
     /// - `text_group`: a group of `tag_pattern` that is the value, if it takes part in a match.
     /// - `unquoted_keys`: keys may have any characters, and constants may be Python's.
@@ -177,7 +178,7 @@ impl Rules {
     }
 
     /// Returns the part of a prompt that belongs to the answer.
-    pub(super) fn start_of<'p>(&self, prompt: &'p str) -> &'p str {
+    pub(crate) fn start_of<'p>(&self, prompt: &'p str) -> &'p str {
         match &self.head {
             None => self.template.answer_start(prompt),
             Some(head) if head.is_empty() => "",

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value as Json;
 use tandem_model_files::tokenizer::Tokenizer;
+use tandem_model_files::utf8::Utf8Stream;
 
 use super::answer::{Answer, AnswerReader, Delta};
 use super::engine::ParseError;
@@ -20,10 +21,9 @@ pub struct RunningAnswer {
     tokenizer: Tokenizer,
     /// The special tokens whose text is in the answer's text.
     passed: Vec<u32>,
-    /// The bytes of the text since the last hidden token.
-    visible: Vec<u8>,
-    /// The place of the last hidden token in the answer's text.
-    base: usize,
+    /// The text of the ids so far: the bytes of an incomplete character, and the length of the rest.
+    utf8: Utf8Stream,
+    length: usize,
     /// Hidden tokens that are not read yet, each with its place in the answer's text.
     hidden: VecDeque<(usize, String)>,
     /// The bytes of the answer's text that are read.
@@ -43,7 +43,16 @@ impl RunningAnswer {
         given: Option<&Json>,
     ) -> Result<Self, ParseError> {
         let reader = AnswerReader::new(Arc::clone(&rules), prompt, &tools(&rules, given))?;
-        Ok(Self { reader, rules, tokenizer, passed, visible: Vec::new(), base: 0, hidden: VecDeque::new(), read: 0 })
+        Ok(Self {
+            reader,
+            rules,
+            tokenizer,
+            passed,
+            utf8: Utf8Stream::default(),
+            length: 0,
+            hidden: VecDeque::new(),
+            read: 0,
+        })
     }
 
     /// Reads more ids and more text, which may be that of earlier ids.
@@ -70,20 +79,25 @@ impl RunningAnswer {
 
     /// Ends the answer.
     #[must_use]
-    pub fn finish(self) -> (Vec<Delta>, Answer) {
-        self.reader.finish()
+    pub fn finish(mut self) -> (Vec<Delta>, Answer) {
+        let mut deltas = Vec::new();
+        for (_, marker) in self.hidden {
+            deltas.extend(self.reader.feed(&marker));
+        }
+        let (last, answer) = self.reader.finish();
+        deltas.extend(last);
+        (deltas, answer)
     }
 
     fn take(&mut self, id: u32) {
         if !self.tokenizer.is_special(id) || self.passed.contains(&id) {
-            self.visible.extend_from_slice(self.tokenizer.token_bytes(id).unwrap_or_default());
+            let bytes = self.tokenizer.token_bytes(id).unwrap_or_default().to_vec();
+            self.length += self.utf8.push(bytes).0.len();
             return;
         }
         let marker = is_read(&self.tokenizer, &self.rules, id).then(|| special_text(&self.tokenizer, id)).flatten();
         if let Some(marker) = marker {
-            self.base += String::from_utf8_lossy(&self.visible).len();
-            self.hidden.push_back((self.base, marker));
-            self.visible.clear();
+            self.hidden.push_back((self.length, marker));
         }
     }
 }

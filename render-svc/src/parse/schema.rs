@@ -4,6 +4,8 @@ use serde_json::{Map, Value as Json, json};
 
 /// The names of the schema in a tool.
 const SCHEMA_KEYS: [&str; 3] = ["parameters", "input_schema", "inputSchema"];
+/// The keys of schemas to which references refer.
+const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 /// The most references that are followed one after another.
 const MAX_DEPTH: usize = 8;
 
@@ -62,7 +64,13 @@ pub(super) fn plain_tool(tool: &Json, budget: &mut Budget) -> Json {
     for (name, property) in root.and_then(|root| root.get("properties")?.as_object()).into_iter().flatten() {
         properties.insert(name.clone(), plain(property, root.unwrap_or(property), true, budget));
     }
-    json!({"type": "function", "function": {"name": name(tool), "parameters": {"type": "object", "properties": properties}}})
+    let mut parameters = json!({"type": "object", "properties": properties});
+    for key in DEFINITIONS {
+        if let Some(definitions) = root.and_then(|root| root.get(key)).filter(|value| budget.takes(value)) {
+            parameters[key] = definitions.clone();
+        }
+    }
+    json!({"type": "function", "function": {"name": name(tool), "parameters": parameters}})
 }
 
 /// Returns the values that a schema lists.
@@ -146,11 +154,17 @@ impl Plain<'_> {
 }
 
 /// Returns the target of a reference with the other keywords of the object that refers to it. Where both have a
-/// keyword, that of the target stays.
+/// keyword, that of the target stays. Where both list values, those that both list stay.
 fn merged(object: &Map<String, Json>, reference: &str, target: Json) -> Json {
     let Json::Object(mut target) = target else { return target };
     for (key, value) in object.iter().filter(|(key, _)| *key != reference) {
-        target.entry(key).or_insert_with(|| value.clone());
+        match (target.get_mut(key), value) {
+            (Some(Json::Array(values)), Json::Array(listed)) if key == "enum" => {
+                values.retain(|value| listed.contains(value));
+            }
+            (Some(_), _) => {}
+            (None, value) => drop(target.insert(key.clone(), value.clone())),
+        }
     }
     target.into()
 }

@@ -33,10 +33,11 @@ impl<'a> Writer<'a> {
     }
 
     /// Returns the grammar of answers with calls. `tools` are the expressions of a call from the tool's name to the end of
-    /// its arguments.
-    pub(super) fn forced(mut self, tools: &[String], repeats: bool) -> String {
+    /// its arguments. `is_reasoning`: the answer begins within reasoning.
+    pub(super) fn forced(mut self, tools: &[String], repeats: bool, is_reasoning: bool) -> String {
         let calls = self.calls(repeats);
         let reasoning = match self.notation.reasoning.clone() {
+            Some((_, close)) if is_reasoning => self.until(&close) + " ",
             Some((open, close)) => {
                 let (open, text) = (self.text(&open), self.until(&close));
                 format!("({open} {text})? ")

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use tandem_core::output::detokenize::Utf8Stream;
 use tandem_core::output::extract::Rules;
 use tandem_core::output::reasoning::{MarkerSet, Markers};
 use tandem_core::output::scan::{Found, Scanned, Scanner};
 use tandem_core::output::strings::{Search, StringSet};
 use tandem_core::output::{Matched, OutputPipeline, OutputPolicy, TextSegment, push_segment};
 use tandem_model_files::tokenizer::Tokenizer;
+use tandem_model_files::utf8::Utf8Stream;
 use tandem_tests::default_artifacts;
 use tandem_tests::tokenizers::{byte_level, goldens, ids};
 

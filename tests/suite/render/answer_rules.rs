@@ -226,6 +226,36 @@ fn hidden_tokens_reach_the_rules() {
     }
 }
 
+/// The special token comes between two bytes of a character.
+#[test]
+fn a_hidden_token_within_a_character_is_before_it() {
+    let folder = TempDir::new().expect("a temporary folder");
+    let added = json!([{"id": 256, "content": "<|think|>", "special": true, "single_word": false, "lstrip": false,
+        "rstrip": false, "normalized": false}]);
+    write_tokenizer(folder.path(), &added);
+    let fields = json!({"reasoning_content": {"open": "<|think|>"}, "content": {}});
+    let config = json!({"chat_template": "{{ messages[0].content }}", "response_template": {"start_anchor": "<s>", "fields": fields}});
+    std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).expect("a file");
+    let served = ServedModel::load(folder.path()).expect("a model");
+    let rules = served.adapter.format.answer_rules().rules.clone().expect("rules");
+    let tokenizer = served.model.tokenizer().expect("a tokenizer");
+    let mut ids = tokenizer.encode("yesöno", false).expect("ids");
+    assert_eq!(ids.len(), 7, "a token for each byte");
+    ids.insert(4, 256);
+    let read = |pieces: &[(&[u32], &str)]| {
+        let mut reader =
+            RunningAnswer::new(Arc::clone(&rules), tokenizer.clone(), Vec::new(), "<s>", None).expect("a reader");
+        pieces.iter().for_each(|(ids, text)| drop(reader.feed(ids, text)));
+        let (_, answer) = reader.finish();
+        (answer.content, answer.reasoning)
+    };
+    let expected = ("yes".to_owned(), "öno".to_owned());
+    assert_eq!(read(&[(&ids, "yesöno")]), expected);
+    assert_eq!(read(&[(&ids[..5], "yes"), (&ids[5..], "öno")]), expected);
+    // The text may lack the end of what the ids are.
+    assert_eq!(read(&[(&[256], "")]), (String::new(), String::new()));
+}
+
 /// Returns a model of a template, with a tokenizer of bytes and the template's control tokens.
 pub(super) fn served(corpus: &Path, entry: &Json) -> ServedModel {
     let folder = TempDir::new().expect("a temporary folder");
@@ -242,19 +272,24 @@ pub(super) fn served(corpus: &Path, entry: &Json) -> ServedModel {
     // The last token is in no template.
     tokens.insert("<\u{FFFD}>".to_owned());
     std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).expect("a file");
-    let vocabulary: serde_json::Map<String, Json> =
-        byte_letters().into_iter().zip(0..).map(|(letter, id): (_, u32)| (letter.to_string(), json!(id))).collect();
     let added = tokens.iter().zip(256..).map(|(text, id): (_, u32)| {
         json!({"id": id, "content": text, "special": text.contains('|') || text.contains('['), "single_word": false,
                "lstrip": false, "rstrip": false, "normalized": false})
     });
+    write_tokenizer(folder.path(), &added.collect());
+    ServedModel::load(folder.path()).expect("a model")
+}
+
+/// Writes a tokenizer of bytes with these tokens besides.
+fn write_tokenizer(folder: &Path, added: &Json) {
+    let vocabulary: serde_json::Map<String, Json> =
+        byte_letters().into_iter().zip(0..).map(|(letter, id): (_, u32)| (letter.to_string(), json!(id))).collect();
     let level = json!({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false});
     let tokenizer = json!({
-        "version": "1.0", "added_tokens": added.collect::<Vec<_>>(), "pre_tokenizer": level, "decoder": level,
+        "version": "1.0", "added_tokens": added, "pre_tokenizer": level, "decoder": level,
         "model": {"type": "BPE", "vocab": vocabulary, "merges": []},
     });
-    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).expect("a file");
-    ServedModel::load(folder.path()).expect("a model")
+    std::fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).expect("a file");
 }
 
 /// Returns the letters with which byte-level tokenizers write the bytes, in order.
@@ -301,8 +336,10 @@ fn tools() -> Json {
         ("tags", "array"),
         ("place", "object"),
     ];
-    let properties: serde_json::Map<String, Json> =
+    let mut properties: serde_json::Map<String, Json> =
         types.iter().map(|(name, kind)| ((*name).to_owned(), json!({"type": kind}))).collect();
+    // Some templates write objects without the types of their values.
+    properties["place"]["properties"] = json!({"lat": {"type": "number"}, "names": {"type": "array"}});
     let parameters = json!({"type": "object", "properties": properties, "required": ["city"]});
     let tool = |name| json!({"type": "function", "function": {"name": name, "description": "A tool", "parameters": parameters}});
     json!([tool("get_weather"), tool("get_time")])
@@ -322,7 +359,7 @@ fn turn(models: &ModelTable, calls: usize, content: &str, ids: [&str; 2]) -> Opt
     let prompt = rendered(json!([question]), true)?;
     let whole = rendered(json!([question, reply]), false)?;
     let is_shown =
-        whole.contains("lat") && (calls < 2 || whole.matches("get_time").count() > prompt.matches("get_time").count());
+        whole.contains("47.5") && (calls < 2 || whole.matches("get_time").count() > prompt.matches("get_time").count());
     is_shown.then_some((prompt, whole))
 }
 
@@ -394,7 +431,7 @@ fn rules_of_real_templates_read_back_what_the_templates_write() {
     }
     eprintln!("{} of {cases} templates are read back\n{}", cases - failed.len(), failed.join("\n"));
     // The others are faulty: they write strings without quotes, another role's turn, or no start of the answer.
-    assert!(cases > 140 && failed.len() <= 30, "{} of {cases} templates are not read back", failed.len());
+    assert!(cases > 135 && failed.len() <= 24, "{} of {cases} templates are not read back", failed.len());
     for (slug, name) in EXPECTED {
         assert_eq!(found.get(*slug).map(String::as_str), Some(*name), "{slug}");
     }
@@ -420,6 +457,7 @@ const EXPECTED: &[(&str, &str)] = &[
     ("lc-glm-5-2", "arguments-in-tool-call"),
     ("lc-moonshotai-kimi-k2", "kimi-k2"),
     ("lc-minimax-m2", "minimax-m2"),
+    ("lc-minimax-m3", "minimax-m3"),
     ("lc-ibm-granite-granite-4-0", "json-in-tool-call"),
     ("lc-ibm-granite-granite-3-3-2b-instruct", "granite"),
     ("vllm-tool-chat-template-phi4-mini", "phi-4-mini"),

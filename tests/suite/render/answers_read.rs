@@ -367,6 +367,34 @@ const ROWS: &[Row] = &[
         warnings: &[Malformed],
         ..USUAL
     },
+    // MiniMax M3 writes objects and lists as elements, and empty ones as nothing. Schemas have the types.
+    Row {
+        rules: "minimax-m3",
+        text: "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"note\">]<]minimax[>[<text>a <b>]<]minimax[>[</text>\
+               ]<]minimax[>[<more>]<]minimax[>[<lat>47.5]<]minimax[>[</lat>]<]minimax[>[<names>]<]minimax[>[<item>7\
+               ]<]minimax[>[</item>]<]minimax[>[<item>b]<]minimax[>[</item>]<]minimax[>[</names>]<]minimax[>[<flags>\
+               ]<]minimax[>[</flags>]<]minimax[>[<item>true]<]minimax[>[</item>]<]minimax[>[</more>]<]minimax[>[</invoke>\n\
+               ]<]minimax[>[</tool_call>",
+        calls: &[(
+            "note",
+            r#"{"text": "a <b>", "more": {"lat": 47.5, "names": ["7", "b"], "flags": {}, "item": true}}"#,
+        )],
+        ..USUAL
+    },
+    Row {
+        rules: "minimax-m3",
+        text: "]<]minimax[>[<invoke name=\"note\">]<]minimax[>[<more>]<]minimax[>[<item>false]<]minimax[>[</item>\
+               ]<]minimax[>[</more>]<]minimax[>[</invoke>",
+        calls: &[("note", r#"{"more": {"item": false}}"#)],
+        ..USUAL
+    },
+    Row {
+        rules: "minimax-m3",
+        text: "]<]minimax[>[<invoke name=\"note\">]<]minimax[>[<text>a]<]minimax[>[</more>]<]minimax[>[</invoke>",
+        content: "]<]minimax[>[<invoke name=\"note\">]<]minimax[>[<text>a]<]minimax[>[</more>]<]minimax[>[</invoke>",
+        warnings: &[Malformed],
+        ..USUAL
+    },
     // Qwen's own parser ends the last value at the end of the function.
     Row {
         rules: "parameters-in-function",
@@ -476,8 +504,11 @@ fn answers_are_read_whole_and_in_pieces() {
         {"name": "lamp", "parameters": {"properties": {"on": {"type": "boolean"}}}},
         {"name": "note", "parameters": {"properties": {
             "text": {"type": "string"}, "count": {"type": "integer"}, "level": {"type": "number"},
-            "more": {"type": "object"},
-        }}},
+            "more": {"type": "object", "properties": {
+                "lat": {"anyOf": [{"type": "number"}, {"type": "null"}]}, "names": {"$ref": "#/$defs/Names"},
+                "flags": {"type": "object"}, "item": {"type": "boolean"},
+            }},
+        }, "$defs": {"Names": {"type": "array", "items": {"type": "string"}}}}},
     ]);
     let tools: Vec<Value> = tools.as_array().expect("a list").iter().map(Value::from).collect();
     for row in ROWS {

@@ -100,11 +100,21 @@ fn compiled_for(
     may_repeat: bool,
     tools: &Json,
 ) -> Result<Option<Compiled>, String> {
+    compiled_after(served, choice, may_repeat, tools, "")
+}
+
+fn compiled_after(
+    served: &ServedModel,
+    choice: ToolChoice,
+    may_repeat: bool,
+    tools: &Json,
+    prompt: &str,
+) -> Result<Option<Compiled>, String> {
     let tokenizer = served.model.tokenizer().expect("a tokenizer");
     let format = &served.adapter.format;
     let rules = format.answer_rules().rules.clone().expect("rules");
     let limits = CallLimits { choice, may_repeat };
-    let lark = limits.grammar(format.notation(), Some(&rules), Some(tools), tokenizer);
+    let lark = limits.grammar(format.notation(), Some(&rules), Some(tools), tokenizer, prompt);
     let Some(lark) = lark.map_err(|error| error.to_string())? else { return Ok(None) };
     if std::env::var_os("SHOW").is_some() {
         eprintln!("{lark}");
@@ -185,13 +195,37 @@ fn model(slug: &str) -> Option<ServedModel> {
     Some(served(&corpus, entry))
 }
 
+/// The output spec of Kimi K3 has no markers of reasoning, and its prompt ends within reasoning unless a request says
+/// otherwise.
+#[test]
+fn calls_are_required_after_reasoning_that_the_prompt_begins() {
+    let Some(served) = model("lc-kimi-k3") else { return };
+    let rendered = |models: &ModelTable, thinking: bool| {
+        let request = json!({"messages": [{"role": "user", "content": "How is it?"}], "tools": tools(),
+            "add_generation_prompt": true, "template_args": {"thinking": thinking}});
+        answer(models, &request)["prompt"].as_str().expect("a prompt").to_owned()
+    };
+    let models = ModelTable::from(served);
+    let call = written(&models, &["<|end_of_msg|>".to_owned()], 1).expect("a call");
+    let prompts = [true, false].map(|thinking| rendered(&models, thinking));
+    assert!(prompts[0].ends_with("<|open|>think<|sep|>") && !prompts[1].ends_with("think<|sep|>"), "{prompts:?}");
+    let served = models.get("").expect("the model");
+    let [within, outside] = prompts.map(|prompt| {
+        compiled_after(served, ToolChoice::Required, true, &tools(), &prompt).expect("a grammar").expect("one")
+    });
+    let thought = format!("Hm, two.<|close|>think<|sep|>{call}");
+    assert!(allows(&within, served, &thought), "{thought}");
+    assert!(!allows(&within, served, "Hm, two.<|close|>think<|sep|>It is nice."));
+    assert!(!allows(&outside, served, &thought));
+}
+
 /// Schemas as libraries of types make them: with references and null.
 #[test]
 fn types_behind_references_are_kept_and_read() {
     let Some(served) = model("lc-qwen3-coder") else { return };
     let tools = |key: &str| {
         let properties = json!({
-            "size": {"$ref": "#/$defs/Size"}, "place": {"allOf": [{"$ref": "#/$defs/Place"}]}, "tags": {"type": "array"},
+            "size": {"$ref": "#/$defs/Size", "enum": ["large", "medium"]}, "place": {"allOf": [{"$ref": "#/$defs/Place"}]}, "tags": {"type": "array"},
             "days": {"anyOf": [{"type": "integer"}, {"type": "null"}]}, key: {"type": "boolean"},
             "floor": {"enum": [2, 3]},
         });
@@ -211,9 +245,14 @@ fn types_behind_references_are_kept_and_read() {
     let text = format!("<tool_call>\n<function=book>\n{text}</function>\n</tool_call>");
     let grammar = compiled_for(&served, ToolChoice::Required, true, &tools("wet")).expect("a grammar").expect("one");
     assert!(allows(&grammar, &served, &text), "{text}");
-    for (from, to) in
-        [("large", "huge"), ("\n3\n", "\nthree\n"), ("{\"lat\": 1}", "here"), ("True", "maybe"), ("\n2\n", "\n4\n")]
-    {
+    for (from, to) in [
+        ("large", "small"),
+        ("large", "huge"),
+        ("\n3\n", "\nthree\n"),
+        ("{\"lat\": 1}", "here"),
+        ("True", "maybe"),
+        ("\n2\n", "\n4\n"),
+    ] {
         assert!(!allows(&grammar, &served, &text.replace(from, to)), "{to}");
     }
     let job = ParseJob {

@@ -103,7 +103,7 @@ pub(super) fn json_number(number: &str) -> String {
 }
 
 /// Appends a string as `json.dumps` quotes it.
-pub(super) fn push_json_string(out: &mut String, text: &str) {
+pub fn push_json_string(out: &mut String, text: &str) {
     out.push('"');
     let Ok(()) = taint::write(out, text, |out, run| write_escaped(out, run, false));
     out.push('"');

@@ -65,7 +65,7 @@ pub(in crate::grpc) fn output(answer: Answer) -> pb::ParsedOutput {
         content: has_text.then_some(chat_message::Content::Text(content)),
         reasoning_content: (!reasoning.is_empty()).then_some(reasoning),
         tool_calls: calls.into_iter().map(call).collect(),
-        extra_json: Some(Value::Dict(extra)).filter(Value::is_filled).and_then(|extra| extra.to_json()),
+        extra_json: Some(Value::from(extra)).filter(Value::is_filled).and_then(|extra| extra.to_json()),
         ..ChatMessage::default()
     };
     pb::ParsedOutput { message: Some(message), warnings: warnings.into_iter().map(warning).collect() }

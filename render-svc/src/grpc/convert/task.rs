@@ -164,15 +164,11 @@ impl Reading {
         rendered: &render::Rendered,
         options: &GenerationOptions,
     ) -> Result<RunningAnswer, Error> {
-        let prompt = match &rendered.output {
-            render::Output::Prompt { text, .. } => text,
-            render::Output::HfMessages(_) => "",
-        };
         let classes = options.output_spec.special_token_classes.iter();
         let passed = classes.filter(|class| class.action() == generate::SpecialTokenAction::Pass);
         let passed = passed.flat_map(|class| &class.token_ids).copied().collect();
         let tokenizer = rendered.model.tokenizer()?.clone();
-        let reader = RunningAnswer::new(rules, tokenizer, passed, prompt, self.tools.as_ref());
+        let reader = RunningAnswer::new(rules, tokenizer, passed, rendered.prompt(), self.tools.as_ref());
         reader.map_err(|error| Error::Rules(error.into()))
     }
 }

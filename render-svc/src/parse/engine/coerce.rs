@@ -1,5 +1,7 @@
 //! Casts the arguments of tool calls by the schemas of the tools.
 
+mod deep;
+
 use std::collections::{HashMap, HashSet};
 
 use tandem_template::python::LoadsError;
@@ -37,8 +39,7 @@ impl Tools {
             let Some(function) = function else { continue };
             let Some(Value::Text(name)) = function.get("name") else { continue };
             let parameters = function.get("parameters").and_then(Value::as_dict);
-            let properties = parameters.and_then(|parameters| parameters.get("properties")).and_then(Value::as_dict);
-            schemas.insert(name.clone(), properties.cloned().unwrap_or_default());
+            schemas.insert(name.clone(), parameters.cloned().unwrap_or_default());
         }
         Self { schemas, reads_python }
     }
@@ -49,21 +50,21 @@ impl Tools {
 
     /// Casts the arguments of a call, or of each call of a list.
     pub(super) fn coerce(&self, arena: &mut Arena, id: Id) -> Result<(), CoerceError> {
-        let entries = match arena.get(id) {
+        let function = match arena.open(id) {
             Node::List(items) => {
                 return items.clone().into_iter().try_for_each(|item| self.coerce(arena, item));
             }
-            Node::Dict(entries) => entries,
-            Node::Scalar(_) => return Ok(()),
+            Node::Dict(entries) => entries.get("function").copied(),
+            Node::Whole(_) => None,
         };
-        let Some(Node::Dict(function)) = entries.get("function").map(|function| arena.get(*function)) else {
-            return Ok(());
-        };
-        let (Some(name), Some(dict)) = (function.get("name"), function.get("arguments")) else { return Ok(()) };
-        let Some(schemas) = arena.text(*name).and_then(|name| self.schemas.get(name)) else { return Ok(()) };
-        let (dict, Node::Dict(arguments)) = (*dict, arena.get(*dict)) else { return Ok(()) };
+        let Some(Node::Dict(function)) = function.map(|function| arena.open(function)) else { return Ok(()) };
+        let (Some(&name), Some(&dict)) = (function.get("name"), function.get("arguments")) else { return Ok(()) };
+        let schema = arena.text(name).and_then(|name| self.schemas.get(name));
+        let properties = schema.and_then(|schema| schema.get("properties")?.as_dict());
+        let Some(properties) = properties else { return Ok(()) };
+        let Node::Dict(arguments) = arena.open(dict) else { return Ok(()) };
         for (key, argument) in arguments.clone() {
-            let types = schemas.get(&key).map_or(Ok(Vec::new()), types)?;
+            let types = properties.get(&key).map_or(Ok(Vec::new()), types)?;
             if !types.is_empty() {
                 let json = |source| CoerceError::Json { key: key.clone(), source: Box::new(source) };
                 if let Some(value) = cast(arena, argument, &types, self.reads_python).map_err(json)? {
@@ -78,14 +79,14 @@ impl Tools {
 /// Returns the cast argument, or None if it stays as it is.
 fn cast(arena: &mut Arena, argument: Id, types: &[&str], reads_python: bool) -> Result<Option<Id>, ContentError> {
     if let Some(text) = arena.text(argument) {
-        let value = match cast_text(text, types, reads_python)? {
-            Value::Text(text) if reads_python => literal(&text, types).unwrap_or(Value::Text(text)),
-            value => value,
-        };
+        let value = cast_leaf(text.to_owned(), types, reads_python)?;
         return Ok(Some(arena.insert(value)));
     }
-    match arena.get(argument) {
-        Node::List(items) if !types.contains(&"array") => {
+    if types.contains(&"array") {
+        return Ok(None);
+    }
+    match arena.open(argument) {
+        Node::List(items) => {
             let mut cast = items.clone();
             for item in &mut cast {
                 if let Some(text) = arena.text(*item) {
@@ -96,6 +97,13 @@ fn cast(arena: &mut Arena, argument: Id, types: &[&str], reads_python: bool) -> 
             Ok(Some(arena.push(Node::List(cast))))
         }
         _ => Ok(None),
+    }
+}
+
+fn cast_leaf(text: String, types: &[&str], reads_python: bool) -> Result<Value, ContentError> {
+    match cast_text(&text, types, reads_python)? {
+        Value::Text(text) if reads_python => Ok(literal(&text, types).unwrap_or(Value::Text(text))),
+        value => Ok(value),
     }
 }
 

@@ -4,6 +4,7 @@
 
 use tandem_template::python::LoadsError;
 
+use super::elements;
 use super::fault::{ContentError, Fault};
 use super::free_json;
 use super::pattern::{Pattern, PatternError, find_all, is_word};
@@ -27,10 +28,26 @@ enum Rule {
     Int,
     Float,
     Bool,
-    Json { keys: JsonKeys, delims: Needed<Vec<(String, String)>>, allow_non_json: bool },
-    XmlInline { tags: Needed<Pattern>, opening: String, values: Values, merges: bool, groups: Groups },
-    KvLines { line_sep: Needed<Option<String>>, kv_sep: Needed<String>, values: Values },
+    Json {
+        keys: JsonKeys,
+        delims: Needed<Vec<(String, String)>>,
+        allow_non_json: bool,
+    },
+    XmlInline {
+        tags: Needed<Pattern>,
+        opening: String,
+        values: Values,
+        merges: bool,
+        groups: Groups,
+    },
+    KvLines {
+        line_sep: Needed<Option<String>>,
+        kv_sep: Needed<String>,
+        values: Values,
+    },
     Calls(Form),
+    /// The text before each tag.
+    Elements(String),
 }
 
 /// How the keys of objects are written.
@@ -55,13 +72,13 @@ struct Groups {
 /// The parser of the values of an object, if there is one.
 type Values = Option<Needed<Box<Content>>>;
 
-/// The parsers of calls that the reference has none for.
-const OF_CALLS: [&str; 2] = ["json-calls", "python-calls"];
+/// The parsers that the reference lacks.
+const OWN: [&str; 3] = ["json-calls", "python-calls", "xml-elements"];
 
-/// Returns true if a name is that of a parser. Only the rules of this project have the parsers of calls.
+/// Returns true if a name is that of a parser. Only the rules of this project have their own.
 pub(super) fn is_known(name: &str, is_built_in: bool) -> bool {
     ["text", "int", "float", "bool", "json", "xml-inline", "kv-lines"].contains(&name)
-        || is_built_in && OF_CALLS.contains(&name)
+        || is_built_in && OWN.contains(&name)
 }
 
 /// Returns true if the chunks of a parser's text are parts of its value.
@@ -121,6 +138,9 @@ impl Content {
                 _ => Ok(Rule::Calls(Form::Json { is_strict: is_on("strict") })),
             },
             "python-calls" if is_built_in => Ok(Rule::Calls(Form::Python)),
+            "xml-elements" if is_built_in => {
+                Ok(Rule::Elements(args.get("mark").and_then(Value::as_text).unwrap_or_default().to_owned()))
+            }
             _ => Err(Fault::Parser { place: place.to_owned(), name: name.to_owned() }),
         };
         Ok(Self { strip: args.get("strip").is_none_or(Value::is_true), rule })
@@ -150,12 +170,13 @@ impl Content {
             }
             Rule::XmlInline { tags, values, merges, groups, .. } => {
                 let tags = tags.as_ref().map_err(fault)?;
-                xml_inline(text, tags, values.as_ref(), *merges, groups, keys).map(Value::Dict)
+                xml_inline(text, tags, values.as_ref(), *merges, groups, keys).map(Value::from)
             }
             Rule::KvLines { line_sep, kv_sep, values } => {
                 let line_sep = line_sep.as_ref().map_err(fault)?;
-                self.kv_lines(text, line_sep.as_deref(), kv_sep, values.as_ref(), keys).map(Value::Dict)
+                self.kv_lines(text, line_sep.as_deref(), kv_sep, values.as_ref(), keys).map(Value::from)
             }
+            Rule::Elements(mark) => elements::elements(text, mark).map(Value::from),
             // Calls are between anchors: `parse_between` reads them.
             Rule::Calls(_) => Err(ContentError::NotA("a value")),
         }
@@ -164,6 +185,11 @@ impl Content {
     /// Returns true if the text itself marks which of its values are texts.
     pub(super) fn is_typed(&self) -> bool {
         matches!(self.rule, Ok(Rule::XmlInline { groups: Groups { json: Some(_), .. }, .. }))
+    }
+
+    /// Returns true if values within values are texts too, whose types the schemas of tools decide.
+    pub(super) fn is_deeply_untyped(&self) -> bool {
+        matches!(self.rule, Ok(Rule::Elements(_)))
     }
 
     /// Returns the value of the text between two anchors, and the parts that it lacks. Lists of calls may begin and end
@@ -188,10 +214,10 @@ impl Content {
     /// answer ends before the value does: further tags could follow. Fails if a tag begins within another: the end of
     /// the other is missing.
     pub(super) fn check_whole(&self, text: &str, is_cut: bool) -> Result<(), ContentError> {
-        let Ok(Rule::XmlInline { tags: Ok(tags), opening, .. }) = &self.rule else { return Ok(()) };
-        if is_cut {
+        if is_cut && matches!(self.rule, Ok(Rule::XmlInline { .. } | Rule::Elements(_))) {
             return Err(ContentError::NotA("whole"));
         }
+        let Ok(Rule::XmlInline { tags: Ok(tags), opening, .. }) = &self.rule else { return Ok(()) };
         let mut end = 0;
         for found in find_all(tags, text) {
             outside(text, end, found.start)?;

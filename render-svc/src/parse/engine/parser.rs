@@ -11,7 +11,7 @@ use super::template::{Field, Template};
 use super::transform::{Transform, TransformError};
 use super::value::{Dict, Keys, Value};
 use super::watch::Watch;
-use super::written::{MAX_CALLS, Unread};
+use super::written::{CALLS, MAX_CALLS, Unread};
 
 /// What happens to a field.
 #[derive(Debug, Clone, PartialEq)]
@@ -282,7 +282,10 @@ impl Parser {
         let is_cut = self.keeps_all.then_some(is_unclosed);
         let closed = value(field, region, closing.unwrap_or_default(), &self.tools, is_cut);
         let closed = closed.and_then(|(value, unread)| {
-            self.store(field, value.clone())?;
+            // One that keeps all text gives the calls to its reader, which has them all.
+            if !self.keeps_all || *field.name != *CALLS {
+                self.store(field, value.clone())?;
+            }
             Ok((value, unread))
         });
         let name = Arc::clone(&field.name);
@@ -367,10 +370,15 @@ fn value(
     if let Some(transform) = &field.transform {
         id = transformed(transform, field.transforms_each, &mut arena, id, region.captures)?;
     }
+    if field.content.is_deeply_untyped() {
+        let mut value = arena.into_value(id);
+        tools.coerce_deeply(&mut value)?;
+        return Ok((value, unread));
+    }
     if !field.content.is_typed() {
         tools.coerce(&mut arena, id)?;
     }
-    Ok((arena.value(id), unread))
+    Ok((arena.into_value(id), unread))
 }
 
 fn transformed(
@@ -386,13 +394,13 @@ fn transformed(
         scope.push(("content".to_owned(), content));
         return Ok(transform.apply(arena, &scope)?);
     }
-    let items = match arena.get(content) {
+    let items = match arena.open(content) {
         Node::List(items) => items.clone(),
         other => return Err(FieldError::NotAList(other.type_name())),
     };
     let mut out = Vec::with_capacity(items.len());
     for item in items {
-        let entries = match arena.get(item) {
+        let entries = match arena.open(item) {
             Node::Dict(entries) => entries.clone(),
             other => return Err(FieldError::NotAList(other.type_name())),
         };

@@ -83,7 +83,7 @@ impl<'t> Reader<'t> {
                 return Some(written);
             }
             if let Some((name, arguments)) = self.call() {
-                written.calls.push(made(name, Value::Dict(arguments), None));
+                written.calls.push(made(name, Value::from(arguments), None));
                 continue;
             }
             self.at = start;
@@ -193,7 +193,7 @@ impl<'t> Reader<'t> {
                 }
             }
         }
-        Some(Value::Dict(entries))
+        Some(entries.into())
     }
 
     fn scalar(&mut self) -> Option<Value> {

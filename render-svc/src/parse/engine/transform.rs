@@ -90,8 +90,8 @@ impl Transform {
     }
 }
 
-fn child(arena: &Arena, id: Id, key: &str) -> Result<Id, TransformError> {
-    match arena.get(id) {
+fn child(arena: &mut Arena, id: Id, key: &str) -> Result<Id, TransformError> {
+    match arena.open(id) {
         Node::Dict(entries) => entries.get(key).copied().ok_or_else(|| TransformError::NoKey(key.to_owned())),
         other => Err(TransformError::NotAnObject { key: key.to_owned(), got: other.type_name() }),
     }

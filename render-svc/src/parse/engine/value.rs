@@ -42,7 +42,7 @@ pub enum Value {
     Float(f64),
     Text(String),
     List(Vec<Value>),
-    Dict(Dict),
+    Dict(Box<Dict>),
 }
 
 impl Value {
@@ -60,22 +60,38 @@ impl Value {
     /// Returns the JSON text of a value, as Python writes it. None if it has a number that JSON lacks.
     #[must_use]
     pub fn to_json(&self) -> Option<String> {
-        self.dumped().map(|json| json.dumps())
+        let mut out = String::new();
+        self.write(&mut out)?;
+        Some(out)
     }
 
-    fn dumped(&self) -> Option<python::Json> {
-        Some(match self {
-            Self::Null => python::Json::Scalar("null".to_owned()),
-            Self::Bool(truth) => python::Json::Scalar(truth.to_string()),
-            Self::Int(digits) => python::Json::Scalar(digits.clone()),
-            Self::Float(number) => python::Json::Scalar(serde_json::Number::from_f64(*number)?.to_string()),
-            Self::Text(text) => python::Json::Text(text.clone()),
-            Self::List(items) => python::Json::List(items.iter().map(Self::dumped).collect::<Option<_>>()?),
-            Self::Dict(entries) => {
-                let entry = |(key, value): (&String, &Self)| Some((key.clone(), value.dumped()?));
-                python::Json::Dict(entries.iter().map(entry).collect::<Option<_>>()?)
+    fn write(&self, out: &mut String) -> Option<()> {
+        match self {
+            Self::Null => out.push_str("null"),
+            Self::Bool(truth) => out.push_str(if *truth { "true" } else { "false" }),
+            Self::Int(digits) => out.push_str(digits),
+            Self::Float(number) => out.push_str(&serde_json::Number::from_f64(*number)?.to_string()),
+            Self::Text(text) => python::push_json_string(out, text),
+            Self::List(items) => {
+                out.push('[');
+                for (at, item) in items.iter().enumerate() {
+                    out.push_str(if at == 0 { "" } else { ", " });
+                    item.write(out)?;
+                }
+                out.push(']');
             }
-        })
+            Self::Dict(entries) => {
+                out.push('{');
+                for (at, (key, value)) in entries.iter().enumerate() {
+                    out.push_str(if at == 0 { "" } else { ", " });
+                    python::push_json_string(out, key);
+                    out.push_str(": ");
+                    value.write(out)?;
+                }
+                out.push('}');
+            }
+        }
+        Some(())
     }
 
     /// Returns Python's name of the value's type, for errors.
@@ -148,16 +164,22 @@ impl Value {
     }
 }
 
+impl From<Dict> for Value {
+    fn from(entries: Dict) -> Self {
+        Self::Dict(Box::new(entries))
+    }
+}
+
 impl From<&Json> for Value {
     fn from(json: &Json) -> Self {
         match json {
             Json::Null => Self::Null,
             Json::Bool(truth) => Self::Bool(*truth),
-            Json::Number(number) => number_of(&number.to_string()),
+            Json::Number(number) => number_of(number.to_string()),
             Json::String(text) => Self::Text(text.clone()),
             Json::Array(items) => Self::List(items.iter().map(Self::from).collect()),
             Json::Object(entries) => {
-                Self::Dict(entries.iter().map(|(key, value)| (key.clone(), Self::from(value))).collect())
+                entries.iter().map(|(key, value)| (key.clone(), Self::from(value))).collect::<Dict>().into()
             }
         }
     }
@@ -174,20 +196,20 @@ impl From<python::Json> for Value {
                 "NaN" => Self::Float(f64::NAN),
                 "Infinity" => Self::Float(f64::INFINITY),
                 "-Infinity" => Self::Float(f64::NEG_INFINITY),
-                number => number_of(number),
+                _ => number_of(text),
             },
             python::Json::List(items) => Self::List(items.into_iter().map(Self::from).collect()),
             python::Json::Dict(entries) => {
-                Self::Dict(entries.into_iter().map(|(key, value)| (key, Self::from(value))).collect())
+                entries.into_iter().map(|(key, value)| (key, Self::from(value))).collect::<Dict>().into()
             }
         }
     }
 }
 
 /// Returns a valid JSON number as Python reads it: a float if it has a fraction or an exponent.
-fn number_of(number: &str) -> Value {
+fn number_of(number: String) -> Value {
     if number.contains(['.', 'e', 'E']) {
         return Value::Float(number.parse().unwrap_or(f64::NAN));
     }
-    Value::Int(if number == "-0" { "0".to_owned() } else { number.to_owned() })
+    Value::Int(if number == "-0" { "0".to_owned() } else { number })
 }

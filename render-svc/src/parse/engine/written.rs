@@ -3,10 +3,13 @@
 use std::ops::Range;
 
 use super::fault::ContentError;
-use super::value::Value;
+use super::value::{Dict, Value};
 
 /// The most calls of an answer. Each takes much more memory than its text.
 pub(in super::super) const MAX_CALLS: usize = 1024;
+
+/// The field of calls.
+pub(in super::super) const CALLS: &str = "tool_calls";
 
 /// The calls of a text.
 #[derive(Debug, Default)]
@@ -36,5 +39,5 @@ pub(super) struct Unread {
 pub(super) fn made(name: String, arguments: Value, id: Option<Value>) -> Value {
     let id = id.unwrap_or_else(|| Value::Text(String::new()));
     let entries = [("name", Value::Text(name)), ("arguments", arguments), ("id", id)];
-    Value::Dict(entries.map(|(key, value)| (key.to_owned(), value)).into_iter().collect())
+    entries.map(|(key, value)| (key.to_owned(), value)).into_iter().collect::<Dict>().into()
 }

@@ -159,7 +159,7 @@ fn call(value: Value, is_strict: bool) -> Result<Value, ContentError> {
         // No call has further keys, which would be lost.
         _ if !entries.is_empty() => Err(ContentError::NotA("a call")),
         (Some(Value::Text(name)), Some(arguments), id) => Ok(made(name, arguments, id)),
-        (Some(Value::Text(name)), None, id) if !is_strict => Ok(made(name, Value::Dict(Dict::new()), id)),
+        (Some(Value::Text(name)), None, id) if !is_strict => Ok(made(name, Dict::new().into(), id)),
         _ => Err(ContentError::NotA("a call")),
     }
 }

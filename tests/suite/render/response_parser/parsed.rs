@@ -60,7 +60,7 @@ pub(super) fn parsed(template: &Arc<Template>, prompt: &str, pieces: &[String], 
     }
     match parser.finish() {
         Ok((message, last)) => {
-            Parsed { message: Some(shown(&Value::Dict(message))), last: Some(listed(&last)), ..parsed }
+            Parsed { message: Some(shown(&Value::from(message))), last: Some(listed(&last)), ..parsed }
         }
         Err(_) => Parsed { fails: Some(json!("end")), ..parsed },
     }
