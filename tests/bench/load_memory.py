@@ -1,16 +1,23 @@
-"""Measures the memory of gen-svc beside the weights, while it loads models of Llama's shape on a CPU in bf16.
+"""Measures the memory of gen-svc while it loads models of Llama's shape on a CPU.
 
     python3 tests/bench/load_memory.py target/release/gen-svc --layers 4 16 32
+    python3 tests/bench/load_memory.py target/release/gen-svc --kernels int4 --layers 4 32
 
 With 32 layers, a model has 8 billion parameters. The files of weights are sparse, so that they take no space on a disk.
-On a CPU, the weights are in the memory of the process too: the bytes that it has read, but for the piece that is not
-copied yet, are subtracted.
+
+Without --kernels, libtorch loads the weights in bf16. They are in the memory of the process too: the bytes that it has
+read, but for the piece that is not copied yet, are subtracted.
+
+With --kernels, the kernels of gen-svc pack the weights in this format. Printed are the packed bytes that gen-svc logs,
+the most anonymous memory of the process until the model is loaded, and the memory that a prompt of 512 tokens adds: its
+keys and values, and the intermediate results of a step.
 """
 
 import argparse
 import json
 import math
 import pathlib
+import re
 import subprocess
 import tempfile
 import time
@@ -29,7 +36,9 @@ CONFIG = {
     "hidden_act": "silu",
     "tie_word_embeddings": False,
 }
-OPTIONS = ["--device", "cpu-torch", "--dtype", "bf16", "--kv-memory-mib", "64"]
+LIBTORCH = ["--device", "cpu-torch", "--dtype", "bf16", "--kv-memory-mib", "64"]
+KERNELS = ["--kv-memory-mib", "256", "--quantize"]
+PROMPT = 512
 # The bytes of a piece, which the README of gen-svc states for 32-bit floats.
 PIECE = (32 << 20) // 2
 # The available memory under which a measurement ends.
@@ -78,8 +87,8 @@ def number(path, name):
     return int(line.split()[1]) << (10 if line.endswith("kB") else 0)
 
 
-def excess(process, log):
-    """Returns the most bytes of the process beside its weights, until its model is loaded."""
+def excess(process, log, subtracts=True):
+    """Returns the most anonymous bytes of the process until its model is loaded, beside its weights or with them."""
     most = 0
     while b"model loaded" not in log.read_bytes():
         if process.poll() is not None:
@@ -87,27 +96,54 @@ def excess(process, log):
         if number("/proc/meminfo", "MemAvailable") < LEAST_AVAILABLE:
             raise SystemExit("too little memory is available")
         own, read = number(f"/proc/{process.pid}/status", "RssAnon"), number(f"/proc/{process.pid}/io", "rchar")
-        most = max(most, own - max(0, read - PIECE))
+        most = max(most, own - max(0, read - PIECE) if subtracts else own)
         time.sleep(SECONDS_BETWEEN_SAMPLES)
     return most
+
+
+def with_libtorch(program, folder, log):
+    command = [program, "serve", "--listen", "127.0.0.1:0", "--model", folder, *LIBTORCH]
+    with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:
+        try:
+            return f"at most {excess(process, log) >> 20} MiB beside the weights"
+        finally:
+            process.kill()
+
+
+def with_kernels(program, folder, log, kind):
+    command = [program, "generate", "--jsonl", "--model", folder, *KERNELS, kind]
+    with log.open("wb") as file:
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, text=True)
+    try:
+        most = excess(process, log, subtracts=False) >> 20
+        packed = int(re.search(r"weights_mib\W+(\d+)", log.read_text())[1])
+        loaded = number(f"/proc/{process.pid}/status", "RssAnon") >> 20
+        request = {"token_ids": list(range(PROMPT)), "max_new_tokens": 1, "ignore_eos": True}
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        used = number(f"/proc/{process.pid}/status", "RssAnon") >> 20
+        share = 100 * (most - packed) / packed
+        return f"packed {packed} MiB, while loading {most} MiB ({share:+.1f} %), a prompt adds {used - loaded} MiB"
+    finally:
+        process.kill()
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program", type=pathlib.Path)
     parser.add_argument("--layers", type=int, nargs="+", default=[4, 16, 32])
+    parser.add_argument("--kernels", choices=["int4", "int8"])
     arguments = parser.parse_args()
     for layers in arguments.layers:
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)
             size, log = write(folder, layers), folder / "log"
-            command = [arguments.program, "serve", "--listen", "127.0.0.1:0", "--model", folder, *OPTIONS]
-            with log.open("wb") as file, subprocess.Popen(command, stdout=file, stderr=file) as process:
-                try:
-                    most = excess(process, log)
-                finally:
-                    process.kill()
-            print(f"{layers} layers, {size / 2e9:.1f} billion parameters: at most {most >> 20} MiB beside the weights")
+            if arguments.kernels:
+                result = with_kernels(arguments.program, folder, log, arguments.kernels)
+            else:
+                result = with_libtorch(arguments.program, folder, log)
+            print(f"{layers} layers, {size / 2e9:.1f} billion parameters: {result}", flush=True)
 
 
 if __name__ == "__main__":

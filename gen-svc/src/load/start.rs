@@ -163,6 +163,7 @@ fn log_loaded(
         threads,
         kernels = IsaLevel::detect().name(),
         context,
+        weights_mib = backend.weight_bytes().map(|bytes| bytes >> 20),
         kv_tokens,
         kv_mib = (blocks * shape.block_bytes) >> 20,
         max_running = limits.max_running,

@@ -154,7 +154,7 @@ impl Plain<'_> {
 }
 
 /// Returns the target of a reference with the other keywords of the object that refers to it. Where both have a
-/// keyword, that of the target stays. Where both list values, those that both list stay.
+/// keyword, that of the target stays. Where both list values, the common ones stay.
 fn merged(object: &Map<String, Json>, reference: &str, target: Json) -> Json {
     let Json::Object(mut target) = target else { return target };
     for (key, value) in object.iter().filter(|(key, _)| *key != reference) {

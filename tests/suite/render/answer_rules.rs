@@ -252,7 +252,7 @@ fn a_hidden_token_within_a_character_is_before_it() {
     let expected = ("yes".to_owned(), "öno".to_owned());
     assert_eq!(read(&[(&ids, "yesöno")]), expected);
     assert_eq!(read(&[(&ids[..5], "yes"), (&ids[5..], "öno")]), expected);
-    // The text may lack the end of what the ids are.
+    // The text may end before the token.
     assert_eq!(read(&[(&[256], "")]), (String::new(), String::new()));
 }
 

@@ -18,6 +18,12 @@ pub trait Backend: fmt::Debug + Send {
     /// Returns the model's sizes.
     fn shape(&self) -> ModelShape;
 
+    /// Returns the bytes of the weights in this process's memory, as they are packed. None if the library that holds
+    /// them does not say it.
+    fn weight_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Returns the most tokens of a sequence that is not [long](SequenceChunk::is_long). A sequence that becomes
     /// longer is computed again from its start. `None`: all sequences are computed alike.
     fn long_after(&self) -> Option<usize> {

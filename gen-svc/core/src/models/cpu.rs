@@ -205,6 +205,12 @@ impl Model for CpuDecoder {
         ModelShape { vocabulary, context, block: BLOCK, block_bytes }
     }
 
+    fn weight_bytes(&self) -> Option<u64> {
+        let layers = self.layers.iter().map(|layer| layer.attention.bytes() + layer.feed_forward.bytes());
+        let outer = self.embeddings.bytes() + self.head.as_ref().map_or(0, Linear::bytes);
+        Some((layers.sum::<usize>() + outer) as u64)
+    }
+
     fn long_after(&self) -> Option<usize> {
         self.description.long_after()
     }

@@ -33,6 +33,10 @@ impl Backend for HostBackend {
         self.model.shape()
     }
 
+    fn weight_bytes(&self) -> Option<u64> {
+        self.model.weight_bytes()
+    }
+
     fn long_after(&self) -> Option<usize> {
         self.model.long_after()
     }

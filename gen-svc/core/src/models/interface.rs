@@ -10,6 +10,12 @@ pub trait Model: std::fmt::Debug + Send {
     /// Returns the model's sizes.
     fn shape(&self) -> ModelShape;
 
+    /// Returns the bytes of the weights in this process's memory, as they are packed. None if the library that holds
+    /// them does not say it.
+    fn weight_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// Allocates `blocks` blocks of the KV cache, in place of earlier ones. Called before the first step.
     ///
     /// # Errors

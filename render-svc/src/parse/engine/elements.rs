@@ -57,7 +57,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Reads what is before the end of an element.
+    /// Reads up to the end of an element.
     fn content(&mut self, depth: usize) -> Result<Value, ContentError> {
         let (text, rest) = self.rest.split_at(self.rest.find(self.open.as_str()).ok_or(NOT_ELEMENTS)?);
         let is_end = rest.get(self.mark.len()..).is_some_and(|tag| tag.starts_with("</"));

@@ -34,6 +34,11 @@ impl Attention {
         })
     }
 
+    /// Returns the bytes of the matrices in memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.qkv.iter().chain([&self.output]).map(Linear::bytes).sum()
+    }
+
     /// Adds the attention of the tokens of `normal` to `x`, both `[T, E]`.
     pub(super) fn forward(
         &self,

@@ -54,6 +54,16 @@ impl FeedForward {
         }
     }
 
+    /// Returns the bytes of the matrices in memory.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Gated(gated) => gated.bytes(),
+            Self::Experts(Experts { router, experts, .. }) => {
+                router.bytes() + experts.iter().map(Gated::bytes).sum::<usize>()
+            }
+        }
+    }
+
     /// Adds the feed-forward of `normal` to `x`, both `[T, E]`.
     pub(super) fn forward(
         &self,
@@ -80,6 +90,10 @@ impl Gated {
             decoder::Activation::GeluTanh => Activation::GeluTanh,
         };
         Ok(Self { gate, up, down: loader.linear(&gated.down)?, activation })
+    }
+
+    fn bytes(&self) -> usize {
+        [&self.gate, &self.up, &self.down].map(Linear::bytes).iter().sum()
     }
 
     /// `[T, E] -> [T, F]`

@@ -36,4 +36,9 @@ impl Linear {
     pub(super) fn kernel(&self) -> Factor<'_> {
         Factor { matrix: &self.matrix, bias: self.bias.as_deref() }
     }
+
+    /// Returns the bytes of the matrix in memory.
+    pub(super) fn bytes(&self) -> usize {
+        self.matrix.bytes()
+    }
 }
