@@ -1,4 +1,4 @@
-//! Generation: Tandem, llama.cpp and transformers with the same model, prompts and threads.
+//! Generation: Tandem and other systems with the same model, prompts and threads.
 
 mod args;
 mod bandwidth;
@@ -22,6 +22,7 @@ mod table;
 mod tandem;
 mod throughput;
 mod turns;
+mod variant;
 mod vision;
 mod weights;
 

@@ -1,6 +1,6 @@
 //! The arguments of `generate`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
@@ -18,6 +18,9 @@ pub(crate) struct Generate {
     /// and not measured.
     #[arg(long, value_name = "PATH")]
     pub(super) python: PathBuf,
+    /// The Pythons of systems that do not use --python: with vllm, openvino_genai or ik_llama_cpp.
+    #[arg(long, value_delimiter = ',', value_name = "SYSTEM=PATH", value_parser = python_of)]
+    pub(super) pythons: Vec<(Family, PathBuf)>,
     /// The parts to measure.
     #[arg(long, value_delimiter = ',', default_values = ["decode", "prefill", "latency", "grpc", "prefix", "quality", "memory"])]
     pub(super) only: Vec<Part>,
@@ -25,7 +28,7 @@ pub(crate) struct Generate {
     /// is one of them.
     #[arg(long, value_delimiter = ',', default_values = ["keep", "f32", "bf16", "int8", "int4"])]
     pub(super) modes: Vec<Mode>,
-    /// The systems to measure.
+    /// The systems to measure. vLLM, OpenVINO and ik_llama.cpp are measured only if they are named.
     #[arg(long, value_delimiter = ',', default_values = ["tandem", "llama.cpp", "transformers"])]
     pub(super) systems: Vec<Family>,
     /// Rounds of every measurement. Each round measures every system.
@@ -94,4 +97,22 @@ pub(super) enum Family {
     #[value(name = "llama.cpp")]
     LlamaCpp,
     Transformers,
+    Vllm,
+    #[value(name = "openvino")]
+    OpenVino,
+    #[value(name = "ik-llama.cpp")]
+    IkLlamaCpp,
+}
+
+/// Parses text such as "vllm=venv/bin/python".
+fn python_of(text: &str) -> Result<(Family, PathBuf), String> {
+    let (family, path) = text.split_once('=').ok_or("expected SYSTEM=PATH")?;
+    Ok((Family::from_str(family, false)?, path.into()))
+}
+
+impl Generate {
+    /// Returns the Python of a system.
+    pub(super) fn python_of(&self, family: Family) -> &Path {
+        self.pythons.iter().rfind(|(of, _)| *of == family).map_or(&self.python, |(_, path)| path)
+    }
 }

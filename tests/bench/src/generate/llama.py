@@ -1,27 +1,44 @@
-"""Measures llama.cpp. Variants: default; plain, without the buffers in which it repacks weights (for AMX among others)."""
+"""Measures llama.cpp. Variants: default; plain, without the buffers in which it repacks weights (for AMX among others); ik, its fork ik_llama.cpp."""
 
 import ctypes
+import sys
 
 import peer
 
 
+LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
+
+
 class Llama:
     def __init__(self, path, threads, variant):
-        import llama_cpp
         import numpy
 
-        self.api, self.numpy, self.threads = llama_cpp, numpy, threads
-        self.quiet = llama_cpp.llama_log_callback(lambda *_: None)  # Kept: ctypes frees it otherwise.
-        llama_cpp.llama_log_set(self.quiet, ctypes.c_void_p(0))
-        llama_cpp.llama_backend_init()
-        params = llama_cpp.llama_model_default_params()
-        params.use_extra_bufts = variant == "default"
-        self.model = llama_cpp.llama_model_load_from_file(path.encode(), params)
+        package = self.load()
+        self.numpy, self.threads = numpy, threads
+        self.quiet = LOG(lambda *_: None)  # Kept: ctypes frees it otherwise.
+        self.api.llama_log_set(self.quiet, ctypes.c_void_p(0))
+        self.api.llama_backend_init()
+        params = self.api.llama_model_default_params()
+        self.set_model(params, variant)
+        self.model = self.api.llama_model_load_from_file(path.encode(), params)
         if not self.model:
             raise RuntimeError("llama.cpp cannot load the model")
-        self.vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self.model))
-        self.version = f"llama-cpp-python {llama_cpp.__version__}; {llama_cpp.llama_print_system_info().decode()}"
+        self.vocabulary = self.api.llama_vocab_n_tokens(self.api.llama_model_get_vocab(self.model))
+        self.version = f"{package}; {self.api.llama_print_system_info().decode()}"
         self.context, self.shape = None, None
+
+    def load(self):
+        """Imports the library, and returns the name and version of its package."""
+        import llama_cpp
+
+        self.api = llama_cpp
+        return f"llama-cpp-python {llama_cpp.__version__}"
+
+    def set_model(self, params, variant):
+        params.use_extra_bufts = variant == "default"
+
+    def set_context(self, params, sequences, outputs):
+        params.n_outputs_max, params.no_perf = outputs, True
 
     def make_context(self, sequences, length, batch, outputs):
         """A context for this shape; the last one if it is of the same."""
@@ -32,9 +49,9 @@ class Llama:
             self.api.llama_free(self.context)
         params = self.api.llama_context_default_params()
         params.n_ctx, params.n_seq_max = sequences * -(-length // 256) * 256, sequences
-        params.n_batch, params.n_outputs_max = batch, outputs
+        params.n_batch = batch
         params.n_threads = params.n_threads_batch = self.threads
-        params.no_perf = True
+        self.set_context(params, sequences, outputs)
         self.context, self.shape = self.api.llama_init_from_model(self.model, params), shape
         if not self.context:
             raise RuntimeError("llama.cpp cannot make a context")
@@ -77,6 +94,32 @@ class Llama:
         return [row[id] for row, id in zip(logprobs, ids[1:])], logits.argmax(1).tolist()
 
 
+class Fork(Llama):
+    """ik_llama.cpp, which has an older interface, and repacks no weights unless it is asked to."""
+
+    def load(self):
+        from importlib.metadata import version
+
+        from ik_llama_cpp import _ctypes_api as api
+
+        # Functions that the package does not declare.
+        api.llama_log_set, api.llama_print_system_info = api._lib.llama_log_set, api._lib.llama_print_system_info
+        api.llama_print_system_info.restype = ctypes.c_char_p
+        api.llama_get_logits = api._lib.llama_get_logits
+        api.llama_get_logits.argtypes, api.llama_get_logits.restype = [ctypes.c_void_p], ctypes.POINTER(ctypes.c_float)
+        self.api = api
+        return f"ik-llama-cpp-python {version('ik-llama-cpp-python')}"
+
+    def set_model(self, params, variant):
+        pass
+
+    def set_context(self, params, sequences, outputs):
+        params.flash_attn = sequences == 1  # Of several, it aborts: "GGML_ASSERT(S > 0)".
+
+    def clear(self):
+        self.api.llama_kv_cache_clear(self.context)
+
+
 class Batch:
     """llama.cpp's batch, as arrays."""
 
@@ -109,4 +152,4 @@ class Batch:
         return self.llama.numpy.ctypeslib.as_array(pointer, (rows, self.llama.vocabulary))
 
 
-peer.serve(Llama)
+peer.serve(Fork if sys.argv[3] == "ik" else Llama)

@@ -1,4 +1,4 @@
-//! llama.cpp or transformers, in a Python process that measures itself.
+//! Another system, in a Python process that measures itself.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -7,14 +7,12 @@ use anyhow::Result;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::args::{Family, Generate};
+use super::args::Generate;
 use super::python::Python;
 use super::run::{Trial, Workload};
 use super::score::Score;
+use super::variant::Variant;
 use crate::machine;
-
-const LLAMA: &str = include_str!("llama.py");
-const TORCH: &str = include_str!("torch.py");
 
 /// The process, with a loaded model.
 #[derive(Debug)]
@@ -37,11 +35,10 @@ struct Scored {
 }
 
 impl Peer {
-    pub(super) async fn start(args: &Generate, family: Family, variant: &str) -> Result<Self> {
-        let script = if family == Family::LlamaCpp { LLAMA } else { TORCH };
+    pub(super) async fn start(args: &Generate, variant: &Variant) -> Result<Self> {
         let arguments: [OsString; 3] =
-            [args.model.clone().into(), machine::cores().to_string().into(), variant.to_owned().into()];
-        let mut python = Python::start(&args.python, script, arguments)?;
+            [args.model.clone().into(), machine::cores().to_string().into(), variant.argument.into()];
+        let mut python = Python::start(args.python_of(variant.family), variant.script, arguments)?;
         let Ready { version } = python.answer().await?;
         println!("{version}");
         Ok(Self(python))

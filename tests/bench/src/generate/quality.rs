@@ -25,7 +25,7 @@ pub(super) async fn measure(bench: &mut Bench<'_>) -> Result<()> {
     }
     let count: usize = windows.iter().map(|window| window.len() - 1).sum();
     let mut scores = Vec::new();
-    for system in bench.systems.iter_mut().filter(|system| system.is_running()) {
+    for system in bench.systems.iter_mut().filter(|system| system.is_running() && system.can_score()) {
         progress(&format!("quality: {}", system.name));
         if let Some(score) = all(system, &windows).await {
             scores.push((system.name.clone(), score));

@@ -11,6 +11,7 @@ use super::peer::Peer;
 use super::run::{Trial, Workload};
 use super::score::Score;
 use super::tandem::Tandem;
+use super::variant::{PEERS, TRANSFORMERS_F32, Type, Variant};
 use super::weights::{Storage, read_per_token};
 use crate::machine::resident;
 use crate::progress::progress;
@@ -20,6 +21,8 @@ use crate::progress::progress;
 pub(super) struct System {
     pub(super) name: String,
     pub(super) family: Family,
+    /// The type of the weights.
+    pub(super) kind: Type,
     /// Bytes of matrices that are read per token.
     pub(super) weights: u64,
     /// Resident bytes after the first few tokens.
@@ -58,45 +61,24 @@ pub(super) async fn start_torch(args: &Generate) -> Result<Vec<System>> {
 async fn tandem(args: &Generate, mode: Mode) -> Result<System> {
     let name = format!("tandem {}", name(&mode));
     let engine = async { Ok(Engine::Tandem(Tandem::start(args, mode).await?)) };
-    System::start(args, name, Family::Tandem, storage(mode), engine).await
+    System::start(args, (name, Family::Tandem), weights(mode), engine).await
 }
 
 async fn peer(args: &Generate, variant: &Variant) -> Result<System> {
-    let &Variant { family, argument, suffix, storage } = variant;
-    let engine = async { Ok(Engine::Peer(Box::new(Peer::start(args, family, argument).await?))) };
-    System::start(args, format!("{}{suffix}", name(&family)), family, storage, engine).await
+    let engine = async { Ok(Engine::Peer(Box::new(Peer::start(args, variant).await?))) };
+    let name = format!("{}{}", name(&variant.family), variant.suffix);
+    System::start(args, (name, variant.family), (variant.weights, variant.storage), engine).await
 }
 
-/// A mode of another system.
-#[derive(Debug, Clone, Copy)]
-struct Variant {
-    family: Family,
-    /// The argument of the script.
-    argument: &'static str,
-    /// The end of the name.
-    suffix: &'static str,
-    storage: Storage,
-}
-
-const TRANSFORMERS_F32: Variant =
-    Variant { family: Family::Transformers, argument: "float32", suffix: " f32", storage: Storage::Bits(32.0) };
-
-const PEERS: [Variant; 4] = [
-    Variant { family: Family::LlamaCpp, argument: "default", suffix: "", storage: Storage::File },
-    Variant { family: Family::LlamaCpp, argument: "plain", suffix: " plain", storage: Storage::File },
-    TRANSFORMERS_F32,
-    Variant { family: Family::Transformers, argument: "bfloat16", suffix: " bf16", storage: Storage::Bits(16.0) },
-];
-
-/// Returns the bits per weight. 8-bit blocks of 32 have a scale of 16 bits, 4-bit blocks also a
-/// minimum.
-fn storage(mode: Mode) -> Storage {
+/// Returns the type of weights, and the bits per weight. 8-bit blocks of 32 have a scale of 16 bits,
+/// 4-bit blocks also a minimum.
+fn weights(mode: Mode) -> (Type, Storage) {
     match mode {
-        Mode::Keep => Storage::File,
-        Mode::F32 | Mode::Torch => Storage::Bits(32.0),
-        Mode::Bf16 => Storage::Bits(16.0),
-        Mode::Int8 => Storage::Bits(8.5),
-        Mode::Int4 => Storage::BitsAndHead(5.0, 8.5),
+        Mode::Keep => (Type::File, Storage::File),
+        Mode::F32 | Mode::Torch => (Type::F32, Storage::Bits(32.0)),
+        Mode::Bf16 => (Type::Bf16, Storage::Bits(16.0)),
+        Mode::Int8 => (Type::Int8, Storage::Bits(8.5)),
+        Mode::Int4 => (Type::File, Storage::BitsAndHead(5.0, 8.5)),
     }
 }
 
@@ -117,15 +99,14 @@ pub(super) fn report_failures(systems: &[System]) {
 impl System {
     async fn start(
         args: &Generate,
-        name: String,
-        family: Family,
-        storage: Storage,
+        (name, family): (String, Family),
+        (kind, storage): (Type, Storage),
         engine: impl Future<Output = Result<Engine>>,
     ) -> Result<Self> {
         progress(&format!("{name}: loads"));
         let weights = read_per_token(&args.model, storage)?;
         let patience = Duration::from_secs(args.patience);
-        let mut system = Self { name, family, weights, loaded: None, patience, engine: None, failure: None };
+        let mut system = Self { name, family, kind, weights, loaded: None, patience, engine: None, failure: None };
         let engine = patient(patience, engine).await;
         system.engine = system.settle(engine);
         if system.run(&Workload { prompts: vec![(0..32).collect()], tokens: 8 }).await.is_some() {
@@ -136,6 +117,11 @@ impl System {
 
     pub(super) fn is_running(&self) -> bool {
         self.engine.is_some()
+    }
+
+    /// Returns true if the system returns the probabilities of prompts.
+    pub(super) fn can_score(&self) -> bool {
+        self.family != Family::OpenVino
     }
 
     /// Runs prompts. Returns none after a failure.

@@ -1,7 +1,8 @@
 //! A table with a row per system and a column per figure.
 
 use super::args::Family;
-use super::system::System;
+use super::system::{System, name};
+use super::variant::Type;
 use crate::stats::digits;
 
 /// The better direction of a figure.
@@ -24,13 +25,14 @@ pub(super) struct Table {
 struct Row {
     name: String,
     family: Family,
+    kind: Type,
     /// Per column, one sample per round.
     samples: Vec<Vec<f64>>,
 }
 
 const NAME: usize = 18;
-const CELL: usize = 24;
-const RATIO: usize = 9;
+const CELL: usize = 21;
+const RATIO: usize = 22;
 
 impl Table {
     pub(super) fn new(title: impl Into<String>, better: Better, columns: Vec<String>) -> Self {
@@ -40,7 +42,7 @@ impl Table {
     pub(super) fn add(&mut self, system: &System, column: usize, sample: f64) {
         let at = self.rows.iter().position(|row| row.name == system.name).unwrap_or_else(|| {
             let samples = vec![Vec::new(); self.columns.len()];
-            self.rows.push(Row { name: system.name.clone(), family: system.family, samples });
+            self.rows.push(Row { name: system.name.clone(), family: system.family, kind: system.kind, samples });
             self.rows.len() - 1
         });
         self.rows[at].samples[column].push(sample);
@@ -51,46 +53,29 @@ impl Table {
         self.rows.iter().find(|row| row.name == name)?.median(column)
     }
 
-    /// Prints medians with least and most, and the ratios of Tandem's median to the best row of the
-    /// others.
+    /// Prints medians with least and most, and the ratios of Tandem's medians to the best other
+    /// system with weights of the same type.
     pub(super) fn print(&self) {
         println!("\n{}: median (least–most)", self.title);
-        let others = [Family::LlamaCpp, Family::Transformers].map(|family| (family, self.has(family)));
-        let head = |column: &String| {
-            let [llama, torch] = [("÷llama", others[0].1), ("÷transf", others[1].1)]
-                .map(|(name, is_there)| if is_there { format!("{name:>RATIO$}") } else { String::new() });
-            format!("{column:>CELL$}{llama}{torch}")
-        };
-        println!("  {:NAME$}{}", "", self.columns.iter().map(head).collect::<String>());
+        let ratio = if self.rows.iter().all(|row| row.family == Family::Tandem) { 0 } else { RATIO };
+        let head = |column: &String| format!("{column:>CELL$}{:ratio$}", if ratio > 0 { "  ÷ best of its type" } else { "" });
+        println!("  {:NAME$}{}", "", self.columns.iter().map(head).collect::<String>().trim_end());
         for row in &self.rows {
-            let cell = |column| {
-                let ratios = others.iter().filter(|(_, is_there)| *is_there);
-                let ratios: String = ratios.map(|&(family, _)| self.ratio(row, family, column)).collect();
-                format!("{:>CELL$}{ratios}", row.cell(column))
-            };
+            let cell = |column| format!("{:>CELL$}{:ratio$}", row.cell(column), self.ratio(row, column).unwrap_or_default());
             println!("  {:NAME$}{}", row.name, (0..self.columns.len()).map(cell).collect::<String>().trim_end());
         }
     }
 
-    fn has(&self, family: Family) -> bool {
-        self.rows.iter().any(|row| row.family == family)
-    }
-
-    /// Returns text such as "1.23 ×" in Tandem's rows.
-    fn ratio(&self, row: &Row, family: Family, column: usize) -> String {
-        let ratio = || Some(row.median(column)? / self.best(family, column)?);
-        match ratio().filter(|_| row.family == Family::Tandem) {
-            Some(ratio) => format!("{:>RATIO$}", format!("{ratio:.2} ×")),
-            None => " ".repeat(RATIO),
-        }
-    }
-
-    fn best(&self, family: Family, column: usize) -> Option<f64> {
-        let medians = self.rows.iter().filter(|row| row.family == family).filter_map(|row| row.median(column));
-        match self.better {
-            Better::Higher => medians.max_by(f64::total_cmp),
-            Better::Lower => medians.min_by(f64::total_cmp),
-        }
+    /// Returns text such as "  1.23 × vllm" in Tandem's rows.
+    fn ratio(&self, row: &Row, column: usize) -> Option<String> {
+        let own = row.median(column).filter(|_| row.family == Family::Tandem)?;
+        let others = self.rows.iter().filter(|other| other.family != Family::Tandem && other.kind == row.kind);
+        let medians = others.filter_map(|other| Some((other.median(column)?, other.family)));
+        let (best, family) = match self.better {
+            Better::Higher => medians.max_by(|one, other| one.0.total_cmp(&other.0)),
+            Better::Lower => medians.min_by(|one, other| one.0.total_cmp(&other.0)),
+        }?;
+        Some(format!("  {:.2} × {}", own / best, name(&family)))
     }
 }
 
