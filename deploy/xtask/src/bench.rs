@@ -65,7 +65,8 @@ Examples:
   cargo xtask bench generate --only bridge                      gen-bridge, compared with calls of the engine behind it
   cargo xtask bench generate --only bridge --parts throughput   one of: throughput, first-token, cancel, memory
   cargo xtask bench generate --modes keep --rounds 1            one of: keep, f32, bf16, int8, int4; a quick look
-  cargo xtask bench generate --systems tandem,llama.cpp         two of: tandem, llama.cpp, transformers, vllm, openvino, ik-llama.cpp
+  cargo xtask bench generate --systems tandem,llama.cpp         two of: tandem, llama.cpp, transformers, vllm,
+                                                                openvino, ik-llama.cpp
   cargo xtask bench generate --model MODEL.gguf --tokens 64     another model, fewer tokens
   cargo xtask bench generate --python ~/venv/bin/python         a Python with the packages to compare with")]
     Generate(Generate),

@@ -1,4 +1,8 @@
-"""Measures llama.cpp. Variants: default; plain, without the buffers in which it repacks weights (for AMX among others); ik, its fork ik_llama.cpp."""
+"""Measures llama.cpp.
+
+Variants: default; plain, without the buffers in which it repacks weights (for AMX among others); ik, its fork
+ik_llama.cpp.
+"""
 
 import ctypes
 import sys

