@@ -15,9 +15,9 @@ LOG = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)
 
 class Llama:
     def __init__(self, path, threads, variant):
+        package = self.load()
         import numpy
 
-        package = self.load()
         self.numpy, self.threads = numpy, threads
         self.quiet = LOG(lambda *_: None)  # Kept: ctypes frees it otherwise.
         self.api.llama_log_set(self.quiet, ctypes.c_void_p(0))

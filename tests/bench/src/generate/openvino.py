@@ -9,8 +9,8 @@ class OpenVino:
     def __init__(self, path, threads, precision):
         from importlib.metadata import version
 
+        from openvino_genai import py_openvino_genai as genai
         import numpy
-        from openvino_genai import py_openvino_genai as genai  # Before openvino, whose libraries it finds.
         import openvino
 
         scheduler = genai.SchedulerConfig()
