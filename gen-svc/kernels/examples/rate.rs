@@ -63,7 +63,7 @@ fn main() {
             rows.extend([1, 8, 64, 512].map(|tokens| product(kernels, name, format, target, SMALL, tokens)));
             run(rows);
         }
-        for format in [KvFormat::F32, KvFormat::F16] {
+        for format in [KvFormat::F32, KvFormat::F16, KvFormat::Bf16] {
             run(vec![read(threads), attention(kernels, format, 8, 1), attention(kernels, format, 1, 512)]);
         }
     }

@@ -39,7 +39,14 @@ pub(crate) fn exp<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
 /// Returns the same as `exp` for arguments up to zero and for NaN, with fewer operations.
 #[inline(always)]
 pub(crate) fn exp_up_to_one<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
-    isa.select_less(x, isa.splat(EXP_LOW), isa.splat(0.0), exp_within(isa, x))
+    exp_above(isa, x, EXP_LOW)
+}
+
+/// Returns the same as `exp_up_to_one`, but zero for arguments below `low`, which is at least
+/// `EXP_LOW`.
+#[inline(always)]
+pub(crate) fn exp_above<V: Copy, A: Arithmetic<V>>(isa: A, x: V, low: f32) -> V {
+    isa.select_less(x, isa.splat(low), isa.splat(0.0), exp_within(isa, x))
 }
 
 /// Returns the exponential of an argument within `EXP_LOW` and `EXP_HIGH`. Unspecified for others.

@@ -22,6 +22,8 @@ unsafe impl Plain for u8 {}
 unsafe impl Plain for u16 {}
 // SAFETY: as above.
 unsafe impl Plain for f32 {}
+// SAFETY: as above.
+unsafe impl Plain for [u16; 2] {}
 
 /// Owned bytes. The system commits a page only when it is first written.
 #[derive(Debug)]

@@ -42,3 +42,13 @@ pub(crate) fn f32_to_bf16(value: f32) -> u16 {
     let bits = value.to_bits();
     if value.is_nan() { (bits >> 16) as u16 | 0x40 } else { ((bits + 0x7fff + (bits >> 16 & 1)) >> 16) as u16 }
 }
+
+/// The least magnitude of the numbers that [`f32_to_tame_bf16`] keeps: 2^-55.
+pub(crate) const LEAST_TAME: f32 = f32::from_bits((127 - 55) << 23);
+
+/// Replaces numbers below 2^-55 in magnitude by zero. All others are rounded. Products of two such
+/// numbers are [tame](crate::isa::is_tame).
+#[inline(always)]
+pub(crate) fn f32_to_tame_bf16(value: f32) -> u16 {
+    f32_to_bf16(if value.abs() < LEAST_TAME { 0.0 } else { value })
+}

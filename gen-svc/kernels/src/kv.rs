@@ -2,15 +2,17 @@
 //! assigns.
 //!
 //! A block of a layer holds, for every head, 16 keys as \[head_dim\]\[16 positions\], so that one
-//! vector contains one element of eight keys. The values of every head follow as \[16
-//! positions\]\[head_dim\]. The system commits memory when a block is first written.
+//! vector contains one element of sixteen keys. The values of every head follow as \[16
+//! positions\]\[head_dim\]. In bf16, two numbers that are multiplied together form a pair: keys are
+//! \[head_dim / 2\]\[16 positions\]\[2 elements\], values \[8\]\[head_dim\]\[2 positions\]. The system
+//! commits memory when a block is first written.
 
 use std::marker::PhantomData;
 
-use crate::buffer::Buffer;
+use crate::buffer::{Buffer, Plain};
 use crate::clock;
 use crate::disjoint::Disjoint;
-use crate::element::{F16, F32, WritableElement};
+use crate::element::{Bf16, F16, F32, WritableElement};
 use crate::error::{Error, expect, expect_below, expect_multiple, product};
 use crate::isa::{Isa, Kernel, LANES};
 use crate::kernels::Kernels;
@@ -24,6 +26,15 @@ pub enum KvFormat {
     F32,
     /// Rounded to nearest.
     F16,
+    /// Rounded to nearest. Numbers below 2^-55 in magnitude are zero. Attention rounds queries and softmax
+    /// weights in the same way, and is faster than with the other formats.
+    Bf16,
+}
+
+impl KvFormat {
+    fn bytes(self) -> usize {
+        if self == Self::F32 { 4 } else { 2 }
+    }
 }
 
 /// The sizes of a store.
@@ -41,8 +52,7 @@ impl KvShape {
     /// Returns the size in bytes of one block in all layers.
     pub fn block_bytes(&self) -> Result<usize, Error> {
         expect_multiple("head dimension", LANES, self.head_dim)?;
-        let size = if self.format == KvFormat::F32 { 4 } else { 2 };
-        product(&[self.layers, 2, self.heads, POSITIONS, self.head_dim, size])
+        product(&[self.layers, 2, self.heads, POSITIONS, self.head_dim, self.format.bytes()])
     }
 
     /// Returns the number of elements of one head's keys in a block. The head's values have the
@@ -93,11 +103,12 @@ impl KvStore {
         &self.shape
     }
 
-    /// Returns one head's keys or values in a block.
+    /// Returns one head's keys or values in a block, as numbers or as pairs of these.
     #[inline(always)]
-    pub(crate) fn tile<T: crate::buffer::Plain>(&self, layer: usize, block: u32, part: Part, head: usize) -> &[T] {
+    pub(crate) fn tile<T: Plain>(&self, layer: usize, block: u32, part: Part, head: usize) -> &[T] {
         let start = self.shape.start(layer, block as usize, part, head);
-        &self.buffer.as_slice()[start..][..self.shape.tile()]
+        let per_lane = size_of::<T>() / self.shape.format.bytes();
+        &self.buffer.as_slice()[start / per_lane..][..self.shape.tile() / per_lane]
     }
 
     /// Fails if a run exceeds the store, or if the runs' total length is not `tokens`.
@@ -138,6 +149,7 @@ impl Kernels {
         match shape.format {
             KvFormat::F32 => self.write_as::<F32>(store, runs, new),
             KvFormat::F16 => self.write_as::<F16>(store, runs, new),
+            KvFormat::Bf16 => self.write_as::<Bf16>(store, runs, new),
         }
         Ok(())
     }
@@ -183,28 +195,34 @@ impl<E: WritableElement> Kernel for WriteHead<'_, E> {
                 write_key::<I, E>(isa, &keys[head.clone()], tile, position % POSITIONS);
                 // SAFETY: as above.
                 let tile = unsafe { self.memory.slice(place(Part::Values), self.shape.tile()) };
-                write_value::<I, E>(isa, &values[head], &mut tile[position % POSITIONS * dim..][..dim]);
+                write_value::<I, E>(isa, &values[head], tile, position % POSITIONS);
             }
         }
     }
 }
 
-/// Writes a key's elements to one position of the tile, \[head_dim\]\[16\].
+/// Writes a key's elements to one position of the tile.
 #[inline(always)]
 fn write_key<I: Isa, E: WritableElement>(isa: I, key: &[f32], tile: &mut [E::Stored], position: usize) {
-    let elements = tile.as_chunks_mut::<POSITIONS>().0;
-    for (key, elements) in key.as_chunks().0.iter().zip(elements.as_chunks_mut::<LANES>().0) {
+    let mut rows = tile.chunks_exact_mut(POSITIONS * E::PER_LANE);
+    for key in key.as_chunks().0 {
         let mut stored = [E::ZERO; LANES];
         E::store(isa, isa.load(key), &mut stored);
-        for (element, stored) in elements.iter_mut().zip(stored) {
-            element[position] = stored;
+        for (elements, row) in stored.chunks_exact(E::PER_LANE).zip(&mut rows) {
+            row[position * E::PER_LANE..][..E::PER_LANE].copy_from_slice(elements);
         }
     }
 }
 
+/// Writes a value's elements to one position of the tile.
 #[inline(always)]
-fn write_value<I: Isa, E: WritableElement>(isa: I, value: &[f32], to: &mut [E::Stored]) {
-    for (value, to) in value.as_chunks().0.iter().zip(to.as_chunks_mut().0) {
-        E::store(isa, isa.load(value), to);
+fn write_value<I: Isa, E: WritableElement>(isa: I, value: &[f32], tile: &mut [E::Stored], position: usize) {
+    let row = &mut tile[position / E::PER_LANE * E::PER_LANE * value.len()..][..E::PER_LANE * value.len()];
+    for (value, lanes) in value.as_chunks().0.iter().zip(row.chunks_exact_mut(LANES * E::PER_LANE)) {
+        let mut stored = [E::ZERO; LANES];
+        E::store(isa, isa.load(value), &mut stored);
+        for (element, lane) in stored.iter().zip(lanes.chunks_exact_mut(E::PER_LANE)) {
+            lane[position % E::PER_LANE] = *element;
+        }
     }
 }

@@ -15,7 +15,8 @@
 //!    integers](Format::needs_integers). [`Kernels::multiply`] follows, with queries, keys and
 //!    values as three [`Product`]s of one [`Input`]; for weights of bf16, it rounds its input to bf16
 //!    itself. Then follow [`Kernels::rotate`] for queries and for keys, their norms included,
-//!    [`Kernels::write`] and [`Kernels::attend`]. At the end: quantize, and multiply with
+//!    [`Kernels::write`] and [`Kernels::attend`], which multiply in bf16 if the KV cache is
+//!    [in bf16](KvFormat::Bf16). At the end: quantize, and multiply with
 //!    [`Epilogue::Add`] onto the residual stream.
 //! 4. Per layer, feed-forward: norm, quantize, multiply with [`Projection::Gated`], quantize, multiply
 //!    with [`Epilogue::Add`]. An expert's input holds the rows of its tokens, and

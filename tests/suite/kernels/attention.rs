@@ -21,6 +21,9 @@ struct Rules {
 const PLAIN: Rules =
     Rules { heads: 6, kv_heads: 2, dim: 24, format: KvFormat::F32, soft_cap: None, window: None, block: None };
 
+/// The format whose positions are in pairs.
+const BF16: Rules = Rules { format: KvFormat::Bf16, ..PLAIN };
+
 impl Rules {
     /// Returns the end of the positions that a token of a sequence attends to.
     fn end(&self, token: usize, length: usize) -> usize {
@@ -45,6 +48,9 @@ fn cases() -> Vec<Rules> {
         Rules { block: Some([5, 83]), ..PLAIN },
         Rules { heads: 10, kv_heads: 2, dim: 32, window: Some(21), block: Some([10, 60]), ..PLAIN },
         Rules { soft_cap: Some(0.7), window: Some(4), block: Some([0, 16]), ..PLAIN },
+        BF16,
+        Rules { heads: 3, kv_heads: 3, dim: 8, window: Some(21), ..BF16 },
+        Rules { heads: 10, kv_heads: 2, dim: 40, soft_cap: Some(2.0), block: Some([5, 83]), ..BF16 },
     ]
 }
 
@@ -156,7 +162,11 @@ fn attention_matches_its_definition() {
             let sequence = Sequence::new(rules, length as u64, length, 1, 2);
             let expected = reference(rules, &sequence, &(0..length).collect::<Vec<_>>());
             let found: Vec<_> = KERNELS.iter().map(|kernels| whole(kernels, rules, &sequence)).collect();
-            let tolerance = if rules.format == KvFormat::F16 { 3e-3 } else { 2e-6 };
+            let tolerance = match rules.format {
+                KvFormat::F32 => 2e-6,
+                KvFormat::F16 => 3e-3,
+                KvFormat::Bf16 => 2e-2,
+            };
             for found in &found {
                 check_close(found, &expected, &format!("{rules:?}, {length} tokens"), |_| tolerance);
                 assert_eq!(bits(found), bits(&whole(&KERNELS[0], rules, &sequence)), "ISA levels differ");
@@ -185,7 +195,8 @@ fn chunked_attention_equals_whole_sequence_attention() {
     let small = [1, 7, 16, 50].as_slice();
     let long = Rules { heads: 2, kv_heads: 1, dim: 8, ..PLAIN };
     let cases = [(PLAIN, 75, small), (Rules { window: Some(21), ..PLAIN }, 75, small), (long, 1_100, &[90, 1_030])];
-    for (rules, length, sizes) in cases {
+    let pairs = cases.map(|(rules, length, sizes)| (Rules { format: KvFormat::Bf16, ..rules }, length, sizes));
+    for (rules, length, sizes) in cases.into_iter().chain(pairs) {
         let sequence = Sequence::new(rules, 4, length, 0, 1);
         for kernels in KERNELS.iter() {
             let expected = bits(&whole(kernels, rules, &sequence));
@@ -205,8 +216,7 @@ fn chunked_attention_equals_whole_sequence_attention() {
 /// on the chunk.
 #[test]
 fn tokens_around_a_block_are_computed_as_without_it() {
-    for window in [None, Some(21)] {
-        let plain = Rules { window, ..PLAIN };
+    for plain in [PLAIN, Rules { window: Some(21), ..PLAIN }, Rules { window: Some(21), ..BF16 }] {
         let rules = Rules { block: Some([20, 50]), ..plain };
         let sequence = Sequence::new(rules, 7, 75, 0, 1);
         let row = rules.heads * rules.dim;
@@ -225,9 +235,9 @@ fn tokens_around_a_block_are_computed_as_without_it() {
 
 #[test]
 fn attention_depends_neither_on_other_sequences_nor_on_threads() {
-    let rules = Rules { window: Some(30), ..PLAIN };
-    let sequences: Vec<_> = (0..5).map(|i| Sequence::new(rules, i, 20 + 9 * i as usize, i as u32, 5)).collect();
-    for threads in [1, 2, 4] {
+    for (threads, plain) in [1, 2, 4].into_iter().flat_map(|threads| [(threads, PLAIN), (threads, BF16)]) {
+        let rules = Rules { window: Some(30), ..plain };
+        let sequences: Vec<_> = (0..5).map(|i| Sequence::new(rules, i, 20 + 9 * i as usize, i as u32, 5)).collect();
         let kernels = Kernels::new(threads, IsaLevel::detect());
         let mut together = store(rules, 64);
         let firsts: Vec<_> = sequences.iter().map(|sequence| (sequence, 0, sequence.length - 3)).collect();
@@ -244,11 +254,11 @@ fn attention_depends_neither_on_other_sequences_nor_on_threads() {
 
 #[test]
 fn masked_positions_do_not_affect_a_token() {
-    let rules = Rules { window: Some(8), ..PLAIN };
-    let good = Sequence::new(rules, 6, 40, 0, 1);
-    let mut bad = Sequence::new(rules, 6, 40, 0, 1);
-    let columns = rules.kv_heads * rules.dim;
-    for value in [f32::NAN, f32::INFINITY] {
+    for (plain, value) in [PLAIN, BF16].into_iter().flat_map(|plain| [(plain, f32::NAN), (plain, f32::INFINITY)]) {
+        let rules = Rules { window: Some(8), ..plain };
+        let good = Sequence::new(rules, 6, 40, 0, 1);
+        let mut bad = Sequence::new(rules, 6, 40, 0, 1);
+        let columns = rules.kv_heads * rules.dim;
         bad.keys[20 * columns..21 * columns].fill(value);
         bad.values[20 * columns..21 * columns].fill(value);
         for kernels in KERNELS.iter() {

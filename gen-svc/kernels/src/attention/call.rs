@@ -2,15 +2,16 @@
 
 use std::ops::Range;
 
+use super::partial::PartialShape;
 use crate::error::{Error, expect, expect_below, expect_multiple};
-use crate::isa::{Isa, Kernel, LANES};
+use crate::isa::WIDE;
 use crate::kv::{KvRun, KvStore};
 
 /// Positions of a range.
 pub(super) const RANGE_POSITIONS: usize = 512;
 /// Approximate query rows of a task. Every block of keys reads them again, so they should fit the
 /// L1 cache.
-const ROWS_PER_TASK: usize = 48;
+const ROWS_PER_TASK: usize = 96;
 
 /// The attention of one layer.
 #[derive(Debug, Clone, Copy)]
@@ -46,10 +47,8 @@ pub(super) struct Chunk {
     pub(super) first: usize,
     /// Positions that at least one of the tokens attends to.
     pub(super) positions: Range<usize>,
-    /// Offset of the chunk's partial results.
+    /// Offset of the chunk's partial results, in vectors.
     pub(super) start: usize,
-    /// Offset of the chunk's transposed queries.
-    pub(super) first_query: usize,
 }
 
 impl Chunk {
@@ -83,16 +82,15 @@ impl<'a> Call<'a> {
     /// Returns the chunks of all runs, in the order of the runs.
     pub(super) fn chunks(&self) -> Vec<Chunk> {
         let step = (ROWS_PER_TASK / self.group).max(1);
-        let (mut chunks, mut first, mut start, mut first_query) = (Vec::new(), 0, 0, 0);
+        let (mut chunks, mut first, mut start) = (Vec::new(), 0, 0);
         for (index, run) in self.attention.runs.iter().enumerate() {
             for token in (0..run.length).step_by(step) {
                 let tokens = token..(token + step).min(run.length);
                 let positions = self.first_visible(run.past + token)..self.end(first, run.past, tokens.end - 1);
                 for head in 0..self.store.shape().heads {
                     let (tokens, positions) = (tokens.clone(), positions.clone());
-                    let chunk = Chunk { run: index, head, tokens, first, positions, start, first_query };
-                    start += self.partial_length(&chunk) * chunk.ranges().len();
-                    first_query += self.query_length(&chunk);
+                    let chunk = Chunk { run: index, head, tokens, first, positions, start };
+                    start += self.partial(&chunk).length() * chunk.ranges().len();
                     chunks.push(chunk);
                 }
             }
@@ -120,21 +118,10 @@ impl<'a> Call<'a> {
         self.first_visible(past + token)..self.end(chunk.first, past, token)
     }
 
-    /// Returns the length of a query row's partial result: the weighted values, the largest score,
-    /// the sum of the weights.
+    /// Returns the sizes of a chunk's partial results.
     #[inline(always)]
-    pub(super) fn row_length(&self) -> usize {
-        self.head_dim + 2
-    }
-
-    /// Returns the length of a chunk's partial result: \[tokens\]\[group\]\[row\].
-    pub(super) fn partial_length(&self, chunk: &Chunk) -> usize {
-        chunk.tokens.len() * self.group * self.row_length()
-    }
-
-    /// Returns the number of query elements of a chunk.
-    pub(super) fn query_length(&self, chunk: &Chunk) -> usize {
-        chunk.tokens.len() * self.group * self.head_dim
+    pub(super) fn partial(&self, chunk: &Chunk) -> PartialShape {
+        PartialShape { rows: chunk.tokens.len() * self.group, vectors: self.head_dim.div_ceil(WIDE) }
     }
 
     /// Returns the offset of a row's query, which is also the offset of its output.
@@ -142,41 +129,6 @@ impl<'a> Call<'a> {
     pub(super) fn query_start(&self, chunk: &Chunk, row: usize) -> usize {
         let token = chunk.first + chunk.tokens.start + row / self.group;
         (token * self.attention.heads + chunk.head * self.group + row % self.group) * self.head_dim
-    }
-}
-
-/// Writes a chunk's queries to `out`: \[head_dim\]\[rows\].
-pub(super) struct TransposeQueries<'a> {
-    pub(super) call: &'a Call<'a>,
-    pub(super) chunk: &'a Chunk,
-    pub(super) out: &'a mut [f32],
-}
-
-impl Kernel for TransposeQueries<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<I: Isa>(self, isa: I) {
-        let (call, dim) = (self.call, self.call.head_dim);
-        let rows = self.chunk.tokens.len() * call.group;
-        for first in (0..rows).step_by(LANES) {
-            let count = LANES.min(rows - first);
-            let mut queries: [&[[f32; LANES]]; LANES] = [&[]; LANES];
-            for (r, query) in queries.iter_mut().enumerate() {
-                let row = first + r.min(count - 1);
-                *query = call.attention.queries[call.query_start(self.chunk, row)..][..dim].as_chunks().0;
-            }
-            for part in 0..dim / LANES {
-                for element in 0..LANES {
-                    let mut column = [0.0; LANES];
-                    for r in 0..LANES {
-                        column[r] = queries[r][part][element];
-                    }
-                    let out = &mut self.out[(part * LANES + element) * rows + first..][..count];
-                    isa.store_part(isa.load(&column), out);
-                }
-            }
-        }
     }
 }
 

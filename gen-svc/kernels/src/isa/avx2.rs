@@ -4,7 +4,7 @@
 use std::arch::x86_64::*;
 use std::array::from_fn;
 
-use super::operations::{Arithmetic, Isa, Kernel, NoQuads, Wide};
+use super::operations::{self, Arithmetic, Isa, Kernel, NoQuads, Wide};
 use super::sizes::{LANES, Pair, WIDE};
 use super::x86::{Dots, X86, bits, load_four, memory, values};
 
@@ -141,6 +141,16 @@ impl Wide for Avx2 {
     #[inline(always)]
     fn split(self, lanes: Self::W) -> [__m256; 2] {
         lanes
+    }
+
+    #[inline(always)]
+    fn sums(self, vectors: &[Self::W; WIDE]) -> Self::W {
+        operations::sums(self, vectors)
+    }
+
+    #[inline(always)]
+    fn greatest_lanes(self, vectors: &[Self::W; WIDE]) -> Self::W {
+        operations::greatest_lanes(self, vectors)
     }
 }
 

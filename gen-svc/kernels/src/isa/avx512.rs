@@ -136,6 +136,55 @@ impl Wide for Avx512 {
         let second = values!(_mm256_castpd_ps(_mm512_extractf64x4_pd::<1>(_mm512_castps_pd(lanes))));
         [values!(_mm512_castps512_ps256(lanes)), second]
     }
+
+    #[inline(always)]
+    fn sums(self, vectors: &[__m512; WIDE]) -> __m512 {
+        self.fold_lanes::<false>(vectors)
+    }
+
+    #[inline(always)]
+    fn greatest_lanes(self, vectors: &[__m512; WIDE]) -> __m512 {
+        self.fold_lanes::<true>(vectors)
+    }
+}
+
+impl Avx512 {
+    /// Folds the two halves of each vector, then the halves of the result, and so on. Each fold joins
+    /// two vectors to one.
+    #[inline(always)]
+    fn fold_lanes<const GREATEST: bool>(self, vectors: &[__m512; WIDE]) -> __m512 {
+        let zero: __m512 = self.splat(0.0);
+        let (mut eights, mut fours, mut twos) = ([zero; 8], [zero; 4], [zero; 2]);
+        for i in 0..8 {
+            // The folds put the vectors in this order.
+            let (first, second) = (2 * i, 2 * i + 1);
+            let a = vectors[4 * (first % 4) + first / 4];
+            let b = vectors[4 * (second % 4) + second / 4];
+            let low = values!(_mm512_shuffle_f32x4::<0b01_00_01_00>(a, b));
+            let high = values!(_mm512_shuffle_f32x4::<0b11_10_11_10>(a, b));
+            eights[i] = self.fold::<GREATEST>(low, high);
+        }
+        for i in 0..4 {
+            let (a, b) = (eights[2 * i], eights[2 * i + 1]);
+            let low = values!(_mm512_shuffle_f32x4::<0b10_00_10_00>(a, b));
+            let high = values!(_mm512_shuffle_f32x4::<0b11_01_11_01>(a, b));
+            fours[i] = self.fold::<GREATEST>(low, high);
+        }
+        for i in 0..2 {
+            let (a, b) = (fours[2 * i], fours[2 * i + 1]);
+            let low = values!(_mm512_shuffle_ps::<0b01_00_01_00>(a, b));
+            let high = values!(_mm512_shuffle_ps::<0b11_10_11_10>(a, b));
+            twos[i] = self.fold::<GREATEST>(low, high);
+        }
+        let low = values!(_mm512_shuffle_ps::<0b10_00_10_00>(twos[0], twos[1]));
+        let high = values!(_mm512_shuffle_ps::<0b11_01_11_01>(twos[0], twos[1]));
+        self.fold::<GREATEST>(low, high)
+    }
+
+    #[inline(always)]
+    fn fold<const GREATEST: bool>(self, a: __m512, b: __m512) -> __m512 {
+        if GREATEST { self.max(a, b) } else { self.add(a, b) }
+    }
 }
 
 impl Dots for Fours {

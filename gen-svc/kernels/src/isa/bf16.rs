@@ -66,6 +66,15 @@ impl Pairs for Bf16 {
     fn add_tame(self, sums: __m512, weights: __m512i, x: __m512i) -> __m512 {
         self.add(sums, weights, x)
     }
+
+    #[inline(always)]
+    fn round(self, numbers: [__m512; 2], to: &mut [Pair; WIDE]) -> __m512i {
+        // SAFETY: both types are 512 bits without invalid patterns, and `self` proves that the
+        // instruction exists.
+        let pairs = unsafe { transmute::<__m512bh, __m512i>(_mm512_cvtne2ps_pbh(numbers[1], numbers[0])) };
+        memory!(_mm512_storeu_si512(to.as_mut_ptr().cast(), pairs));
+        pairs
+    }
 }
 
 /// Returns true if the instruction has the results of the imitation for some hundred fixed numbers.

@@ -54,6 +54,33 @@ pub(crate) trait Wide: Copy {
     fn wide_splat_pair(self, pair: Pair) -> [Self::W; 2];
     fn join(self, first: Self::F, second: Self::F) -> Self::W;
     fn split(self, lanes: Self::W) -> [Self::F; 2];
+    /// Adds all lanes of each vector: the first eight to the last eight, lane by lane, then as
+    /// [`Isa::sum`].
+    fn sums(self, vectors: &[Self::W; WIDE]) -> Self::W;
+    /// Returns the largest lane of each vector. The result is unspecified if a lane is NaN.
+    fn greatest_lanes(self, vectors: &[Self::W; WIDE]) -> Self::W;
+}
+
+/// Adds all lanes of each vector, one vector after the other.
+#[inline(always)]
+pub(super) fn sums<I: Isa>(isa: I, vectors: &[I::W; WIDE]) -> I::W {
+    let mut sums = [0.0; WIDE];
+    for i in 0..WIDE {
+        let [first, second] = isa.split(vectors[i]);
+        sums[i] = isa.sum(isa.add(first, second));
+    }
+    isa.wide_load(&sums)
+}
+
+/// Returns the largest lane of each vector, one vector after the other.
+#[inline(always)]
+pub(super) fn greatest_lanes<I: Isa>(isa: I, vectors: &[I::W; WIDE]) -> I::W {
+    let mut greatest = [0.0; WIDE];
+    for i in 0..WIDE {
+        let [first, second] = isa.split(vectors[i]);
+        greatest[i] = isa.greatest(isa.max(first, second));
+    }
+    isa.wide_load(&greatest)
 }
 
 /// Operations on eight lanes. A value of the type proves that the processor has the instructions.

@@ -11,7 +11,8 @@
 //! leaves open whether a result is denormal before or after rounding: after, on AMD's Zen 4.
 
 use super::operations::{Isa, Kernel, Wide};
-use super::sizes::{LANES, Pair};
+use super::sizes::{LANES, Pair, WIDE};
+use crate::half::f32_to_bf16;
 
 /// Returns the least biased exponent of the numbers that are not zero: 0 if one is denormal, and
 /// more than all exponents if there is none.
@@ -51,6 +52,9 @@ pub(crate) trait Pairs: Copy {
     fn add(self, sums: Sums<Self>, weights: Self::Weights, x: Self::X) -> Sums<Self>;
     /// Does the same as `add` if the numbers are [tame](is_tame).
     fn add_tame(self, sums: Sums<Self>, weights: Self::Weights, x: Self::X) -> Sums<Self>;
+    /// Rounds 32 numbers to nearest, ties to even, and stores them: each pair is two consecutive
+    /// numbers. No number is denormal. Returns the pairs.
+    fn round(self, numbers: [Sums<Self>; 2], to: &mut [Pair; WIDE]) -> Self::Weights;
 }
 
 /// Sums of sixteen rows.
@@ -96,6 +100,19 @@ impl<I: Isa> Pairs for Imitation<I> {
     #[inline(always)]
     fn add_tame(self, sums: I::W, weights: [I::W; 2], x: [I::W; 2]) -> I::W {
         self.0.fma(weights[0], x[0], self.0.fma(weights[1], x[1], sums))
+    }
+
+    #[inline(always)]
+    fn round(self, numbers: [I::W; 2], to: &mut [Pair; WIDE]) -> [I::W; 2] {
+        let mut unrounded = [[0.0; WIDE]; 2];
+        for half in 0..2 {
+            self.0.wide_store(numbers[half], &mut unrounded[half]);
+        }
+        for (to, number) in to.as_flattened_mut().iter_mut().zip(unrounded.as_flattened()) {
+            *to = f32_to_bf16(*number);
+        }
+        let halves = to.as_chunks().0;
+        self.weights([&halves[0], &halves[1]])
     }
 }
 

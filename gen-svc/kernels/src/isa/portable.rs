@@ -2,7 +2,7 @@
 
 use std::array::from_fn;
 
-use super::operations::{Arithmetic, Isa, NoQuads, Wide};
+use super::operations::{self, Arithmetic, Isa, NoQuads, Wide};
 use super::sizes::{LANES, Pair, WIDE};
 use crate::half::{bf16_to_f32, f16_to_f32, f32_to_f16};
 
@@ -109,6 +109,16 @@ impl Wide for Portable {
     #[inline(always)]
     fn split(self, lanes: Self::W) -> [Self::F; 2] {
         from_fn(|half| from_fn(|i| lanes[half * LANES + i]))
+    }
+
+    #[inline(always)]
+    fn sums(self, vectors: &[Self::W; WIDE]) -> Self::W {
+        operations::sums(self, vectors)
+    }
+
+    #[inline(always)]
+    fn greatest_lanes(self, vectors: &[Self::W; WIDE]) -> Self::W {
+        operations::greatest_lanes(self, vectors)
     }
 }
 

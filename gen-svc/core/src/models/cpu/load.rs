@@ -26,7 +26,11 @@ pub enum Precision {
 impl Precision {
     /// Returns the format of keys and values.
     pub(super) fn kv(self) -> KvFormat {
-        if self == Self::F32 { KvFormat::F32 } else { KvFormat::F16 }
+        match self {
+            Self::F32 => KvFormat::F32,
+            Self::Bf16 => KvFormat::Bf16,
+            Self::Keep | Self::Int8 | Self::Int4 => KvFormat::F16,
+        }
     }
 
     fn target(self, stored: Format) -> Target {

@@ -42,7 +42,11 @@ impl Decoder {
         let mut kernels = Kernels::new(threads, level);
         kernels.start_clock();
         let head = if target == Target::Int4 { Target::Int8 } else { target };
-        let format = if target == Target::F32 { KvFormat::F32 } else { KvFormat::F16 };
+        let format = match target {
+            Target::F32 => KvFormat::F32,
+            Target::Bf16 => KvFormat::Bf16,
+            _ => KvFormat::F16,
+        };
         let shape = KvShape { layers: LAYERS, blocks, heads: KV_HEADS, head_dim: HEAD, format };
         Ok(Self {
             layers: (0..LAYERS).map(|_| Weights::new(&kernels, target)).collect::<Result<_, _>>()?,
