@@ -60,7 +60,15 @@ impl CallLimits {
         if self.choice == ToolChoice::Auto { PARALLEL_FIELD } else { FIELD }
     }
 
-    /// Returns the Lark grammar of the answers to a prompt that keep to them. None if every answer does. `tools` is a
+    /// Fails if there are no tools, or not the chosen one. `tools` is a JSON list in the form of `apply_chat_template`.
+    ///
+    /// # Errors
+    /// The field of the request.
+    pub fn check(&self, tools: Option<&Json>) -> Result<(), Error> {
+        self.tools(tools).map(drop)
+    }
+
+    /// Returns the Lark grammar of the answers to a prompt that keep to the limits. None if every answer does. `tools` is a
     /// JSON list in the form of `apply_chat_template`, `rules` read the answer; None if the model's own cannot be used.
     ///
     /// # Errors
@@ -88,7 +96,7 @@ impl CallLimits {
         if !is_forced && notation.join.is_none() {
             return Ok(None);
         }
-        let mut writer = Writer::new(notation, tokenizer);
+        let mut writer = Writer::new(notation, notation.section_after(reading, prompt), tokenizer);
         let repeats = self.may_repeat && !matches!(self.choice, ToolChoice::Name(_));
         let tools: Vec<_> = tools
             .iter()

@@ -11,9 +11,9 @@ pub struct Utf8Stream {
 impl Utf8Stream {
     /// Returns the characters that `bytes` completes, and their bytes. Bytes that cannot be part of
     /// a character become U+FFFD.
-    pub fn push(&mut self, bytes: Vec<u8>) -> (String, Vec<u8>) {
+    pub fn push(&mut self, bytes: &[u8]) -> (String, Vec<u8>) {
         let mut joined = std::mem::take(&mut self.pending);
-        joined.extend(bytes);
+        joined.extend_from_slice(bytes);
         let mut text = String::with_capacity(joined.len());
         let mut chunks = joined.utf8_chunks().peekable();
         while let Some(chunk) = chunks.next() {

@@ -193,7 +193,7 @@ impl OutputPipeline {
     }
 
     fn release(&mut self, bytes: Vec<u8>, segments: &mut Vec<TextSegment>) {
-        let (text, bytes) = self.utf8.push(bytes);
+        let (text, bytes) = self.utf8.push(&bytes);
         push_segment(segments, TextSegment { reasoning: self.reasoning.is_inside(), text, bytes });
     }
 }

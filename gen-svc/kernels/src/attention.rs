@@ -2,7 +2,6 @@
 //!
 //! Keys are processed in spans of 64 positions, in the order of the positions. Positions are
 //! divided into ranges of 512, which threads compute independently and which are merged in order.
-//! What depends on the format of keys and values is in `format`.
 //! Spans and ranges start at fixed absolute positions. A token's result therefore does not depend
 //! on the other tokens of the step, nor on the number of threads.
 
@@ -22,10 +21,10 @@ use crate::isa::WIDE;
 use crate::kernels::Kernels;
 use crate::kv::{KvFormat, KvStore, MIN_PARALLEL_NUMBERS};
 use call::{Call, Chunk};
-use format::{Format, Single};
+use format::Single;
 use merge::Merge;
 use partial::{Aligned, Vector};
-use range::RangeAttention;
+use range::{Attend, RangeAttention};
 
 /// Intermediate results, reused between calls so that only growth allocates.
 #[derive(Debug, Default)]
@@ -53,7 +52,7 @@ impl Kernels {
     }
 
     /// Computes the attention with keys and values of one format.
-    fn attend_as<F: Format>(&self, call: &Call<'_>, scratch: &mut Scratch, out: &mut [f32]) {
+    fn attend_as<F: Attend>(&self, call: &Call<'_>, scratch: &mut Scratch, out: &mut [f32]) {
         let chunks = call.chunks();
         let length = chunks.last().map_or(0, |last| last.start + call.partial(last).length() * last.ranges().len());
         if scratch.partials.len() < length {
@@ -66,7 +65,7 @@ impl Kernels {
             let length = call.partial(chunk).length();
             // SAFETY: each pair of a chunk and a range has its own part.
             let partial = unsafe { partials.slice(chunk.start + (range - chunk.ranges().start) * length, length) };
-            F::run(self.level, RangeAttention::new(call, chunk, range, partial));
+            F::attend(self.level, RangeAttention::new(call, chunk, range, partial));
         });
         let is_small = out.len() < MIN_PARALLEL_NUMBERS;
         let (partials, out) = (&scratch.partials[..length], Disjoint::new(out));

@@ -207,10 +207,20 @@ impl Notation {
         call.name == tool && is_same && answer.warnings.is_empty()
     }
 
-    /// Returns true if a prompt ends after the start of reasoning that the grammar of an answer has to end.
+    /// Returns true if the answer to a prompt begins within reasoning. Only for models whose output spec has no markers of
+    /// reasoning.
     pub(crate) fn begins_within_reasoning(&self, rules: &Rules, prompt: &str) -> bool {
-        let start = rules.start_of(prompt).trim_end();
-        self.reasoning.as_ref().is_some_and(|(open, _)| start.ends_with(open.trim_end()))
+        let start = rules.start_of(prompt);
+        let is_open = |(open, close): &(String, String)| start.rfind(open.trim_end()) > start.rfind(close.trim());
+        self.reasoning.as_ref().is_some_and(is_open)
+    }
+
+    /// Returns the start of the section of calls, or the rest of it if the prompt ends with the first part.
+    pub(crate) fn section_after(&self, rules: &Rules, prompt: &str) -> &str {
+        let start = rules.start_of(prompt);
+        let parts = self.section.char_indices().map(|(at, c)| self.section.split_at(at + c.len_utf8()));
+        let begun = parts.rev().find(|(begun, _)| !begun.trim().is_empty() && start.ends_with(begun));
+        begun.map_or(&self.section, |(_, rest)| rest)
     }
 
     /// Returns true if an argument of this type can be written.

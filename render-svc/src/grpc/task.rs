@@ -66,6 +66,9 @@ impl<G: Generator> TaskService for TaskApi<G> {
             reading = reading.without_tools(&mut request);
         }
         let rules = self.rules(&reading, &parameters, &limits).await.map_err(|error| paths.status(error))?;
+        if limits.need_grammar() {
+            limits.check(reading.tools.as_ref()).map_err(|error| paths.status(error))?;
+        }
         let cost = cost(&request);
         let rendered = self.render.executor.render(convert::TaskRender(request), cost, |rendered| rendered).await;
         let rendered = paths.rendered(rendered.map_err(|error| paths.status(error))?);

@@ -21,6 +21,8 @@ pub struct RunningAnswer {
     tokenizer: Tokenizer,
     /// The special tokens whose text is in the answer's text.
     passed: Vec<u32>,
+    /// The tokens before which gen-svc ends an incomplete character.
+    segment_ends: Vec<u32>,
     /// The text of the ids so far: the bytes of an incomplete character, and the length of the rest.
     utf8: Utf8Stream,
     length: usize,
@@ -31,7 +33,8 @@ pub struct RunningAnswer {
 }
 
 impl RunningAnswer {
-    /// Starts to read the answer to a prompt.
+    /// Starts to read the answer to a prompt. The text of the tokens `passed` is in the answer's text. `segment_ends` end
+    /// the output, or begin or end its reasoning.
     ///
     /// # Errors
     /// The rules do not fit the prompt.
@@ -39,6 +42,7 @@ impl RunningAnswer {
         rules: Arc<Rules>,
         tokenizer: Tokenizer,
         passed: Vec<u32>,
+        segment_ends: Vec<u32>,
         prompt: &str,
         given: Option<&Json>,
     ) -> Result<Self, ParseError> {
@@ -48,6 +52,7 @@ impl RunningAnswer {
             rules,
             tokenizer,
             passed,
+            segment_ends,
             utf8: Utf8Stream::default(),
             length: 0,
             hidden: VecDeque::new(),
@@ -90,9 +95,11 @@ impl RunningAnswer {
     }
 
     fn take(&mut self, id: u32) {
+        if self.segment_ends.contains(&id) && !self.utf8.finish().is_empty() {
+            self.length += char::REPLACEMENT_CHARACTER.len_utf8();
+        }
         if !self.tokenizer.is_special(id) || self.passed.contains(&id) {
-            let bytes = self.tokenizer.token_bytes(id).unwrap_or_default().to_vec();
-            self.length += self.utf8.push(bytes).0.len();
+            self.length += self.utf8.push(self.tokenizer.token_bytes(id).unwrap_or_default()).0.len();
             return;
         }
         let marker = is_read(&self.tokenizer, &self.rules, id).then(|| special_text(&self.tokenizer, id)).flatten();

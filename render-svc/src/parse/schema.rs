@@ -1,5 +1,7 @@
 //! The names of tools, and the schemas of their parameters with each reference replaced.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value as Json, json};
 
 /// The names of the schema in a tool.
@@ -160,7 +162,8 @@ fn merged(object: &Map<String, Json>, reference: &str, target: Json) -> Json {
     for (key, value) in object.iter().filter(|(key, _)| *key != reference) {
         match (target.get_mut(key), value) {
             (Some(Json::Array(values)), Json::Array(listed)) if key == "enum" => {
-                values.retain(|value| listed.contains(value));
+                let listed: HashSet<String> = listed.iter().map(Json::to_string).collect();
+                values.retain(|value| listed.contains(&value.to_string()));
             }
             (Some(_), _) => {}
             (None, value) => drop(target.insert(key.clone(), value.clone())),

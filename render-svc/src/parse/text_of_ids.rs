@@ -20,7 +20,7 @@ impl TextOfIds {
     pub(crate) fn push(&mut self, tokenizer: &Tokenizer, ids: &[u32]) -> Result<String, TokenizerError> {
         let mut text = String::new();
         for id in ids {
-            let (more, _) = self.utf8.push(tokenizer.token_bytes(*id).unwrap_or_default().to_vec());
+            let (more, _) = self.utf8.push(tokenizer.token_bytes(*id).unwrap_or_default());
             let left_out = if self.has_text || more.is_empty() { 0 } else { left_out(tokenizer, *id, &more)? };
             self.has_text |= !more.is_empty();
             text.push_str(more.get(left_out..).unwrap_or_default());

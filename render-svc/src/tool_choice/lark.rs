@@ -19,6 +19,8 @@ enum Part {
 /// Writes the grammar of the calls in one notation.
 pub(super) struct Writer<'a> {
     pub(super) notation: &'a Notation,
+    /// The text before the first call.
+    section: &'a str,
     /// The special tokens, the longest text first.
     tokens: Vec<(String, u32)>,
     /// The rules below the start, a line each.
@@ -28,8 +30,8 @@ pub(super) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub(super) fn new(notation: &'a Notation, tokenizer: &Tokenizer) -> Self {
-        Self { notation, tokens: special_tokens(tokenizer), rules: Vec::new(), names: HashMap::new() }
+    pub(super) fn new(notation: &'a Notation, section: &'a str, tokenizer: &Tokenizer) -> Self {
+        Self { notation, section, tokens: special_tokens(tokenizer), rules: Vec::new(), names: HashMap::new() }
     }
 
     /// Returns the grammar of answers with calls. `tools` are the expressions of a call from the tool's name to the end of
@@ -54,7 +56,7 @@ impl<'a> Writer<'a> {
             return None;
         }
         let calls = self.calls(false);
-        let opening = self.parts(&[&self.notation.section, &self.notation.call].map(String::as_str).concat());
+        let opening = self.parts(&[self.section, &self.notation.call].concat());
         let start = match opening.first()? {
             Part::Text(text) => {
                 let mark = mark(text);
@@ -75,15 +77,15 @@ impl<'a> Writer<'a> {
     /// Returns one call after the start of its mark.
     fn opened(&mut self, mark: &str) -> String {
         let notation = self.notation;
-        let opening = [&notation.section, &notation.call].map(String::as_str).concat();
+        let opening = [self.section, &notation.call].concat();
         let opening = opening.strip_prefix(mark).unwrap_or(&opening).to_owned();
         let last = [&notation.end, &notation.last].map(String::as_str).concat();
         format!("{} tool {}", self.text(&opening), self.text(&last))
     }
 
     fn calls(&mut self, repeats: bool) -> String {
-        let Notation { section, call, end, join, last, .. } = self.notation;
-        let (section, last) = (self.text(section), self.text(last));
+        let Notation { call, end, join, last, .. } = self.notation;
+        let (section, last) = (self.text(self.section), self.text(last));
         let call = format!("{} tool {}", self.text(call), self.text(end));
         let more = join.as_ref().filter(|_| repeats).map(|join| format!("({} {call})*", self.text(join)));
         [&section, &call, more.as_deref().unwrap_or_default(), &last].map(str::trim).join(" ")

@@ -119,7 +119,7 @@ fn held(bytes: &[u8], stops: &[String]) -> usize {
 
 /// Returns the whole characters at the start of some bytes.
 fn complete(bytes: &[u8]) -> String {
-    Utf8Stream::default().push(bytes.to_vec()).0
+    Utf8Stream::default().push(bytes).0
 }
 
 fn any_id() -> impl Strategy<Value = u32> {
@@ -172,7 +172,7 @@ proptest! {
     ) {
         let (mut text, mut read, mut utf8) = (String::new(), Vec::new(), Utf8Stream::default());
         for piece in &pieces {
-            let (characters, bytes) = utf8.push(piece.clone());
+            let (characters, bytes) = utf8.push(&piece);
             prop_assert_eq!(&characters, &String::from_utf8_lossy(&bytes));
             text += &characters;
             read.extend(bytes);
@@ -549,7 +549,7 @@ impl<'a> Naive<'a> {
         let held = stops.max(held(&self.span[self.searched_from..], &self.awaited().strings));
         let mut bytes = self.span.split_off(self.prior);
         bytes.truncate(bytes.len().saturating_sub(held));
-        let (text, bytes) = Utf8Stream::default().push(bytes);
+        let (text, bytes) = Utf8Stream::default().push(&bytes);
         push_segment(&mut self.segments, TextSegment { reasoning: self.inside, text, bytes });
         self.segments
     }

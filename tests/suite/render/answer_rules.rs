@@ -207,8 +207,8 @@ fn hidden_tokens_reach_the_rules() {
     let visible = tokenizer.decode(&ids, true).expect("text");
     assert!(!visible.contains("<|media|>") && visible.contains("<tool_call>"), "{visible}");
     for (id_size, lag) in [(1, 0), (1, 7), (3, 2), (1000, 0), (2, 1000)] {
-        let mut reader =
-            RunningAnswer::new(Arc::clone(&rules), tokenizer.clone(), Vec::new(), "<s>", None).expect("a reader");
+        let mut reader = RunningAnswer::new(Arc::clone(&rules), tokenizer.clone(), Vec::new(), Vec::new(), "<s>", None)
+            .expect("a reader");
         let (mut seen, mut deltas) = (0, Vec::new());
         for (at, part) in ids.chunks(id_size).enumerate() {
             let known = tokenizer.decode(&ids[..(at * id_size + part.len()).min(ids.len())], true).expect("text");
@@ -233,7 +233,7 @@ fn a_hidden_token_within_a_character_is_before_it() {
     let added = json!([{"id": 256, "content": "<|think|>", "special": true, "single_word": false, "lstrip": false,
         "rstrip": false, "normalized": false}]);
     write_tokenizer(folder.path(), &added);
-    let fields = json!({"reasoning_content": {"open": "<|think|>"}, "content": {}});
+    let fields = json!({"reasoning_content": {"open": "<|think|>", "close": "</think>"}, "content": {}});
     let config = json!({"chat_template": "{{ messages[0].content }}", "response_template": {"start_anchor": "<s>", "fields": fields}});
     std::fs::write(folder.path().join("tokenizer_config.json"), config.to_string()).expect("a file");
     let served = ServedModel::load(folder.path()).expect("a model");
@@ -242,18 +242,22 @@ fn a_hidden_token_within_a_character_is_before_it() {
     let mut ids = tokenizer.encode("yesöno", false).expect("ids");
     assert_eq!(ids.len(), 7, "a token for each byte");
     ids.insert(4, 256);
-    let read = |pieces: &[(&[u32], &str)]| {
-        let mut reader =
-            RunningAnswer::new(Arc::clone(&rules), tokenizer.clone(), Vec::new(), "<s>", None).expect("a reader");
+    let read = |segment_ends: &[u32], pieces: &[(&[u32], &str)]| {
+        let (rules, tokenizer, ends) = (Arc::clone(&rules), tokenizer.clone(), segment_ends.to_vec());
+        let mut reader = RunningAnswer::new(rules, tokenizer, Vec::new(), ends, "<s>", None).expect("a reader");
         pieces.iter().for_each(|(ids, text)| drop(reader.feed(ids, text)));
         let (_, answer) = reader.finish();
-        (answer.content, answer.reasoning)
+        (answer.content, answer.reasoning, answer.warnings.len())
     };
-    let expected = ("yes".to_owned(), "öno".to_owned());
-    assert_eq!(read(&[(&ids, "yesöno")]), expected);
-    assert_eq!(read(&[(&ids[..5], "yes"), (&ids[5..], "öno")]), expected);
-    // The text may end before the token.
-    assert_eq!(read(&[(&[256], "")]), (String::new(), String::new()));
+    // The warning is of the end that the reasoning lacks.
+    let expected = |content: &str, reasoning: &str| (content.to_owned(), reasoning.to_owned(), 1);
+    assert_eq!(read(&[], &[(&ids, "yesöno")]), expected("yes", "öno"));
+    assert_eq!(read(&[], &[(&ids[..5], "yes"), (&ids[5..], "öno")]), expected("yes", "öno"));
+    // A token that ends a segment of the output ends the character too.
+    let broken = "yes\u{FFFD}\u{FFFD}no";
+    assert_eq!(read(&[256], &[(&ids, broken)]), expected("yes\u{FFFD}", "\u{FFFD}no"));
+    // The text ends before the place of the token.
+    assert_eq!(read(&[], &[(&ids[..5], "ye")]), expected("ye", ""));
 }
 
 /// Returns a model of a template, with a tokenizer of bytes and the template's control tokens.

@@ -388,6 +388,16 @@ const ROWS: &[Row] = &[
         calls: &[("note", r#"{"more": {"item": false}}"#)],
         ..USUAL
     },
+    // The types are behind a combination, in a part of one, and behind a path with a list's index.
+    Row {
+        rules: "minimax-m3",
+        text: "]<]minimax[>[<invoke name=\"note\">]<]minimax[>[<shape>]<]minimax[>[<kind>b]<]minimax[>[</kind>]<]minimax[>[\
+               <n>3]<]minimax[>[</n>]<]minimax[>[<size>4]<]minimax[>[</size>]<]minimax[>[<none>]<]minimax[>[</none>\
+               ]<]minimax[>[<all>]<]minimax[>[</all>]<]minimax[>[<list>\n]<]minimax[>[</list>]<]minimax[>[</shape>\
+               ]<]minimax[>[</invoke>",
+        calls: &[("note", r#"{"shape": {"kind": "b", "n": 3, "size": 4, "none": null, "all": "", "list": []}}"#)],
+        ..USUAL
+    },
     Row {
         rules: "minimax-m3",
         text: "]<]minimax[>[<invoke name=\"note\">]<]minimax[>[<text>a]<]minimax[>[</more>]<]minimax[>[</invoke>",
@@ -508,7 +518,16 @@ fn answers_are_read_whole_and_in_pieces() {
                 "lat": {"anyOf": [{"type": "number"}, {"type": "null"}]}, "names": {"$ref": "#/$defs/Names"},
                 "flags": {"type": "object"}, "item": {"type": "boolean"},
             }},
-        }, "$defs": {"Names": {"type": "array", "items": {"type": "string"}}}}},
+            "shape": {"anyOf": [
+                {"properties": {"kind": {"type": "string"}, "n": {"type": "string"}}},
+                {"allOf": [{"$ref": "#/$defs/Sized"}], "properties": {
+                    "kind": {"type": "string"}, "n": {"anyOf": [{"$ref": "#/$defs/Count"}, {"type": "null"}]},
+                    "size": {"$ref": "#/properties/shape/anyOf/1/properties/n"},
+                    "none": {"type": ["integer", "null"]},
+                    "all": {"anyOf": [{"type": "string"}, {"type": "array"}]}, "list": {"type": "array"},
+                }},
+            ]},
+        }, "$defs": {"Count": {"enum": [1, 2, 3]}, "Sized": {"type": "object"}, "Names": {"type": "array", "items": {"type": "string"}}}}},
     ]);
     let tools: Vec<Value> = tools.as_array().expect("a list").iter().map(Value::from).collect();
     for row in ROWS {

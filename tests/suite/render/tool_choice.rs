@@ -210,13 +210,20 @@ fn calls_are_required_after_reasoning_that_the_prompt_begins() {
     let prompts = [true, false].map(|thinking| rendered(&models, thinking));
     assert!(prompts[0].ends_with("<|open|>think<|sep|>") && !prompts[1].ends_with("think<|sep|>"), "{prompts:?}");
     let served = models.get("").expect("the model");
-    let [within, outside] = prompts.map(|prompt| {
-        compiled_after(served, ToolChoice::Required, true, &tools(), &prompt).expect("a grammar").expect("one")
-    });
+    let required = |prompt: &str| {
+        compiled_after(served, ToolChoice::Required, true, &tools(), prompt).expect("a grammar").expect("one")
+    };
+    let [within, outside] = prompts.each_ref().map(|prompt| required(prompt));
+    let continued = required(&format!("{}I was thinking", prompts[0]));
     let thought = format!("Hm, two.<|close|>think<|sep|>{call}");
     assert!(allows(&within, served, &thought), "{thought}");
+    assert!(allows(&continued, served, &thought), "{thought}");
     assert!(!allows(&within, served, "Hm, two.<|close|>think<|sep|>It is nice."));
     assert!(!allows(&outside, served, &thought));
+    // The prompt has the start of the response, which the call's text repeats.
+    let rest = call.strip_prefix("<|open|>response<|sep|>").expect("the start of a response");
+    assert!(allows(&outside, served, rest), "{rest}");
+    assert!(!allows(&outside, served, &call));
 }
 
 /// Schemas as libraries of types make them: with references and null.

@@ -5,10 +5,17 @@ use std::ops::Range;
 use super::partial::PartialShape;
 use crate::error::{Error, expect, expect_below, expect_multiple};
 use crate::isa::WIDE;
-use crate::kv::{KvRun, KvStore};
+use crate::kv::{KvRun, KvStore, POSITIONS};
 
 /// Positions of a range.
 pub(super) const RANGE_POSITIONS: usize = 512;
+/// Blocks of a span. The softmax weights of a span are computed together.
+pub(super) const SPAN_BLOCKS: usize = 4;
+/// Factors of a row that are next to each other. The same offset to the next row's factors, for all head
+/// dimensions, is part of the instructions.
+pub(super) const FACTORS: usize = SPAN_POSITIONS;
+/// Positions of a span.
+pub(super) const SPAN_POSITIONS: usize = SPAN_BLOCKS * POSITIONS;
 /// Approximate query rows of a task. Every block of keys reads them again, so they should fit the
 /// L1 cache.
 const ROWS_PER_TASK: usize = 96;

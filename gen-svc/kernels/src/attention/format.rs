@@ -7,17 +7,17 @@
 
 use std::marker::PhantomData;
 
-use super::range::{FACTORS, RangeAttention, SPAN_BLOCKS};
+use super::call::{FACTORS, SPAN_BLOCKS};
 use crate::act::{exp_above, exp_up_to_one};
 use crate::buffer::Plain;
 use crate::element::{Bf16, Element};
 use crate::half::LEAST_TAME;
-use crate::isa::{Arithmetic, Isa, IsaLevel, LANES, Pair, Pairs, WIDE, Wide};
+use crate::isa::{Arithmetic, Isa, LANES, Pair, Pairs, WIDE, Wide};
 use crate::kv::POSITIONS;
 
 /// A format of keys and values.
 pub(super) trait Format: Sized {
-    /// What is multiplied at once: a number of keys or values, or a pair.
+    /// A number of keys or values, or a pair of them.
     type Lane: Plain;
     /// What multiplies it: a part of a query or of a row's softmax weights.
     type Factor: Copy + Default + Send + Sync;
@@ -26,8 +26,6 @@ pub(super) trait Format: Sized {
 
     /// Replaces all numbers of a lane but one by zero.
     fn mask(lane: Self::Lane, kept: usize) -> Self::Lane;
-    /// Computes the attention with the operations of a level.
-    fn run(level: IsaLevel, attention: RangeAttention<'_, Self>);
 }
 
 /// The operations of a format at an ISA level.
@@ -72,10 +70,6 @@ impl<E: Element> Format for Single<E> {
     fn mask(lane: E::Stored, _kept: usize) -> E::Stored {
         lane
     }
-
-    fn run(level: IsaLevel, attention: RangeAttention<'_, Self>) {
-        level.run(attention);
-    }
 }
 
 impl Format for Bf16 {
@@ -86,10 +80,6 @@ impl Format for Bf16 {
     #[inline(always)]
     fn mask(lane: Pair, kept: usize) -> Pair {
         if kept == 0 { [lane[0], 0] } else { [0, lane[1]] }
-    }
-
-    fn run(level: IsaLevel, attention: RangeAttention<'_, Self>) {
-        level.run_pairs(attention);
     }
 }
 

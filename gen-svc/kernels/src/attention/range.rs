@@ -3,24 +3,17 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use super::call::{Call, Chunk, RANGE_POSITIONS};
+use super::call::{Call, Chunk, FACTORS, RANGE_POSITIONS, SPAN_BLOCKS, SPAN_POSITIONS};
 use super::format::{Format, Multiply, PairsOfBf16, Single, Singles};
 use super::partial::{Aligned, Partial, PartialShape, Vector};
 use crate::element::{Bf16, Element};
-use crate::isa::{Isa, Kernel, PairKernel, Pairs, WIDE};
+use crate::isa::{Isa, IsaLevel, Kernel, PairKernel, Pairs, WIDE};
 use crate::kv::{POSITIONS, Part};
 
 mod scores;
 mod softmax;
 mod values;
 
-/// Blocks of a span. The softmax weights of a span are computed together.
-pub(super) const SPAN_BLOCKS: usize = 4;
-/// Factors of a row that are next to each other. The same offset to the next row's factors, for all head
-/// dimensions, is part of the instructions.
-pub(super) const FACTORS: usize = SPAN_POSITIONS;
-/// Positions of a span.
-pub(super) const SPAN_POSITIONS: usize = SPAN_BLOCKS * POSITIONS;
 /// Rows of a group: one vector contains a number of each. A group's scores, weights and values are
 /// computed one after the other, so that the scores and weights stay in the cache.
 const GROUP_ROWS: usize = WIDE;
@@ -59,6 +52,24 @@ impl<'a, F: Format> RangeAttention<'a, F> {
         let visible = visible.flat_map(|visible| std::iter::repeat_n(visible, call.group)).collect();
         let last_block = (chunk.positions.end - 1) / POSITIONS;
         Self { call, chunk, range, shape, visible, last_block, format: PhantomData, partial: shape.clear(partial) }
+    }
+}
+
+/// A format whose attention can be computed.
+pub(super) trait Attend: Format {
+    /// Computes the attention with the operations of a level.
+    fn attend(level: IsaLevel, attention: RangeAttention<'_, Self>);
+}
+
+impl<E: Element> Attend for Single<E> {
+    fn attend(level: IsaLevel, attention: RangeAttention<'_, Self>) {
+        level.run(attention);
+    }
+}
+
+impl Attend for Bf16 {
+    fn attend(level: IsaLevel, attention: RangeAttention<'_, Self>) {
+        level.run_pairs(attention);
     }
 }
 

@@ -167,8 +167,12 @@ impl Reading {
         let classes = options.output_spec.special_token_classes.iter();
         let passed = classes.filter(|class| class.action() == generate::SpecialTokenAction::Pass);
         let passed = passed.flat_map(|class| &class.token_ids).copied().collect();
+        let spec = &options.output_spec;
+        let reasoning =
+            spec.reasoning.iter().flat_map(|marks| [&marks.start_token_ids, &marks.end_token_ids]).flatten();
+        let segment_ends = reasoning.chain(&spec.eos_token_ids).copied().collect();
         let tokenizer = rendered.model.tokenizer()?.clone();
-        let reader = RunningAnswer::new(rules, tokenizer, passed, rendered.prompt(), self.tools.as_ref());
+        let reader = RunningAnswer::new(rules, tokenizer, passed, segment_ends, rendered.prompt(), self.tools.as_ref());
         reader.map_err(|error| Error::Rules(error.into()))
     }
 }

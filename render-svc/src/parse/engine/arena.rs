@@ -11,7 +11,7 @@ pub(super) struct Id(usize);
 /// A value.
 #[derive(Debug)]
 pub(super) enum Node {
-    /// A value whose parts have not been asked for.
+    /// A value that is not divided into nodes.
     Whole(Value),
     List(Vec<Id>),
     Dict(IndexMap<String, Id>),
@@ -38,6 +38,7 @@ impl Arena {
         Id(self.0.len() - 1)
     }
 
+    /// Adds a value as one node.
     pub(super) fn insert(&mut self, value: Value) -> Id {
         self.push(Node::Whole(value))
     }
@@ -108,11 +109,11 @@ impl Arena {
             Some(Node::Whole(value)) if rest == 0 => std::mem::replace(value, Value::Null),
             Some(Node::Whole(value)) => value.clone(),
             Some(Node::List(items)) => {
-                let items = items.clone();
+                let items = if rest == 0 { std::mem::take(items) } else { items.clone() };
                 Value::List(items.into_iter().map(|item| self.value(item, uses)).collect())
             }
             Some(Node::Dict(entries)) => {
-                let entries = entries.clone();
+                let entries = if rest == 0 { std::mem::take(entries) } else { entries.clone() };
                 entries.into_iter().map(|(key, id)| (key, self.value(id, uses))).collect::<Dict>().into()
             }
             None => Value::Null,

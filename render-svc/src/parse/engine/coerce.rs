@@ -79,7 +79,7 @@ impl Tools {
 /// Returns the cast argument, or None if it stays as it is.
 fn cast(arena: &mut Arena, argument: Id, types: &[&str], reads_python: bool) -> Result<Option<Id>, ContentError> {
     if let Some(text) = arena.text(argument) {
-        let value = cast_leaf(text.to_owned(), types, reads_python)?;
+        let value = cast_leaf(text, types, reads_python)?;
         return Ok(Some(arena.insert(value)));
     }
     if types.contains(&"array") {
@@ -100,8 +100,9 @@ fn cast(arena: &mut Arena, argument: Id, types: &[&str], reads_python: bool) -> 
     }
 }
 
-fn cast_leaf(text: String, types: &[&str], reads_python: bool) -> Result<Value, ContentError> {
-    match cast_text(&text, types, reads_python)? {
+/// Returns the text as a value of the first type that fits, also in Python's syntax, or as it is.
+fn cast_leaf(text: &str, types: &[&str], reads_python: bool) -> Result<Value, ContentError> {
+    match cast_text(text, types, reads_python)? {
         Value::Text(text) if reads_python => Ok(literal(&text, types).unwrap_or(Value::Text(text))),
         value => Ok(value),
     }
@@ -109,6 +110,9 @@ fn cast_leaf(text: String, types: &[&str], reads_python: bool) -> Result<Value, 
 
 /// Returns the object or list that a text is in Python's syntax, if a schema allows it.
 fn literal(text: &str, types: &[&str]) -> Option<Value> {
+    if !types.contains(&"object") && !types.contains(&"array") {
+        return None;
+    }
     match python_calls::literal(text)? {
         value @ Value::Dict(_) if types.contains(&"object") => Some(value),
         value @ Value::List(_) if types.contains(&"array") => Some(value),

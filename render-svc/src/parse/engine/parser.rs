@@ -282,7 +282,7 @@ impl Parser {
         let is_cut = self.keeps_all.then_some(is_unclosed);
         let closed = value(field, region, closing.unwrap_or_default(), &self.tools, is_cut);
         let closed = closed.and_then(|(value, unread)| {
-            // One that keeps all text gives the calls to its reader, which has them all.
+            // The reader of an answer collects the calls from the events.
             if !self.keeps_all || *field.name != *CALLS {
                 self.store(field, value.clone())?;
             }
