@@ -37,7 +37,7 @@ CONFIG = {
     "tie_word_embeddings": False,
 }
 LIBTORCH = ["--device", "cpu-torch", "--dtype", "bf16", "--kv-memory-mib", "64"]
-KERNELS = ["--kv-memory-mib", "256", "--quantize"]
+KERNELS = ["--log", "info", "--kv-memory-mib", "256", "--quantize"]
 PROMPT = 512
 # The bytes of a piece, which the README of gen-svc states for 32-bit floats.
 PIECE = (32 << 20) // 2

@@ -3,6 +3,7 @@
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::error::Error;
 
@@ -25,34 +26,26 @@ unsafe impl Plain for f32 {}
 // SAFETY: as above.
 unsafe impl Plain for [u16; 2] {}
 
-/// Owned bytes. The system commits a page only when it is first written.
+/// Bytes. The system commits a page only when it is first written.
 #[derive(Debug)]
 pub(crate) struct Buffer {
-    /// The first cache line boundary within the allocation.
     start: NonNull<u8>,
     bytes: usize,
-    allocated: NonNull<u8>,
-    layout: Layout,
+    /// The allocation that contains the bytes.
+    _memory: Arc<Allocation>,
 }
 
-// SAFETY: the buffer is the only owner of its memory and lends it by the borrow rules.
+// SAFETY: the buffer is the only owner of its bytes and lends them by the borrow rules.
 unsafe impl Send for Buffer {}
 // SAFETY: as above.
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
+    /// Allocates memory for this buffer alone.
     pub(crate) fn zeroed(bytes: usize) -> Result<Self, Error> {
         let bytes = bytes.max(CACHE_LINE_BYTES);
-        // One additional cache line for the alignment. An aligned zeroed allocation would make some
-        // allocators write every page.
-        let size = bytes.checked_add(CACHE_LINE_BYTES).ok_or(Error::Memory { bytes: None })?;
-        let layout = Layout::from_size_align(size, 1).map_err(|_| Error::Memory { bytes: None })?;
-        // SAFETY: the size is not zero.
-        let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Error::Memory { bytes: Some(bytes) })?;
-        // SAFETY: the boundary is less than CACHE_LINE_BYTES from the start, and the allocation is
-        // that much longer than `bytes`.
-        let start = unsafe { allocated.add(allocated.align_offset(CACHE_LINE_BYTES)) };
-        Ok(Self { start, bytes, allocated, layout })
+        let memory = Arc::new(Allocation::zeroed(bytes, CACHE_LINE_BYTES)?);
+        Ok(Self { start: memory.start, bytes, _memory: memory })
     }
 
     pub(crate) fn as_slice<T: Plain>(&self) -> &[T] {
@@ -67,9 +60,91 @@ impl Buffer {
     }
 }
 
-impl Drop for Buffer {
+/// Allocated, zeroed memory.
+#[derive(Debug)]
+struct Allocation {
+    /// The first aligned byte of the allocation.
+    start: NonNull<u8>,
+    allocated: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: only buffers read and write the memory, each its own part.
+unsafe impl Send for Allocation {}
+// SAFETY: as above.
+unsafe impl Sync for Allocation {}
+
+impl Allocation {
+    fn zeroed(bytes: usize, align: usize) -> Result<Self, Error> {
+        // More bytes for the alignment. An aligned zeroed allocation would make some allocators write every page.
+        let size = bytes.checked_add(align).ok_or(Error::Memory { bytes: None })?;
+        let layout = Layout::from_size_align(size, 1).map_err(|_| Error::Memory { bytes: None })?;
+        // SAFETY: the size is not zero, since no alignment is.
+        let allocated = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(Error::Memory { bytes: Some(bytes) })?;
+        // SAFETY: the aligned byte is less than `align` from the start, and the allocation is that much longer than
+        // `bytes`.
+        let start = unsafe { allocated.add(allocated.align_offset(align)) };
+        Ok(Self { start, allocated, layout })
+    }
+}
+
+impl Drop for Allocation {
     fn drop(&mut self) {
         // SAFETY: `zeroed` allocated the memory with this layout.
         unsafe { dealloc(self.allocated.as_ptr(), self.layout) }
     }
 }
+
+/// Bytes of a large page.
+const LARGE_PAGE_BYTES: usize = 2 << 20;
+/// The least bytes of an allocation that many buffers share. Its unused end takes no memory.
+const SHARED_BYTES: usize = 128 << 20;
+
+/// Allocates buffers next to each other in large pages, if the system has such. Weights are read once per step, and the
+/// processor keeps the places of few pages.
+#[derive(Debug, Default)]
+pub(crate) struct LargePages {
+    memory: Option<Arc<Allocation>>,
+    /// The bytes of `memory` that buffers have, and all of its bytes.
+    used: usize,
+    bytes: usize,
+}
+
+impl LargePages {
+    pub(crate) fn zeroed(&mut self, bytes: usize) -> Result<Buffer, Error> {
+        let rounded = bytes.max(CACHE_LINE_BYTES).checked_next_multiple_of(CACHE_LINE_BYTES);
+        let bytes = rounded.ok_or(Error::Memory { bytes: None })?;
+        let memory = match &self.memory {
+            Some(memory) if self.bytes - self.used >= bytes => Arc::clone(memory),
+            _ => self.allocate(bytes)?,
+        };
+        // SAFETY: the memory has that many bytes.
+        let start = unsafe { memory.start.add(self.used) };
+        self.used += bytes;
+        Ok(Buffer { start, bytes, _memory: memory })
+    }
+
+    fn allocate(&mut self, bytes: usize) -> Result<Arc<Allocation>, Error> {
+        let bytes = bytes.max(SHARED_BYTES);
+        let memory = Arc::new(Allocation::zeroed(bytes, LARGE_PAGE_BYTES)?);
+        use_large_pages(&memory, bytes);
+        *self = Self { memory: Some(Arc::clone(&memory)), used: 0, bytes };
+        Ok(memory)
+    }
+}
+
+/// Asks the system for large pages. Without them, the memory has small ones.
+#[cfg(target_os = "linux")]
+fn use_large_pages(memory: &Allocation, bytes: usize) {
+    use std::ffi::{c_int, c_void};
+    unsafe extern "C" {
+        fn madvise(start: *mut c_void, length: usize, advice: c_int) -> c_int;
+    }
+    /// `MADV_HUGEPAGE` of madvise(2).
+    const LARGE_PAGES: c_int = 14;
+    // SAFETY: the advice changes no content, and the memory has that many bytes.
+    unsafe { madvise(memory.start.as_ptr().cast(), bytes, LARGE_PAGES) };
+}
+
+#[cfg(not(target_os = "linux"))]
+fn use_large_pages(_memory: &Allocation, _bytes: usize) {}

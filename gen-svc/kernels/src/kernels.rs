@@ -3,7 +3,9 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use crate::buffer::{Buffer, LargePages};
 use crate::clock::{Clock, Part, Running};
+use crate::error::Error;
 use crate::isa::IsaLevel;
 use crate::pool::Team;
 use crate::rounded::PairRows;
@@ -15,6 +17,8 @@ pub struct Kernels {
     pub(crate) level: IsaLevel,
     /// Memory for the rounded input of a product. Its content is used within one call only.
     pair_rows: Mutex<PairRows>,
+    /// The memory of weights.
+    weights: Mutex<LargePages>,
     clock: Option<Clock>,
 }
 
@@ -23,7 +27,7 @@ impl Kernels {
     /// the team.
     #[must_use]
     pub fn new(threads: usize, level: IsaLevel) -> Self {
-        Self { team: Team::new(threads), level, pair_rows: Mutex::default(), clock: None }
+        Self { team: Team::new(threads), level, pair_rows: Mutex::default(), weights: Mutex::default(), clock: None }
     }
 
     /// Measures the time of every kernel from now on.
@@ -51,6 +55,11 @@ impl Kernels {
     #[must_use]
     pub fn level(&self) -> IsaLevel {
         self.level
+    }
+
+    /// Allocates memory for weights.
+    pub(crate) fn weight_memory(&self, bytes: usize) -> Result<Buffer, Error> {
+        self.weights.lock().unwrap_or_else(PoisonError::into_inner).zeroed(bytes)
     }
 
     /// Calls `use_rows` with the memory for rounded input. A concurrent call gets other memory.

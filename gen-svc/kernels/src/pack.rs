@@ -20,13 +20,12 @@ use crate::buffer::Buffer;
 use crate::error::{Error, expect, expect_below, expect_multiple, product};
 use crate::isa::{LANES, Pair, least_exponent};
 use crate::kernels::Kernels;
-use crate::pool::Team;
 use crate::quantize;
 
 impl Kernels {
     /// Packs rows of weights on all threads.
     pub fn pack(&self, source: &Rows<'_>, target: Target) -> Result<Matrix, Error> {
-        Matrix::pack(&self.team, source, target)
+        Matrix::pack(self, source, target)
     }
 }
 
@@ -44,7 +43,7 @@ pub struct Matrix {
 
 impl Matrix {
     /// Packs rows on all threads.
-    pub(crate) fn pack(team: &Team, source: &Rows<'_>, target: Target) -> Result<Self, Error> {
+    pub(crate) fn pack(kernels: &Kernels, source: &Rows<'_>, target: Target) -> Result<Self, Error> {
         let row_bytes = checked_row_bytes(source)?;
         let rows = source.bytes.len() / row_bytes;
         let format = target.format(source.format);
@@ -53,7 +52,7 @@ impl Matrix {
         }
         let panel_bytes = format.panel_bytes(source.columns)?;
         let bytes = product(&[rows.div_ceil(LANES), panel_bytes])?;
-        let mut buffer = Buffer::zeroed(bytes)?;
+        let mut buffer = kernels.weight_memory(bytes)?;
         let panels = if format == Format::Bf16 { rows.div_ceil(LANES) } else { 0 };
         let least_exponents: Vec<AtomicU16> = (0..panels).map(|_| AtomicU16::new(0)).collect();
         let pack = |panel: usize, out: &mut [u8]| {
@@ -66,7 +65,7 @@ impl Matrix {
                 least_exponents[panel].store(least_exponent(numbers), Relaxed);
             }
         };
-        team.run_on_chunks(&mut buffer.as_mut_slice()[..bytes], panel_bytes, &pack);
+        kernels.team.run_on_chunks(&mut buffer.as_mut_slice()[..bytes], panel_bytes, &pack);
         let least_exponents = least_exponents.into_iter().map(AtomicU16::into_inner).collect();
         Ok(Self { format, rows, columns: source.columns, panel_bytes, buffer, least_exponents })
     }
