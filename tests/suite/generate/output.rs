@@ -172,7 +172,7 @@ proptest! {
     ) {
         let (mut text, mut read, mut utf8) = (String::new(), Vec::new(), Utf8Stream::default());
         for piece in &pieces {
-            let (characters, bytes) = utf8.push(&piece);
+            let (characters, bytes) = utf8.push(piece);
             prop_assert_eq!(&characters, &String::from_utf8_lossy(&bytes));
             text += &characters;
             read.extend(bytes);
