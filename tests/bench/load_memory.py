@@ -14,6 +14,7 @@ keys and values, and the intermediate results of a step.
 """
 
 import argparse
+import contextlib
 import json
 import math
 import pathlib
@@ -120,9 +121,13 @@ def with_kernels(program, folder, log, kind):
         loaded = number(f"/proc/{process.pid}/status", "RssAnon") >> 20
         request = {"token_ids": list(range(PROMPT)), "max_new_tokens": 1, "ignore_eos": True}
         process.stdin.write(json.dumps(request) + "\n")
-        process.stdin.flush()
-        process.stdout.readline()
-        used = number(f"/proc/{process.pid}/status", "RssAnon") >> 20
+        process.stdin.close()
+        used = loaded
+        while process.poll() is None:
+            # A process that ends has no memory.
+            with contextlib.suppress(StopIteration, FileNotFoundError):
+                used = max(used, number(f"/proc/{process.pid}/status", "RssAnon") >> 20)
+            time.sleep(SECONDS_BETWEEN_SAMPLES)
         share = 100 * (most - packed) / packed
         return f"packed {packed} MiB, while loading {most} MiB ({share:+.1f} %), a prompt adds {used - loaded} MiB"
     finally:
