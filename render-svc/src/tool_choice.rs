@@ -63,7 +63,7 @@ impl CallLimits {
     /// Fails if there are no tools, or not the chosen one. `tools` is a JSON list in the form of `apply_chat_template`.
     ///
     /// # Errors
-    /// The field of the request.
+    /// Names the field of the request.
     pub fn check(&self, tools: Option<&Json>) -> Result<(), Error> {
         self.tools(tools).map(drop)
     }

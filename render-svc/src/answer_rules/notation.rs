@@ -215,7 +215,7 @@ impl Notation {
         self.reasoning.as_ref().is_some_and(is_open)
     }
 
-    /// Returns the start of the section of calls, or the rest of it if the prompt ends with the first part.
+    /// Returns the text before the first call, without the start that the prompt ends with.
     pub(crate) fn section_after(&self, rules: &Rules, prompt: &str) -> &str {
         let start = rules.start_of(prompt);
         let parts = self.section.char_indices().map(|(at, c)| self.section.split_at(at + c.len_utf8()));

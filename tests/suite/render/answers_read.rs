@@ -575,6 +575,20 @@ fn a_schema_with_many_references_takes_a_bounded_time() {
     assert_eq!(answer.calls[0].arguments, r#"{"s": "3"}"#);
 }
 
+/// Each value within a value is cast by its schema, whose list of values is as long as the answer.
+#[test]
+fn many_values_with_many_choices_take_a_bounded_time() {
+    let count = 20_000;
+    let names: Vec<String> = (0..count).map(|number| format!("n{number}")).collect();
+    let properties = json!({"list": {"type": "array", "items": {"enum": names}}});
+    let tool = json!({"name": "note", "parameters": {"properties": properties}});
+    let mark = "]<]minimax[>[";
+    let items: String = names.iter().map(|name| format!("{mark}<item>{name}{mark}</item>")).collect();
+    let text = format!("{mark}<invoke name=\"note\">{mark}<list>{items}{mark}</list>{mark}</invoke>");
+    let answer = AnswerReader::new(rules("minimax-m3"), "", &[Value::from(&tool)]).expect("a reader").read(&text);
+    assert_eq!(serde_json::from_str::<Json>(&answer.calls[0].arguments).expect("JSON"), json!({"list": names}));
+}
+
 #[track_caller]
 fn check(row: &Row, rules: &Arc<Rules>, tools: &[Value], size: usize) {
     let mut reader = AnswerReader::new(Arc::clone(rules), "", tools).expect("a reader");

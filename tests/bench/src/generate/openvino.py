@@ -5,7 +5,7 @@ import peer
 STEP = 8192  # Tokens per step, so that every prompt is read in one.
 
 
-class OpenVino:
+class OpenVino(peer.WarmedUp):
     def __init__(self, path, threads, precision):
         from importlib.metadata import version
 
@@ -21,7 +21,7 @@ class OpenVino:
         properties = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": precision}
         self.pipeline = genai.ContinuousBatchingPipeline(path, scheduler, "CPU", properties)
         self.numpy, self.openvino, self.genai = numpy, openvino, genai
-        self.requests, self.shapes = 0, set()
+        self.requests = 0
         core = openvino.Core()
         kept = core.get_property("CPU", "KV_CACHE_PRECISION").to_string()
         group = core.get_property("CPU", "DYNAMIC_QUANTIZATION_GROUP_SIZE")
@@ -48,14 +48,6 @@ class OpenVino:
             while shared < min(counts):
                 shared += 1
                 yield
-
-    def start(self, prompts, tokens):
-        shape = (len(prompts), len(prompts[0]))
-        if shape not in self.shapes:  # The first step of a shape makes kernels and memory for it.
-            self.shapes.add(shape)
-            list(self.generate(prompts, 2))
-        yield
-        yield from self.generate(prompts, tokens)
 
 
 peer.serve(OpenVino)

