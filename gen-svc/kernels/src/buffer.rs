@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::error::Error;
 
 /// Bytes of a cache line.
-const CACHE_LINE_BYTES: usize = 64;
+pub(crate) const CACHE_LINE_BYTES: usize = 64;
 
 /// Types for which every bit pattern is valid, so that zeroed memory and arbitrary bytes can be
 /// read as values.
@@ -41,13 +41,6 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
-    /// Allocates memory for this buffer alone.
-    pub(crate) fn zeroed(bytes: usize) -> Result<Self, Error> {
-        let bytes = bytes.max(CACHE_LINE_BYTES);
-        let memory = Arc::new(Allocation::zeroed(bytes, CACHE_LINE_BYTES)?);
-        Ok(Self { start: memory.start, bytes, _memory: memory })
-    }
-
     pub(crate) fn as_slice<T: Plain>(&self) -> &[T] {
         // SAFETY: the memory is initialized, aligned for T, lives as long as `self`, and every bit
         // pattern is a valid T.
@@ -100,8 +93,8 @@ const LARGE_PAGE_BYTES: usize = 2 << 20;
 /// The least bytes of an allocation that many buffers share. Its unused end takes no memory.
 const SHARED_BYTES: usize = 128 << 20;
 
-/// Allocates buffers next to each other in large pages, if the system has such. Weights are read once per step, and the
-/// processor keeps the places of few pages.
+/// Allocates buffers next to each other in large pages, if the system has such. Weights, keys and values are read once
+/// per step, and the processor keeps the places of few pages.
 #[derive(Debug, Default)]
 pub(crate) struct LargePages {
     memory: Option<Arc<Allocation>>,

@@ -5,11 +5,11 @@
 //! vector contains one element of sixteen keys. The values of every head follow as \[16
 //! positions\]\[head_dim\]. In bf16, two numbers that are multiplied together form a pair: keys are
 //! \[head_dim / 2\]\[16 positions\]\[2 elements\], values \[8\]\[head_dim\]\[2 positions\]. The system
-//! commits memory when a block is first written.
+//! commits memory when a block is first written, in large pages if it has such.
 
 use std::marker::PhantomData;
 
-use crate::buffer::{Buffer, Plain};
+use crate::buffer::{Buffer, LargePages, Plain};
 use crate::clock;
 use crate::disjoint::Disjoint;
 use crate::element::{Bf16, F16, F32, WritableElement};
@@ -95,7 +95,7 @@ impl KvStore {
     /// Reserves memory. The system commits a page when it is first written.
     pub fn new(shape: KvShape) -> Result<Self, Error> {
         let bytes = product(&[shape.block_bytes()?, shape.blocks])?;
-        Ok(Self { shape, buffer: Buffer::zeroed(bytes)? })
+        Ok(Self { shape, buffer: LargePages::default().zeroed(bytes)? })
     }
 
     #[must_use]

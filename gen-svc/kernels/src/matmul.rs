@@ -11,6 +11,7 @@ mod finish;
 mod floats;
 mod formats;
 mod integers;
+mod prefetch;
 mod product;
 mod quads;
 mod sums;

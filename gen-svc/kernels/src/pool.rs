@@ -1,15 +1,20 @@
 //! The thread team: runs one phase after another and distributes the tasks of a phase over the
 //! threads.
 //!
-//! Threads claim tasks from a counter, so a thread that the system has paused delays one task only.
-//! Idle threads spin briefly, since the next phase of a step starts within microseconds, and then
-//! sleep. Longer spinning would slow down the whole machine when other processes run.
+//! Each thread has a share of consecutive tasks, so that it reads consecutive memory, and then takes tasks from the
+//! ends of the others' shares. A thread that the system has paused delays one task only.
+//!
+//! Idle threads spin briefly, since the next phase of a step starts within microseconds, and then sleep. Beside other
+//! processes that need the processor, they spin only a tenth as long: time that a thread spins is time that it lacks
+//! when it computes.
 
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst,
+};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,8 +22,18 @@ use std::time::{Duration, Instant};
 use crate::clock;
 use crate::disjoint::Disjoint;
 
+mod share;
+
+use share::Share;
+
 /// Polls for work before an idle thread sleeps: about 20 µs.
-const SPINS_BEFORE_SLEEP: u32 = 1_000;
+const SPINS: u32 = 1_000;
+/// Polls after a thread has lost its core.
+const SPINS_BESIDE_OTHERS: u32 = 100;
+/// A caller that sleeps for longer waits for a thread that has lost its core.
+const LOST_CORE: Duration = Duration::from_micros(400);
+/// Phases with few polls after a lost core: some steps of a model.
+const WARY_PHASES: u32 = 1_500;
 
 /// A team of threads. The thread that calls [`Team::run`] is one of them.
 pub struct Team {
@@ -34,10 +49,13 @@ struct Phase<'a> {
     tasks: usize,
 }
 
-#[derive(Default)]
 struct Shared {
-    /// Unclaimed tasks of the phase. Zero between phases.
-    unclaimed: AtomicUsize,
+    /// The unclaimed tasks of the phase, by thread; the caller's first. Empty between phases.
+    shares: Box<[Share]>,
+    /// Counts the phases.
+    phases: AtomicU64,
+    /// Phases until threads spin for long again.
+    wary: AtomicU32,
     /// Finished tasks of the phase.
     done: AtomicUsize,
     /// Valid for a thread that has claimed a task and not yet reported it as finished.
@@ -63,10 +81,10 @@ impl Team {
     /// thread, the team is smaller.
     #[must_use]
     pub fn new(threads: usize) -> Self {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared::new(threads.max(1)));
         let start = |index| {
             let shared = Arc::clone(&shared);
-            std::thread::Builder::new().name(format!("kernels-{index}")).spawn(move || shared.run_worker()).ok()
+            std::thread::Builder::new().name(format!("kernels-{index}")).spawn(move || shared.run_worker(index)).ok()
         };
         let threads = (1..threads).map_while(start).collect();
         Self { shared, threads, phase_lock: Mutex::new(()) }
@@ -134,17 +152,40 @@ impl Team {
 }
 
 impl Shared {
+    fn new(threads: usize) -> Self {
+        Self {
+            shares: (0..threads).map(|_| Share::default()).collect(),
+            phases: AtomicU64::new(0),
+            wary: AtomicU32::new(0),
+            done: AtomicUsize::new(0),
+            phase: AtomicPtr::default(),
+            sleepers: AtomicUsize::new(0),
+            waiting: AtomicBool::new(false),
+            closing: AtomicBool::new(false),
+            sleep: Mutex::new(()),
+            wake: Condvar::new(),
+            finished: Condvar::new(),
+            is_timed: AtomicBool::new(false),
+            waited: AtomicU64::new(0),
+            panic: Mutex::new(None),
+        }
+    }
+
     fn run(&self, phase: &Phase<'_>) {
         self.done.store(0, SeqCst);
         self.phase.store(ptr::from_ref(phase).cast_mut().cast(), SeqCst);
-        self.unclaimed.store(phase.tasks, SeqCst);
+        let (tasks, threads) = (phase.tasks, self.shares.len());
+        for (index, share) in self.shares.iter().enumerate() {
+            share.fill(index * tasks / threads..(index + 1) * tasks / threads);
+        }
+        self.phases.fetch_add(1, SeqCst);
         if self.sleepers.load(SeqCst) > 0 {
             let _sleep = lock(&self.sleep);
             self.wake.notify_all();
         }
-        while self.run_task() {}
+        self.run_tasks(0);
         let start = self.is_timed.load(Relaxed).then(Instant::now);
-        self.wait_for_others(phase.tasks);
+        self.wait_for_others(tasks);
         start.into_iter().for_each(|start| clock::add(&self.waited, start));
         if let Some(payload) = lock(&self.panic).take() {
             resume_unwind(payload);
@@ -154,47 +195,75 @@ impl Shared {
     /// Returns when every task is finished, so that no thread refers to the phase afterwards.
     fn wait_for_others(&self, tasks: usize) {
         let all_done = || self.done.load(SeqCst) == tasks;
-        if spin_until(all_done) {
+        if self.spin_until(all_done) {
+            let wary = self.wary.load(Relaxed);
+            self.wary.store(wary.saturating_sub(1), Relaxed);
             return;
         }
+        let start = Instant::now();
         let mut sleep = lock(&self.sleep);
         self.waiting.store(true, SeqCst);
         while !all_done() {
             sleep = self.finished.wait(sleep).unwrap_or_else(PoisonError::into_inner);
         }
         self.waiting.store(false, SeqCst);
+        if start.elapsed() > LOST_CORE {
+            self.wary.store(WARY_PHASES, Relaxed);
+        }
     }
 
     /// Runs the loop of every thread but the caller's, until the team is dropped.
-    fn run_worker(&self) {
-        let has_work = || self.unclaimed.load(SeqCst) > 0 || self.closing.load(SeqCst);
+    fn run_worker(&self, thread: usize) {
+        let mut last = 0;
         while !self.closing.load(SeqCst) {
-            if self.run_task() || spin_until(has_work) {
-                continue;
+            let has_work = || self.phases.load(SeqCst) != last || self.closing.load(SeqCst);
+            if !self.spin_until(has_work) {
+                let mut sleep = lock(&self.sleep);
+                self.sleepers.fetch_add(1, SeqCst);
+                while !has_work() {
+                    sleep = self.wake.wait(sleep).unwrap_or_else(PoisonError::into_inner);
+                }
+                self.sleepers.fetch_sub(1, SeqCst);
             }
-            let mut sleep = lock(&self.sleep);
-            self.sleepers.fetch_add(1, SeqCst);
-            while !has_work() {
-                sleep = self.wake.wait(sleep).unwrap_or_else(PoisonError::into_inner);
-            }
-            self.sleepers.fetch_sub(1, SeqCst);
+            last = self.phases.load(SeqCst);
+            self.run_tasks(thread);
         }
     }
 
-    /// Runs one task. Returns false if no task is left.
-    fn run_task(&self) -> bool {
-        let Ok(unclaimed) = self.unclaimed.fetch_update(SeqCst, SeqCst, |unclaimed| unclaimed.checked_sub(1)) else {
-            return false;
-        };
-        // SAFETY: this thread has claimed a task, and `run` keeps the phase alive until the task is
-        // reported as finished below.
+    /// Runs the thread's tasks, and then tasks that others have not begun.
+    fn run_tasks(&self, thread: usize) {
+        while let Some(task) = self.shares[thread].claim_first() {
+            self.run_task(task);
+        }
+        let threads = self.shares.len();
+        for other in 1..threads {
+            while let Some(task) = self.shares[(thread + other) % threads].claim_last() {
+                self.run_task(task);
+            }
+        }
+    }
+
+    /// Runs a task that this thread has claimed.
+    fn run_task(&self, task: usize) {
+        // SAFETY: `run` keeps the phase alive until the task is reported as finished below.
         let phase = unsafe { &*self.phase.load(SeqCst) };
         let tasks = phase.tasks;
-        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (phase.task)(tasks - unclaimed))) {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (phase.task)(task))) {
             lock(&self.panic).get_or_insert(payload);
         }
         self.count_done(tasks);
-        true
+    }
+
+    /// Polls a condition for a limited time. Returns true if the condition became true.
+    fn spin_until(&self, condition: impl Fn() -> bool) -> bool {
+        let spins = if self.wary.load(Relaxed) > 0 { SPINS_BESIDE_OTHERS } else { SPINS };
+        for _ in 0..spins {
+            if condition() {
+                return true;
+            }
+            std::hint::spin_loop();
+        }
+        false
     }
 
     fn count_done(&self, tasks: usize) {
@@ -222,17 +291,6 @@ impl fmt::Debug for Team {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Team").field("threads", &self.threads()).finish()
     }
-}
-
-/// Polls a condition for a limited time. Returns true if the condition became true.
-fn spin_until(condition: impl Fn() -> bool) -> bool {
-    for _ in 0..SPINS_BEFORE_SLEEP {
-        if condition() {
-            return true;
-        }
-        std::hint::spin_loop();
-    }
-    false
 }
 
 /// Ignores poisoning: data under these locks is never left half-written.

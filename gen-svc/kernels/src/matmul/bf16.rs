@@ -4,7 +4,9 @@
 use std::array::from_fn;
 use std::ops::Range;
 
+use super::prefetch::distance;
 use super::sums::PanelSums;
+use crate::buffer::CACHE_LINE_BYTES;
 use crate::isa::{Arithmetic, Isa, LANES, Pair, PairKernel, Pairs, Sums, Wide, is_tame};
 use crate::pack::Matrix;
 use crate::rounded::{GROUP, PairRows};
@@ -18,8 +20,8 @@ pub(super) struct PairProducts<'a> {
     pub(super) out: &'a mut PanelSums,
 }
 
-/// Prefetch distance from the weights in use, in bytes.
-const PREFETCH_BYTES: usize = 2 << 10;
+/// Pairs of columns of a panel in a cache line.
+const PER_LINE: usize = CACHE_LINE_BYTES / size_of::<[Pair; LANES]>();
 
 impl PairKernel for PairProducts<'_> {
     #[inline(always)]
@@ -140,11 +142,12 @@ fn products<P: Pairs, const W: usize, const G: usize, const T: usize, const TAME
     let isa = pairs.isa();
     let zero: Sums<P> = isa.splat(0.0);
     let mut sums = [[zero; W]; T];
-    for (column, x) in x.iter().enumerate() {
+    for (column, factors) in x.iter().enumerate() {
         let columns = panels.map(|two| two.map(|panel| &panel[column]));
-        if prefetch {
+        if prefetch && column % PER_LINE == 0 {
+            let distance = distance(2 * W, column / PER_LINE, x.len() / PER_LINE, CACHE_LINE_BYTES);
             for column in columns.as_flattened() {
-                isa.prefetch(*column, PREFETCH_BYTES);
+                isa.prefetch(*column, distance);
             }
         }
         let mut weights = [pairs.weights(columns[0]); W];
@@ -152,7 +155,7 @@ fn products<P: Pairs, const W: usize, const G: usize, const T: usize, const TAME
             weights[w] = pairs.weights(columns[w]);
         }
         for t in 0..T {
-            let x = pairs.splat(x[first + t]);
+            let x = pairs.splat(factors[first + t]);
             for w in 0..W {
                 sums[t][w] =
                     if TAME { pairs.add_tame(sums[t][w], weights[w], x) } else { pairs.add(sums[t][w], weights[w], x) };

@@ -18,9 +18,6 @@ pub(super) struct Call<'a> {
     pub(super) out: &'a mut PanelSums,
 }
 
-/// Prefetch distance from the codes in use, in bytes.
-pub(super) const PREFETCH_BYTES: usize = 3 << 10;
-
 /// Returns the scale of a block's sums, and the minimum that is added to each of its weights.
 #[inline(always)]
 pub(super) fn scale_and_minimum<I: Isa, K: StaticFormat>(isa: I, scales: &[u8], block: usize) -> (I::F, I::F) {

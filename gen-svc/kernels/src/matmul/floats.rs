@@ -5,8 +5,10 @@ use std::array::from_fn;
 use std::marker::PhantomData;
 use std::ops::Range;
 
+use super::prefetch::distance;
 use super::product::Input;
 use super::sums::PanelSums;
+use crate::buffer::CACHE_LINE_BYTES;
 use crate::element::Element;
 use crate::isa::{Isa, Kernel, LANES, WIDE};
 use crate::pack::Matrix;
@@ -57,9 +59,6 @@ impl<E: Element> Kernel for Floats<'_, E> {
     }
 }
 
-/// Prefetch distance from the weights in use, in bytes.
-const PREFETCH_BYTES: usize = 3 << 10;
-
 impl<E: Element> Floats<'_, E> {
     /// Computes one token, four panels at a time, then the remaining panels one by one.
     #[inline(always)]
@@ -77,29 +76,28 @@ impl<E: Element> Floats<'_, E> {
 
     /// Computes `W` pairs of panels for all tokens.
     ///
-    /// The first tokens read the weights from memory. For f32, all pairs at once are the fastest, since
-    /// the processor then prefetches more of them; smaller weights, and few registers, need prefetch
-    /// instructions. Later tokens read the weights from the cache, where one pair at a time is faster.
+    /// The first tokens read the weights from memory, and prefetch them. For f32, all pairs at once are the
+    /// fastest, for smaller weights or few registers one pair. Later tokens read the weights from the cache, where one pair at a time is faster.
     #[inline(always)]
     fn pairs<I: Isa, const W: usize>(&mut self, isa: I, panel: usize) {
         let tokens = self.x.len() / self.matrix.columns();
         let mut token = 0;
         if I::REGISTERS > 16 && tokens >= 8 {
             if size_of::<E::Stored>() == size_of::<f32>() {
-                self.wide_tile::<I, W, 8, 0>(isa, panel, 0);
+                self.wide_tile::<I, W, 8, true>(isa, panel, 0);
             } else {
-                self.each_pair::<I, W, 8, PREFETCH_BYTES>(isa, panel, 0);
+                self.each_pair::<I, W, 8, true>(isa, panel, 0);
             }
             token = 8;
             while token + 8 <= tokens {
-                self.each_pair::<I, W, 8, 0>(isa, panel, token);
+                self.each_pair::<I, W, 8, false>(isa, panel, token);
                 token += 8;
             }
         } else if I::REGISTERS <= 16 && tokens >= 6 {
-            self.each_pair::<I, W, 6, PREFETCH_BYTES>(isa, panel, 0);
+            self.each_pair::<I, W, 6, true>(isa, panel, 0);
             token = 6;
             while token + 6 <= tokens {
-                self.each_pair::<I, W, 6, 0>(isa, panel, token);
+                self.each_pair::<I, W, 6, false>(isa, panel, token);
                 token += 6;
             }
         }
@@ -112,34 +110,34 @@ impl<E: Element> Floats<'_, E> {
         let tokens = self.x.len() / self.matrix.columns();
         if I::REGISTERS > 16 {
             match tokens - token {
-                7.. => return self.wide_tile::<I, W, 7, 0>(isa, panel, token),
-                6 => return self.wide_tile::<I, W, 6, 0>(isa, panel, token),
-                5 => return self.wide_tile::<I, W, 5, 0>(isa, panel, token),
-                4 => return self.wide_tile::<I, W, 4, 0>(isa, panel, token),
-                3 => return self.wide_tile::<I, W, 3, 0>(isa, panel, token),
+                7.. => return self.wide_tile::<I, W, 7, false>(isa, panel, token),
+                6 => return self.wide_tile::<I, W, 6, false>(isa, panel, token),
+                5 => return self.wide_tile::<I, W, 5, false>(isa, panel, token),
+                4 => return self.wide_tile::<I, W, 4, false>(isa, panel, token),
+                3 => return self.wide_tile::<I, W, 3, false>(isa, panel, token),
                 _ => {}
             }
         } else if tokens - token >= 3 {
-            self.each_pair::<I, W, 3, 0>(isa, panel, token);
+            self.each_pair::<I, W, 3, false>(isa, panel, token);
             token += 3;
         }
         match tokens - token {
-            2.. => self.wide_tile::<I, W, 2, 0>(isa, panel, token),
-            1 => self.wide_tile::<I, W, 1, 0>(isa, panel, token),
+            2.. => self.wide_tile::<I, W, 2, false>(isa, panel, token),
+            1 => self.wide_tile::<I, W, 1, false>(isa, panel, token),
             0 => {}
         }
     }
 
     /// Computes `W` pairs of panels for `T` tokens, one pair after the other.
     #[inline(always)]
-    fn each_pair<I: Isa, const W: usize, const T: usize, const AHEAD: usize>(
+    fn each_pair<I: Isa, const W: usize, const T: usize, const PREFETCH: bool>(
         &mut self,
         isa: I,
         panel: usize,
         token: usize,
     ) {
         for pair in 0..W {
-            self.wide_tile::<I, 1, T, AHEAD>(isa, panel + 2 * pair, token);
+            self.wide_tile::<I, 1, T, PREFETCH>(isa, panel + 2 * pair, token);
         }
     }
 
@@ -157,10 +155,9 @@ impl<E: Element> Floats<'_, E> {
         }
     }
 
-    /// Computes `W` pairs of panels for `T` tokens together. Prefetches weights `AHEAD` bytes ahead,
-    /// unless it is zero.
+    /// Computes `W` pairs of panels for `T` tokens together.
     #[inline(always)]
-    fn wide_tile<I: Isa, const W: usize, const T: usize, const AHEAD: usize>(
+    fn wide_tile<I: Isa, const W: usize, const T: usize, const PREFETCH: bool>(
         &mut self,
         isa: I,
         panel: usize,
@@ -179,6 +176,7 @@ impl<E: Element> Floats<'_, E> {
         for t in 0..T {
             x[t] = &self.x[(token + t) * columns..][..columns];
         }
+        let per_line = CACHE_LINE_BYTES / size_of::<[E::Stored; LANES]>();
         let mut sums = [[isa.splat(0.0); W]; T];
         for column in 0..columns {
             if column % WIDE == 0 {
@@ -187,10 +185,11 @@ impl<E: Element> Floats<'_, E> {
                     isa.prefetch(&x[t][column..], T * columns * size_of::<f32>());
                 }
             }
-            if AHEAD > 0 && column % 2 == 0 {
+            if PREFETCH && column % per_line == 0 {
+                let distance = distance(2 * W, column / per_line, columns / per_line, CACHE_LINE_BYTES);
                 for w in 0..W {
                     for p in 0..2 {
-                        isa.prefetch(&pairs[w][p][column..], AHEAD);
+                        isa.prefetch(&pairs[w][p][column..], distance);
                     }
                 }
             }

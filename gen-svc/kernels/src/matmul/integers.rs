@@ -4,8 +4,10 @@
 use std::array::from_fn;
 use std::marker::PhantomData;
 
-use super::blocks::{Call, PREFETCH_BYTES, scale_and_minimum, scale_of_half};
+use super::blocks::{Call, scale_and_minimum, scale_of_half};
 use super::formats::StaticFormat;
+use super::prefetch::distance;
+use crate::buffer::CACHE_LINE_BYTES;
 use crate::isa::{BLOCK, Isa, Kernel};
 use crate::pack::{BlockFormat, Codes, Scales};
 use crate::quantize::Factors;
@@ -92,19 +94,19 @@ fn products<I: Isa, K: StaticFormat, const P: usize, const T: usize>(
                 let x = from_fn(|t| (&x[t].0[unit * blocks + block], x[t].1[unit * blocks + block]));
                 add_block::<I, K, T>(isa, bytes, block, x, sums);
             }
-            prefetch::<I, K>(isa, bytes);
+            prefetch::<I, K>(isa, bytes, distance(P, unit, units, unit_bytes));
         }
     }
     sums
 }
 
-/// Prefetches as many bytes as the last unit used.
+/// Prefetches as many bytes as the unit has.
 #[inline(always)]
-fn prefetch<I: Isa, K: StaticFormat>(isa: I, bytes: &[u8]) {
+fn prefetch<I: Isa, K: StaticFormat>(isa: I, unit: &[u8], distance: usize) {
     let mut line = 0;
     while line < K::SPEC.unit_bytes() {
-        isa.prefetch(bytes, PREFETCH_BYTES + line);
-        line += 64;
+        isa.prefetch(unit, distance + line);
+        line += CACHE_LINE_BYTES;
     }
 }
 

@@ -6,8 +6,10 @@
 
 use std::array::from_fn;
 
-use super::blocks::{Call, PREFETCH_BYTES, scale_and_minimum, scale_of_half};
+use super::blocks::{Call, scale_and_minimum, scale_of_half};
 use super::formats::StaticFormat;
+use super::prefetch::distance;
+use crate::buffer::CACHE_LINE_BYTES;
 use crate::isa::{BLOCK, Isa, LANES, Quads};
 use crate::pack::{Codes, Scales};
 use crate::quantize::Factors;
@@ -73,27 +75,28 @@ fn products<I: Isa, K: StaticFormat, const T: usize>(
     let panels = panels.map(|panel| &panel[..units * unit_bytes]);
     let mut sums = [isa.splat(0.0); T];
     for unit in 0..units {
-        let units = panels.map(|panel| panel[unit * unit_bytes..][..unit_bytes].split_at(K::SPEC.code_bytes()));
+        let distance = distance(panels.len(), unit, units, unit_bytes);
+        let unit_parts = panels.map(|panel| panel[unit * unit_bytes..][..unit_bytes].split_at(K::SPEC.code_bytes()));
         for block in 0..blocks {
             if is_first {
                 for panel in panels {
-                    prefetch_block::<I, K>(isa, &panel[unit * unit_bytes..], block);
+                    prefetch_block::<I, K>(isa, &panel[unit * unit_bytes..], distance, block);
                 }
             }
             let x = x.map(|(values, factors)| (&values[unit * blocks + block], &factors[unit * blocks + block]));
-            let codes = codes::<I, K>(quads, units.map(|(codes, _)| codes), block);
+            let codes = codes::<I, K>(quads, unit_parts.map(|(codes, _)| codes), block);
             if matches!(K::SPEC.scales, Scales::Halves) {
                 for half in 0..2 {
-                    let first = scale_of_half(isa, units[0].1, 2 * block + half);
-                    let second = scale_of_half(isa, units[1].1, 2 * block + half);
+                    let first = scale_of_half(isa, unit_parts[0].1, 2 * block + half);
+                    let second = scale_of_half(isa, unit_parts[1].1, 2 * block + half);
                     let dots = dots::<I, K, T, { GROUPS / 2 }>(quads, &codes.as_chunks().0[half], 4 * half, x);
                     add_scaled::<I, T>(isa, quads, dots, isa.join(first, second), x, &mut sums);
                 }
                 continue;
             }
             let dots = dots::<I, K, T, GROUPS>(quads, &codes, 0, x);
-            let first = scale_and_minimum::<I, K>(isa, units[0].1, block);
-            let second = scale_and_minimum::<I, K>(isa, units[1].1, block);
+            let first = scale_and_minimum::<I, K>(isa, unit_parts[0].1, block);
+            let second = scale_and_minimum::<I, K>(isa, unit_parts[1].1, block);
             add_scaled::<I, T>(isa, quads, dots, isa.join(first.0, second.0), x, &mut sums);
             if !matches!(K::SPEC.scales, Scales::Scale { offset: 0 }) {
                 let minimum = isa.join(first.1, second.1);
@@ -108,10 +111,10 @@ fn products<I: Isa, K: StaticFormat, const T: usize>(
 
 /// Prefetches as many bytes as a block of the unit takes.
 #[inline(always)]
-fn prefetch_block<I: Isa, K: StaticFormat>(isa: I, unit: &[u8], block: usize) {
+fn prefetch_block<I: Isa, K: StaticFormat>(isa: I, unit: &[u8], distance: usize, block: usize) {
     let bytes = const { K::SPEC.unit_bytes().div_ceil(K::SPEC.columns / BLOCK) };
-    for line in 0..bytes.div_ceil(64) {
-        isa.prefetch(unit, PREFETCH_BYTES + block * bytes + 64 * line);
+    for line in 0..bytes.div_ceil(CACHE_LINE_BYTES) {
+        isa.prefetch(unit, distance + block * bytes + CACHE_LINE_BYTES * line);
     }
 }
 

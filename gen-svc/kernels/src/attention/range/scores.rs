@@ -136,17 +136,19 @@ impl<F: Format> RangeAttention<'_, F> {
         for b in 0..B {
             keys[b] = &self.tile(Part::Keys, block + b).as_chunks().0[..steps];
         }
-        let next = (block + B).min(self.last_block);
-        let next = [self.tile(Part::Keys, next), self.tile(Part::Values, block)];
+        let mut next: [[&[Lane<M>]; 2]; B] = [[&[]; 2]; B];
+        for b in 0..B {
+            let keys = self.tile(Part::Keys, (block + B + b).min(self.last_block));
+            next[b] = [keys, self.tile(Part::Values, block + b)];
+        }
         let mut sums = [[isa.splat(0.0); R]; B];
         for (part, queries) in queries.chunks_exact(rows).enumerate() {
             let queries: &[Factors<F>; R] = &queries[row..].as_chunks().0[0];
             for step in 0..FACTORS.min(steps - part * FACTORS) {
                 let index = part * FACTORS + step;
-                for next in next {
-                    isa.prefetch(next, index * size_of::<[Lane<M>; POSITIONS]>());
-                }
                 for b in 0..B {
+                    isa.prefetch(next[b][0], index * size_of::<[Lane<M>; POSITIONS]>());
+                    isa.prefetch(next[b][1], index * size_of::<[Lane<M>; POSITIONS]>());
                     let keys = multiply.load(&keys[b][index]);
                     for r in 0..R {
                         sums[b][r] = multiply.add(sums[b][r], keys, queries[r].0[step]);
