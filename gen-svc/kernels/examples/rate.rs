@@ -11,8 +11,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use tandem_kernels::{
-    Attention, BlockFormat, Epilogue, Format, Input, Int8Rows, IsaLevel, Kernels, KvFormat, KvRun, KvShape, KvStore,
-    Linear, Matrix, POSITIONS, Product, Projection, Rows, Scratch, Target,
+    Attention, BlockFormat, Epilogue, Format, Input, Int8Rows, IsaLevel, Kernels, KeysValues, KvFormat, KvRun, KvShape,
+    KvStore, Linear, Matrix, POSITIONS, Product, Projection, Rows, Scratch, Target,
 };
 
 const ROUNDS: usize = 7;
@@ -138,8 +138,13 @@ fn attention(kernels: &'static Kernels, format: KvFormat, sequences: usize, leng
     let (context, heads, kv_heads, head_dim) = (1_024, 9, 3, 64);
     let per_sequence = context / POSITIONS;
     let shape = KvShape { layers: 1, blocks: sequences * per_sequence, heads: kv_heads, head_dim, format };
-    let store = KvStore::new(shape).expect("memory");
+    let mut store = KvStore::new(shape).expect("memory");
     let blocks: Vec<u32> = (0..shape.blocks as u32).collect();
+    // Memory that was never written is one page of zeros, in the cache.
+    let written = vec![0.5; sequences * context * kv_heads * head_dim];
+    let runs: Vec<KvRun<'_>> =
+        blocks.chunks(per_sequence).map(|blocks| KvRun { past: 0, length: context, blocks }).collect();
+    kernels.write(&mut store, &runs, KeysValues { layer: 0, keys: &written, values: &written }).expect("right shapes");
     let queries = vec![0.5; sequences * length * heads * head_dim];
     let (mut scratch, mut out) = (Scratch::default(), vec![0.0; queries.len()]);
     let bytes = shape.blocks * shape.block_bytes().expect("a small shape");

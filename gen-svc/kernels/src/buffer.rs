@@ -41,6 +41,13 @@ unsafe impl Send for Buffer {}
 unsafe impl Sync for Buffer {}
 
 impl Buffer {
+    /// Allocates memory for this buffer alone, in large pages if the system has such.
+    pub(crate) fn zeroed(bytes: usize) -> Result<Self, Error> {
+        let bytes = bytes.max(CACHE_LINE_BYTES);
+        let memory = Arc::new(Allocation::in_large_pages(bytes)?);
+        Ok(Self { start: memory.start, bytes, _memory: memory })
+    }
+
     pub(crate) fn as_slice<T: Plain>(&self) -> &[T] {
         // SAFETY: the memory is initialized, aligned for T, lives as long as `self`, and every bit
         // pattern is a valid T.
@@ -68,6 +75,15 @@ unsafe impl Send for Allocation {}
 unsafe impl Sync for Allocation {}
 
 impl Allocation {
+    fn in_large_pages(bytes: usize) -> Result<Self, Error> {
+        if bytes < LARGE_PAGE_BYTES {
+            return Self::zeroed(bytes, CACHE_LINE_BYTES);
+        }
+        let memory = Self::zeroed(bytes, LARGE_PAGE_BYTES)?;
+        use_large_pages(&memory, bytes);
+        Ok(memory)
+    }
+
     fn zeroed(bytes: usize, align: usize) -> Result<Self, Error> {
         // More bytes for the alignment. An aligned zeroed allocation would make some allocators write every page.
         let size = bytes.checked_add(align).ok_or(Error::Memory { bytes: None })?;
@@ -93,8 +109,8 @@ const LARGE_PAGE_BYTES: usize = 2 << 20;
 /// The least bytes of an allocation that many buffers share. Its unused end takes no memory.
 const SHARED_BYTES: usize = 128 << 20;
 
-/// Allocates buffers next to each other in large pages, if the system has such. Weights, keys and values are read once
-/// per step, and the processor keeps the places of few pages.
+/// Allocates buffers next to each other in large pages, if the system has such. Weights are read once
+/// per step, and the TLB has entries for few pages.
 #[derive(Debug, Default)]
 pub(crate) struct LargePages {
     memory: Option<Arc<Allocation>>,
@@ -119,8 +135,7 @@ impl LargePages {
 
     fn allocate(&mut self, bytes: usize) -> Result<Arc<Allocation>, Error> {
         let bytes = bytes.max(SHARED_BYTES);
-        let memory = Arc::new(Allocation::zeroed(bytes, LARGE_PAGE_BYTES)?);
-        use_large_pages(&memory, bytes);
+        let memory = Arc::new(Allocation::in_large_pages(bytes)?);
         *self = Self { memory: Some(Arc::clone(&memory)), used: 0, bytes };
         Ok(memory)
     }

@@ -5,11 +5,11 @@
 //! vector contains one element of sixteen keys. The values of every head follow as \[16
 //! positions\]\[head_dim\]. In bf16, two numbers that are multiplied together form a pair: keys are
 //! \[head_dim / 2\]\[16 positions\]\[2 elements\], values \[8\]\[head_dim\]\[2 positions\]. The system
-//! commits memory when a block is first written, in large pages if it has such.
+//! commits memory when a block is first written: at least a page, of up to 2 MiB, in each layer.
 
 use std::marker::PhantomData;
 
-use crate::buffer::{Buffer, LargePages, Plain};
+use crate::buffer::{Buffer, Plain};
 use crate::clock;
 use crate::disjoint::Disjoint;
 use crate::element::{Bf16, F16, F32, WritableElement};
@@ -92,10 +92,10 @@ pub struct KvStore {
 }
 
 impl KvStore {
-    /// Reserves memory. The system commits a page when it is first written.
+    /// Reserves memory. The system commits a page, of up to 2 MiB, when it is first written.
     pub fn new(shape: KvShape) -> Result<Self, Error> {
         let bytes = product(&[shape.block_bytes()?, shape.blocks])?;
-        Ok(Self { shape, buffer: LargePages::default().zeroed(bytes)? })
+        Ok(Self { shape, buffer: Buffer::zeroed(bytes)? })
     }
 
     #[must_use]
@@ -161,12 +161,14 @@ impl Kernels {
         let memory = Disjoint::new(store.buffer.as_mut_slice::<E::Stored>());
         let write =
             |head| self.level.run(WriteHead::<E> { shape, memory: &memory, runs, new, head, element: PhantomData });
-        self.team.run_serially_if(new.keys.len() < MIN_PARALLEL_NUMBERS, shape.heads, &write);
+        self.team.run_serially_if(new.keys.len() < MIN_PARALLEL_KEYS, shape.heads, &write);
     }
 }
 
 /// The smallest count of numbers for which several threads are faster than one thread.
 pub(crate) const MIN_PARALLEL_NUMBERS: usize = 8 << 10;
+/// The same for numbers of keys, each of which is written to another cache line.
+const MIN_PARALLEL_KEYS: usize = 1 << 10;
 
 struct WriteHead<'a, E: WritableElement> {
     shape: KvShape,

@@ -1,12 +1,13 @@
 //! The thread team: runs one phase after another and distributes the tasks of a phase over the
 //! threads.
 //!
-//! Each thread has a share of consecutive tasks, so that it reads consecutive memory, and then takes tasks from the
-//! ends of the others' shares. A thread that the system has paused delays one task only.
+//! Each thread has a share of consecutive tasks, so that it reads consecutive memory, and then takes
+//! tasks from the ends of the others' shares. A thread that the system has paused delays one task
+//! only.
 //!
-//! Idle threads spin briefly, since the next phase of a step starts within microseconds, and then sleep. Beside other
-//! processes that need the processor, they spin only a tenth as long: time that a thread spins is time that it lacks
-//! when it computes.
+//! Idle threads poll briefly, since the next phase of a step starts within microseconds, and then
+//! sleep. Beside other processes that need the processor, they poll only a tenth as long: the system
+//! charges polling to a thread's share of the processor.
 
 use std::any::Any;
 use std::fmt;
@@ -27,13 +28,14 @@ mod share;
 use share::Share;
 
 /// Polls for work before an idle thread sleeps: about 20 µs.
-const SPINS: u32 = 1_000;
+const POLLS: u32 = 1_000;
 /// Polls after a thread has lost its core.
-const SPINS_BESIDE_OTHERS: u32 = 100;
-/// A caller that sleeps for longer waits for a thread that has lost its core.
+const SHORT_POLLS: u32 = 100;
+/// The phases after a lost core in which threads poll less: about ten steps of a small model.
+const PHASES_WITH_SHORT_POLLS: u32 = 1_500;
+/// A caller that sleeps for longer than this, and than it has computed in the phase, probably waits
+/// for a thread that has lost its core.
 const LOST_CORE: Duration = Duration::from_micros(400);
-/// Phases with few polls after a lost core: some steps of a model.
-const WARY_PHASES: u32 = 1_500;
 
 /// A team of threads. The thread that calls [`Team::run`] is one of them.
 pub struct Team {
@@ -54,8 +56,8 @@ struct Shared {
     shares: Box<[Share]>,
     /// Counts the phases.
     phases: AtomicU64,
-    /// Phases until threads spin for long again.
-    wary: AtomicU32,
+    /// The phases that are left in which threads poll less.
+    short_polls: AtomicU32,
     /// Finished tasks of the phase.
     done: AtomicUsize,
     /// Valid for a thread that has claimed a task and not yet reported it as finished.
@@ -105,7 +107,9 @@ impl Team {
     /// Panics with the payload of the first task that panicked, after all tasks have ended.
     pub fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
         match self.lock_phase() {
-            Some(_lock) if tasks > 1 => self.shared.run(&Phase { task, tasks }),
+            Some(_lock) if (2..=Share::MOST_TASKS).contains(&tasks) => {
+                self.shared.run(&Phase { task, tasks }, self.threads())
+            }
             _ => (0..tasks).for_each(task),
         }
     }
@@ -156,7 +160,7 @@ impl Shared {
         Self {
             shares: (0..threads).map(|_| Share::default()).collect(),
             phases: AtomicU64::new(0),
-            wary: AtomicU32::new(0),
+            short_polls: AtomicU32::new(0),
             done: AtomicUsize::new(0),
             phase: AtomicPtr::default(),
             sleepers: AtomicUsize::new(0),
@@ -171,33 +175,40 @@ impl Shared {
         }
     }
 
-    fn run(&self, phase: &Phase<'_>) {
+    fn run(&self, phase: &Phase<'_>, threads: usize) {
         self.done.store(0, SeqCst);
         self.phase.store(ptr::from_ref(phase).cast_mut().cast(), SeqCst);
-        let (tasks, threads) = (phase.tasks, self.shares.len());
-        for (index, share) in self.shares.iter().enumerate() {
-            share.fill(index * tasks / threads..(index + 1) * tasks / threads);
+        let tasks = phase.tasks;
+        let start = |thread: usize| (thread * tasks).div_ceil(threads);
+        for (thread, share) in self.shares[..threads].iter().enumerate() {
+            share.fill(start(thread)..start(thread + 1));
         }
         self.phases.fetch_add(1, SeqCst);
         if self.sleepers.load(SeqCst) > 0 {
             let _sleep = lock(&self.sleep);
             self.wake.notify_all();
         }
+        let start = Instant::now();
         self.run_tasks(0);
-        let start = self.is_timed.load(Relaxed).then(Instant::now);
-        self.wait_for_others(tasks);
-        start.into_iter().for_each(|start| clock::add(&self.waited, start));
+        let end = Instant::now();
+        self.wait_for_others(tasks, end - start);
+        if self.is_timed.load(Relaxed) {
+            clock::add(&self.waited, end);
+        }
         if let Some(payload) = lock(&self.panic).take() {
             resume_unwind(payload);
         }
     }
 
-    /// Returns when every task is finished, so that no thread refers to the phase afterwards.
-    fn wait_for_others(&self, tasks: usize) {
+    /// Returns when every task is finished, so that no thread refers to the phase afterwards. The
+    /// caller has computed for the time `computed`.
+    fn wait_for_others(&self, tasks: usize, computed: Duration) {
+        let short_polls = self.short_polls.load(Relaxed);
+        if short_polls > 0 {
+            self.short_polls.store(short_polls - 1, Relaxed);
+        }
         let all_done = || self.done.load(SeqCst) == tasks;
-        if self.spin_until(all_done) {
-            let wary = self.wary.load(Relaxed);
-            self.wary.store(wary.saturating_sub(1), Relaxed);
+        if self.poll(all_done) {
             return;
         }
         let start = Instant::now();
@@ -207,8 +218,8 @@ impl Shared {
             sleep = self.finished.wait(sleep).unwrap_or_else(PoisonError::into_inner);
         }
         self.waiting.store(false, SeqCst);
-        if start.elapsed() > LOST_CORE {
-            self.wary.store(WARY_PHASES, Relaxed);
+        if start.elapsed() > LOST_CORE.max(computed) {
+            self.short_polls.store(PHASES_WITH_SHORT_POLLS, Relaxed);
         }
     }
 
@@ -217,7 +228,7 @@ impl Shared {
         let mut last = 0;
         while !self.closing.load(SeqCst) {
             let has_work = || self.phases.load(SeqCst) != last || self.closing.load(SeqCst);
-            if !self.spin_until(has_work) {
+            if !self.poll(has_work) {
                 let mut sleep = lock(&self.sleep);
                 self.sleepers.fetch_add(1, SeqCst);
                 while !has_work() {
@@ -245,19 +256,22 @@ impl Shared {
 
     /// Runs a task that this thread has claimed.
     fn run_task(&self, task: usize) {
-        // SAFETY: `run` keeps the phase alive until the task is reported as finished below.
+        // SAFETY: this thread has claimed a task. `run` stores the pointer before it fills the shares,
+        // and keeps the phase alive until the task is reported as finished below.
         let phase = unsafe { &*self.phase.load(SeqCst) };
         let tasks = phase.tasks;
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| (phase.task)(task))) {
-            lock(&self.panic).get_or_insert(payload);
+            let mut first = lock(&self.panic);
+            // A payload that panics when it is dropped must not prevent the report.
+            if first.is_some() { std::mem::forget(payload) } else { *first = Some(payload) }
         }
         self.count_done(tasks);
     }
 
     /// Polls a condition for a limited time. Returns true if the condition became true.
-    fn spin_until(&self, condition: impl Fn() -> bool) -> bool {
-        let spins = if self.wary.load(Relaxed) > 0 { SPINS_BESIDE_OTHERS } else { SPINS };
-        for _ in 0..spins {
+    fn poll(&self, condition: impl Fn() -> bool) -> bool {
+        let polls = if self.short_polls.load(Relaxed) > 0 { SHORT_POLLS } else { POLLS };
+        for _ in 0..polls {
             if condition() {
                 return true;
             }

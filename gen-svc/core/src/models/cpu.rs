@@ -18,12 +18,14 @@ use crate::error::{LoadError, StepError};
 use crate::weights::ModelFile;
 
 mod attention;
+mod buffers;
 mod feed_forward;
 mod load;
 mod parts;
 mod workspace;
 
 use attention::Attention;
+use buffers::Buffers;
 use feed_forward::FeedForward;
 use load::Loader;
 pub use load::Precision;
@@ -109,6 +111,7 @@ impl CpuDecoder {
                 kv: None,
                 integers: Int8Rows::default(),
                 scratch: Scratch::default(),
+                buffers: Buffers::default(),
                 kernels,
             },
             description,
@@ -144,7 +147,7 @@ impl CpuDecoder {
     /// `[R, E] -> [R, V]`
     fn logits(&mut self, rows: &[f32], out: &mut [f32]) -> Result<(), StepError> {
         let LogitRule { scale, softcap } = self.description.logits;
-        let normal = self.final_norm.forward(rows, &self.workspace.kernels)?;
+        let normal = self.final_norm.forward(rows, &self.workspace.kernels, &mut self.workspace.buffers)?;
         match &self.head {
             Some(head) => self.workspace.multiply(&normal, &[head], &mut [&mut *out])?,
             None => {
@@ -152,6 +155,7 @@ impl CpuDecoder {
                 self.workspace.multiply_by(&normal, &[table], &mut [&mut *out])?;
             }
         }
+        self.workspace.buffers.give(normal);
         let level = self.workspace.kernels.level();
         for row in out.chunks_exact_mut(self.description.vocabulary) {
             if scale != 1.0 {
@@ -184,10 +188,13 @@ impl Layer {
     /// Adds both branches to `x`, `[T, E]`.
     fn forward(&self, x: &mut [f32], tokens: Tokens<'_>, workspace: &mut Workspace) -> Result<(), StepError> {
         let scale = self.residual_scale;
-        let normal = self.before_attention.forward(x, &workspace.kernels)?;
+        let normal = self.before_attention.forward(x, &workspace.kernels, &mut workspace.buffers)?;
         self.attention.forward(&normal, tokens, workspace, Branch { norm: self.after_attention.as_ref(), scale }, x)?;
-        let normal = self.before_feed_forward.forward(x, &workspace.kernels)?;
-        self.feed_forward.forward(&normal, workspace, Branch { norm: self.after_feed_forward.as_ref(), scale }, x)
+        workspace.buffers.give(normal);
+        let normal = self.before_feed_forward.forward(x, &workspace.kernels, &mut workspace.buffers)?;
+        self.feed_forward.forward(&normal, workspace, Branch { norm: self.after_feed_forward.as_ref(), scale }, x)?;
+        workspace.buffers.give(normal);
+        Ok(())
     }
 }
 

@@ -76,8 +76,9 @@ impl<E: Element> Floats<'_, E> {
 
     /// Computes `W` pairs of panels for all tokens.
     ///
-    /// The first tokens read the weights from memory, and prefetch them. For f32, all pairs at once are the
-    /// fastest, for smaller weights or few registers one pair. Later tokens read the weights from the cache, where one pair at a time is faster.
+    /// The tile of the first eight tokens, or six with few registers, reads the weights from memory and
+    /// prefetches them: all pairs at once for f32, else one pair at a time. Later tiles read them from
+    /// the cache, where one pair at a time is faster.
     #[inline(always)]
     fn pairs<I: Isa, const W: usize>(&mut self, isa: I, panel: usize) {
         let tokens = self.x.len() / self.matrix.columns();
@@ -155,7 +156,7 @@ impl<E: Element> Floats<'_, E> {
         }
     }
 
-    /// Computes `W` pairs of panels for `T` tokens together.
+    /// Computes `W` pairs of panels for `T` tokens together. With `PREFETCH`, it prefetches weights.
     #[inline(always)]
     fn wide_tile<I: Isa, const W: usize, const T: usize, const PREFETCH: bool>(
         &mut self,

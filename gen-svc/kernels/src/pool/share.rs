@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-/// Consecutive task numbers: the first in the lower half, the end in the upper. In a cache line alone, since its thread
-/// changes it after each task.
+/// Consecutive task numbers: the first in the lower half, the end in the upper. Its thread changes it
+/// before each task, so it has two cache lines alone: processors fetch lines in pairs.
 #[derive(Default)]
 #[repr(align(128))]
 pub(super) struct Share {
@@ -12,6 +12,9 @@ pub(super) struct Share {
 }
 
 impl Share {
+    /// The greatest count of tasks.
+    pub(super) const MOST_TASKS: usize = u32::MAX as usize;
+
     pub(super) fn fill(&self, tasks: Range<usize>) {
         self.tasks.store(pack(tasks.start as u32..tasks.end as u32), SeqCst);
     }

@@ -51,7 +51,7 @@ impl Attention {
         let Tokens { runs, ends } = tokens;
         let count = runs.iter().map(|run| run.length).sum::<usize>();
         let [mut queries, mut keys, mut values] =
-            self.qkv.each_ref().map(|linear| vec![0.0; count * linear.matrix.rows()]);
+            self.qkv.each_ref().map(|linear| workspace.buffers.take(count * linear.matrix.rows()));
         workspace.multiply(normal, &self.qkv.each_ref(), &mut [&mut queries, &mut keys, &mut values])?;
         self.rotate(&mut queries, 0, count, workspace)?;
         self.rotate(&mut keys, 1, count, workspace)?;
@@ -68,9 +68,11 @@ impl Attention {
             runs,
             queries: &queries,
         };
-        let mut seen = vec![0.0; queries.len()];
+        let mut seen = workspace.buffers.take(queries.len());
         workspace.kernels.attend(store, &attention, &mut workspace.scratch, &mut seen)?;
-        workspace.add(&seen, &self.output, branch, x)
+        workspace.add(&seen, &self.output, branch, x)?;
+        [queries, keys, values, seen].into_iter().for_each(|buffer| workspace.buffers.give(buffer));
+        Ok(())
     }
 
     /// Normalizes and rotates the heads of queries (0) or keys (1), if the layer has a norm or a

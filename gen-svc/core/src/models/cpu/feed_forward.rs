@@ -4,6 +4,7 @@
 
 use tandem_kernels::{Activation, Epilogue, Product, Projection};
 
+use super::buffers::Buffer;
 use super::load::Loader;
 use super::parts::Linear;
 use super::workspace::{Branch, Workspace};
@@ -75,7 +76,9 @@ impl FeedForward {
         match self {
             Self::Gated(gated) => {
                 let middle = gated.middle(normal, workspace)?;
-                workspace.add(&middle, &gated.down, branch, x)
+                workspace.add(&middle, &gated.down, branch, x)?;
+                workspace.buffers.give(middle);
+                Ok(())
             }
             Self::Experts(experts) => experts.forward(normal, workspace, branch, x),
         }
@@ -97,9 +100,9 @@ impl Gated {
     }
 
     /// `[T, E] -> [T, F]`
-    fn middle(&self, normal: &[f32], workspace: &mut Workspace) -> Result<Vec<f32>, StepError> {
+    fn middle(&self, normal: &[f32], workspace: &mut Workspace) -> Result<Buffer, StepError> {
         let columns = self.gate.matrix.columns();
-        let mut middle = vec![0.0; normal.len() / columns * self.gate.matrix.rows()];
+        let mut middle = workspace.buffers.take(normal.len() / columns * self.gate.matrix.rows());
         let projection =
             Projection::Gated { gate: self.gate.kernel(), up: self.up.kernel(), activation: self.activation };
         workspace.compute(
@@ -135,6 +138,7 @@ impl Experts {
                 expert.down.matrix.columns(),
                 &mut [Product { projection, epilogue, out: &mut out }],
             )?;
+            workspace.buffers.give(middle);
         }
         match branch.norm {
             Some(norm) => Ok(workspace.kernels.add_norm(&out, norm.kernel(), branch.scale, x)?),

@@ -2,6 +2,7 @@
 
 use tandem_kernels::{Kernels, Linear as Factor, Matrix, Norm};
 
+use super::buffers::{Buffer, Buffers};
 use crate::error::StepError;
 
 /// Root-mean-square normalization.
@@ -18,8 +19,8 @@ impl RmsNorm {
     }
 
     /// `[T, E] -> [T, E]`
-    pub(super) fn forward(&self, x: &[f32], kernels: &Kernels) -> Result<Vec<f32>, StepError> {
-        let mut normal = vec![0.0; x.len()];
+    pub(super) fn forward(&self, x: &[f32], kernels: &Kernels, buffers: &mut Buffers) -> Result<Buffer, StepError> {
+        let mut normal = buffers.take(x.len());
         kernels.norm(x, self.kernel(), &mut normal)?;
         Ok(normal)
     }

@@ -4,6 +4,7 @@ use tandem_kernels::{
     Angles, Epilogue, Input, Int8Rows, Kernels, KvRun, KvStore, Linear as Factor, Product, Projection, Scratch,
 };
 
+use super::buffers::Buffers;
 use super::parts::{Linear, RmsNorm};
 use crate::error::StepError;
 
@@ -17,6 +18,7 @@ pub(super) struct Workspace {
     pub(super) angles: Vec<Angles>,
     pub(super) integers: Int8Rows,
     pub(super) scratch: Scratch,
+    pub(super) buffers: Buffers,
 }
 
 /// The tokens of a step.
@@ -92,8 +94,10 @@ impl Workspace {
             let epilogue = Epilogue::Add { scale: branch.scale };
             return self.compute(rows, columns, &mut [Product { projection, epilogue, out: x }]);
         };
-        let mut out = vec![0.0; x.len()];
+        let mut out = self.buffers.take(x.len());
         self.compute(rows, columns, &mut [Product { projection, epilogue: Epilogue::Store, out: &mut out }])?;
-        Ok(self.kernels.add_norm(&out, norm.kernel(), branch.scale, x)?)
+        self.kernels.add_norm(&out, norm.kernel(), branch.scale, x)?;
+        self.buffers.give(out);
+        Ok(())
     }
 }
