@@ -51,6 +51,7 @@ struct Phase<'a> {
     tasks: usize,
 }
 
+#[derive(Default)]
 struct Shared {
     /// The unclaimed tasks of the phase, by thread; the caller's first. Empty between phases.
     shares: Box<[Share]>,
@@ -83,7 +84,8 @@ impl Team {
     /// thread, the team is smaller.
     #[must_use]
     pub fn new(threads: usize) -> Self {
-        let shared = Arc::new(Shared::new(threads.max(1)));
+        let shares = (0..threads.max(1)).map(|_| Share::default()).collect();
+        let shared = Arc::new(Shared { shares, ..Shared::default() });
         let start = |index| {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new().name(format!("kernels-{index}")).spawn(move || shared.run_worker(index)).ok()
@@ -156,25 +158,6 @@ impl Team {
 }
 
 impl Shared {
-    fn new(threads: usize) -> Self {
-        Self {
-            shares: (0..threads).map(|_| Share::default()).collect(),
-            phases: AtomicU64::new(0),
-            short_polls: AtomicU32::new(0),
-            done: AtomicUsize::new(0),
-            phase: AtomicPtr::default(),
-            sleepers: AtomicUsize::new(0),
-            waiting: AtomicBool::new(false),
-            closing: AtomicBool::new(false),
-            sleep: Mutex::new(()),
-            wake: Condvar::new(),
-            finished: Condvar::new(),
-            is_timed: AtomicBool::new(false),
-            waited: AtomicU64::new(0),
-            panic: Mutex::new(None),
-        }
-    }
-
     fn run(&self, phase: &Phase<'_>, threads: usize) {
         self.done.store(0, SeqCst);
         self.phase.store(ptr::from_ref(phase).cast_mut().cast(), SeqCst);

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tandem_kernels::Team;
 
@@ -24,6 +24,26 @@ fn every_task_is_done_once() {
         for tasks in [0, 1, 2, 7, 1_000] {
             assert_eq!(counts(&team, tasks), vec![1; tasks], "{threads} threads");
         }
+    }
+}
+
+#[test]
+fn other_threads_take_the_tasks_of_a_slow_thread() {
+    const TASKS: usize = 8;
+    for slow in [0, TASKS / 2] {
+        let (team, others) = (Team::new(2), AtomicUsize::new(0));
+        team.run(TASKS, &|task| {
+            if task != slow {
+                others.fetch_add(1, Relaxed);
+                return;
+            }
+            let start = Instant::now();
+            while others.load(Relaxed) < TASKS - 1 {
+                assert!(start.elapsed() < Duration::from_secs(60), "no thread takes the other tasks");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        assert_eq!(others.load(Relaxed), TASKS - 1);
     }
 }
 
