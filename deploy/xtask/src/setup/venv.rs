@@ -116,10 +116,13 @@ pub(crate) fn reference(layout: &Layout) -> Result<Venv> {
     Venv::ensure_with(layout, "reference", &read(&list)?, Scope::Dependencies)
 }
 
-/// Returns the environment with another system that `cargo xtask bench generate` compares with.
+/// Returns the environment with another system that `cargo xtask bench generate` compares with. In
+/// its list, `${PEERS}` is the folder of the list.
 pub(crate) fn peer(layout: &Layout, system: &str) -> Result<Venv> {
-    let list = layout.root().join("tests/bench/peers").join(format!("{system}.txt"));
-    Venv::ensure_with(layout, system, &read(&list)?, Scope::Dependencies)
+    let folder = layout.root().join("tests/bench/peers");
+    let list = read(&folder.join(format!("{system}.txt")))?;
+    let list = list.replace("${PEERS}", &folder.to_string_lossy());
+    Venv::ensure_with(layout, system, &list, Scope::Dependencies)
 }
 
 /// Makes an environment without pip, because some distributions package that part of venv
