@@ -47,6 +47,7 @@ mod workspace;
 pub use check::{AttentionCase, AttentionDifference};
 pub use flash::{FLASH_BLOCK, FlashCall, FlashOperation};
 use inputs::LayerInputs;
+pub(super) use layer::attention_of;
 use layers::{Linear, RmsNorm, scaled, softcap};
 use load::Loader;
 use methods::Methods;
@@ -186,7 +187,8 @@ fn load_parts<'a>(
 ) -> Result<Vec<Part>, Error> {
     let choose = |placed: &PlacedLayers| {
         let (layers, target) = (&description.layers[placed.layers.clone()], loader(placed.device).target());
-        let sizes: BTreeSet<usize> = layers.iter().map(|layer| layer.attention.head_size).collect();
+        let sizes: BTreeSet<usize> =
+            layers.iter().filter_map(decoder::Layer::attention).map(|attention| attention.head_size).collect();
         let flash = flash.and_then(|flash| flash.checked(&sizes, target));
         Methods::choose(layers, flash, target)
     };

@@ -12,7 +12,7 @@ use tandem_core::weights::ModelFile;
 use tch::{Cuda, Device, Kind};
 
 use crate::backend::TorchBackend;
-use crate::decoder::{FlashOperation, TorchDecoder};
+use crate::decoder::{FlashOperation, TorchDecoder, attention_of};
 use crate::device;
 use crate::placement::{Costs, Placement};
 use crate::target::{TorchTarget, WeightBits};
@@ -51,6 +51,7 @@ pub(crate) fn load_configured(
     decoder: Decoder,
     target: TorchTarget,
 ) -> Result<LoadedModel, LoadError> {
+    require_supported(&decoder)?;
     let placement = place(config, file, &decoder, target)?;
     let flash = target.device.is_cuda().then_some(FlashOperation::LIBTORCH);
     let tower = load_tower(file, target)?;
@@ -69,8 +70,14 @@ pub fn load(
     placement: &Placement,
     flash: Option<FlashOperation>,
 ) -> Result<Box<dyn Backend>, LoadError> {
+    require_supported(&decoder)?;
     let model = TorchDecoder::load(decoder, file, target, placement, flash)?;
     Ok(Box::new(TorchBackend::new(Box::new(model))))
+}
+
+/// Fails if libtorch does not compute a part of the model.
+fn require_supported(decoder: &Decoder) -> Result<(), LoadError> {
+    decoder.layers.iter().try_for_each(|layer| attention_of(layer).map(drop))
 }
 
 /// Loads the tower of the file, if it has one.

@@ -122,10 +122,10 @@ impl Costs {
 
 impl LayerCosts {
     fn of(layer: &decoder::Layer, bits: u64, target: TorchTarget) -> Self {
-        let attention = &layer.attention;
+        let weights = bytes(layer.parameter_count(), bits);
+        let Some(attention) = layer.attention() else { return Self { weights, pairs: 0, source: None } };
         let numbers = 2 * (attention.kv_heads * attention.head_size) as u64;
         let pairs = numbers * target.dtype.elt_size_in_bytes() as u64;
-        let weights = bytes(layer.parameter_count(), bits);
         match attention.pairs {
             Pairs::Shared(source) => Self { weights, pairs: 0, source: Some(source) },
             Pairs::Computed | Pairs::KeysAsValues => Self { weights, pairs, source: None },

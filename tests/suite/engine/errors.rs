@@ -36,6 +36,7 @@ fn an_error_of_a_load_has_one_text_for_the_operator() {
         StepError::NoKvMemory.into(),
         StepError::Kernels(tandem_kernels::Error::Memory { bytes: Some(8) }).into(),
         LoadError::Thread(std::io::Error::other("the cause")),
+        LoadError::PartOfModel { backend: "libtorch", part: "linear attention", remedy: ": use --device cpu" },
     ];
     error_texts::check_rows("load/error", errors.map(|error| format!("{}: {}", error.reason().name(), error.chain())));
 }

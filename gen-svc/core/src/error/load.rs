@@ -234,6 +234,16 @@ pub enum LoadError {
         /// The configured devices.
         devices: String,
     },
+    /// The backend does not compute a part of the model.
+    #[error("{backend} does not compute {part}, which the model has{remedy}")]
+    PartOfModel {
+        /// The backend's name.
+        backend: &'static str,
+        /// The part's name.
+        part: &'static str,
+        /// Empty, or the remedy after a colon.
+        remedy: &'static str,
+    },
     /// The model has fewer parts than there are devices.
     #[error(
         "--device names {devices} devices, limit {limit}: the parts into which the layers of this model can be divided"
@@ -312,9 +322,10 @@ impl LoadError {
             Self::TensorMissing { .. } | Self::TensorShape { .. } | Self::NoTemplate | Self::ImageToken { .. } => {
                 Reason::ModelIncomplete
             }
-            Self::QuantizeDevice { .. } | Self::WithoutTorch { .. } | Self::WithoutGpu { .. } => {
-                Reason::DeviceUnsupported
-            }
+            Self::QuantizeDevice { .. }
+            | Self::PartOfModel { .. }
+            | Self::WithoutTorch { .. }
+            | Self::WithoutGpu { .. } => Reason::DeviceUnsupported,
             Self::QuantizeDtype { .. }
             | Self::QuantizeGpuDtype
             | Self::TooManyDevices { .. }

@@ -1,6 +1,6 @@
 //! The biases of a file that has no setting for them.
 
-use super::decoder::{Decoder, FeedForward, Layer, Matrix};
+use super::decoder::{Decoder, FeedForward, Layer, Matrix, Mixer};
 use crate::weights::ModelFile;
 
 /// Gives each matrix the bias that the file has for it, if the file decides. As in llama.cpp, each
@@ -18,6 +18,9 @@ fn matrices(layer: &mut Layer) -> impl Iterator<Item = &mut Matrix> {
         FeedForward::Gated(gated) => Some(gated.gate_up.iter_mut().chain([&mut gated.down])),
         FeedForward::Experts(_) => None,
     };
-    let attention = layer.attention.qkv.iter_mut().chain([&mut layer.attention.output]);
-    attention.chain(feed_forward.into_iter().flatten())
+    let attention = match &mut layer.mixer {
+        Mixer::Attention(attention) => Some(attention.qkv.iter_mut().chain([&mut attention.output])),
+        Mixer::DeltaNet(_) => None,
+    };
+    attention.into_iter().flatten().chain(feed_forward.into_iter().flatten())
 }

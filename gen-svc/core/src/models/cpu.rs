@@ -62,7 +62,9 @@ impl CpuDecoder {
     pub fn can_compute(description: &Decoder) -> bool {
         let shape = kv_shape(description, Precision::F32);
         let supports = |layer: &decoder::Layer| {
-            let AttentionRule { kv_heads, head_size, pairs, value_epsilon, .. } = &layer.attention;
+            let Some(AttentionRule { kv_heads, head_size, pairs, value_epsilon, .. }) = layer.attention() else {
+                return false;
+            };
             (*kv_heads, *head_size) == (shape.heads, shape.head_dim)
                 && (*pairs, *value_epsilon) == (Pairs::Computed, None)
                 && layer.input.is_none()
@@ -101,8 +103,11 @@ impl CpuDecoder {
             layers: description
                 .layers
                 .iter()
-                .enumerate()
-                .map(|(i, layer)| Layer::load(layer, i, &loader))
+                .scan(0, |attentions, layer| {
+                    let index = *attentions;
+                    *attentions += usize::from(layer.attention().is_some());
+                    Some(Layer::load(layer, index, &loader))
+                })
                 .collect::<Result<_, _>>()?,
             final_norm: loader.norm(&description.final_norm)?,
             kv_shape,
@@ -174,9 +179,11 @@ impl Layer {
         let norm = |norm: &decoder::Norm| loader.norm(norm);
         let decoder::Norms { before_attention, after_attention, before_feed_forward, after_feed_forward } =
             &layer.norms;
+        let unsupported = LoadError::PartOfModel { backend: "the CPU", part: "linear attention", remedy: "" };
+        let attention = layer.attention().ok_or(unsupported)?;
         Ok(Self {
             before_attention: norm(before_attention)?,
-            attention: Attention::load(&layer.attention, index, loader)?,
+            attention: Attention::load(attention, index, loader)?,
             after_attention: after_attention.as_ref().map(norm).transpose()?,
             before_feed_forward: norm(before_feed_forward)?,
             feed_forward: FeedForward::load(&layer.feed_forward, loader)?,
@@ -201,8 +208,8 @@ impl Layer {
 /// Returns the shape of the KV cache, which all layers share.
 fn kv_shape(description: &Decoder, precision: Precision) -> KvShape {
     let (heads, head_dim) =
-        description.layers.first().map_or((1, 1), |layer| (layer.attention.kv_heads, layer.attention.head_size));
-    KvShape { layers: description.layers.len(), blocks: 0, heads, head_dim, format: precision.kv() }
+        description.attentions().next().map_or((1, 1), |attention| (attention.kv_heads, attention.head_size));
+    KvShape { layers: description.attentions().count(), blocks: 0, heads, head_dim, format: precision.kv() }
 }
 
 impl Model for CpuDecoder {

@@ -8,7 +8,7 @@
 //! x = embeddings[token] * embed_scale, or the features of an image token
 //! inputs = layer inputs of token and x
 //! for each layer:
-//!     x = x + residual_scale * after_attention(attention(before_attention(x)))
+//!     x = x + residual_scale * after_attention(mixer(before_attention(x)))
 //!     x = x + residual_scale * after_feed_forward(feed_forward(before_feed_forward(x)))
 //!     x = x + norm(output(activation(gate(x)) * inputs[layer]))
 //!     x = x * scale
@@ -20,6 +20,10 @@
 //! vocabulary, P size of a layer's input. Matrices are `[out, in]`.
 
 use std::f32::consts::PI;
+
+mod delta_net;
+
+pub use delta_net::{Convolution, Decay, DeltaNet, Grouped, KeyHeads};
 
 /// A whole model. Tensors are named as transformers names them.
 #[derive(Debug, Clone)]
@@ -48,11 +52,11 @@ pub struct Decoder {
     pub logits: LogitRule,
 }
 
-/// A layer: an attention branch and a feed-forward branch.
+/// A layer: a branch that mixes the tokens of a sequence, and a feed-forward branch.
 #[derive(Debug, Clone)]
 pub struct Layer {
     /// The first branch.
-    pub attention: Attention,
+    pub mixer: Mixer,
     /// The second.
     pub feed_forward: FeedForward,
     /// The norms of both branches.
@@ -103,9 +107,9 @@ pub struct InputBranch {
 /// The norms of a layer.
 #[derive(Debug, Clone)]
 pub struct Norms {
-    /// The norm of attention's input.
+    /// The norm of the mixer's input.
     pub before_attention: Norm,
-    /// The norm of attention's output.
+    /// The norm of the mixer's output.
     pub after_attention: Option<Norm>,
     /// The norm of the feed-forward's input.
     pub before_feed_forward: Norm,
@@ -137,6 +141,15 @@ pub struct Matrix {
     pub columns: usize,
     /// True if there is a `name.bias`, `[rows]`.
     pub bias: bool,
+}
+
+/// The first branch of a layer.
+#[derive(Debug, Clone)]
+pub enum Mixer {
+    /// Attention to the keys and values of earlier tokens.
+    Attention(Attention),
+    /// A recurrent state instead of keys and values.
+    DeltaNet(DeltaNet),
 }
 
 /// Grouped-query attention. A query attends to the keys of the same sequence, up to its position or,
@@ -296,7 +309,7 @@ impl Decoder {
     /// all of them.
     #[must_use]
     pub fn has_image_blocks(&self) -> bool {
-        self.layers.iter().any(|layer| layer.attention.image_blocks)
+        self.attentions().any(|attention| attention.image_blocks)
     }
 
     /// Returns the number of parameters in all tensors.
@@ -305,13 +318,27 @@ impl Decoder {
         count(self.tensors())
     }
 
-    /// Returns every norm.
+    /// Returns the attention of each layer that has one, in the order of computation.
+    pub fn attentions(&self) -> impl Iterator<Item = &Attention> {
+        self.layers.iter().filter_map(Layer::attention)
+    }
+
+    /// Does the same as [`Self::attentions`].
+    pub(super) fn attentions_mut(&mut self) -> impl Iterator<Item = &mut Attention> {
+        self.layers.iter_mut().filter_map(Layer::attention_mut)
+    }
+
+    /// Returns every norm whose rows are hidden rows, queries or keys.
     pub(super) fn norms_mut(&mut self) -> impl Iterator<Item = &mut Norm> {
-        let layers = self.layers.iter_mut().flat_map(|Layer { norms, attention, .. }| {
+        let layers = self.layers.iter_mut().flat_map(|Layer { norms, mixer, .. }| {
             let Norms { before_attention, after_attention, before_feed_forward, after_feed_forward } = norms;
             let always = [before_attention, before_feed_forward];
             let sometimes = after_attention.iter_mut().chain(after_feed_forward);
-            always.into_iter().chain(sometimes).chain(attention.qk_norm.iter_mut().flatten())
+            let qk_norms = match mixer {
+                Mixer::Attention(attention) => Some(attention.qk_norm.iter_mut().flatten()),
+                Mixer::DeltaNet(_) => None,
+            };
+            always.into_iter().chain(sometimes).chain(qk_norms.into_iter().flatten())
         });
         layers.chain([&mut self.final_norm])
     }
@@ -323,6 +350,23 @@ fn count(tensors: impl Iterator<Item = RequiredTensor>) -> u64 {
 }
 
 impl Layer {
+    /// Returns the attention of the layer, if it has one.
+    #[must_use]
+    pub fn attention(&self) -> Option<&Attention> {
+        match &self.mixer {
+            Mixer::Attention(attention) => Some(attention),
+            Mixer::DeltaNet(_) => None,
+        }
+    }
+
+    /// Does the same as [`Self::attention`].
+    pub(super) fn attention_mut(&mut self) -> Option<&mut Attention> {
+        match &mut self.mixer {
+            Mixer::Attention(attention) => Some(attention),
+            Mixer::DeltaNet(_) => None,
+        }
+    }
+
     /// Returns the number of parameters.
     #[must_use]
     pub fn parameter_count(&self) -> u64 {
@@ -333,13 +377,10 @@ impl Layer {
         let Norms { before_attention, after_attention, before_feed_forward, after_feed_forward } = &self.norms;
         let norms =
             [Some(before_attention), after_attention.as_ref(), Some(before_feed_forward), after_feed_forward.as_ref()];
-        let attention = &self.attention;
-        let qk_norms = attention.qk_norm.iter().flatten();
-        let norms = norms.into_iter().flatten().chain(qk_norms).flat_map(Norm::tensors);
-        let matrices = attention.qkv.iter().chain([&attention.output]).flat_map(Matrix::tensors);
+        let norms = norms.into_iter().flatten().flat_map(Norm::tensors);
         let input = self.input.iter().flat_map(InputBranch::tensors);
         let scale = self.scale.iter().map(|name| (name.clone(), vec![1]));
-        norms.chain(matrices).chain(self.feed_forward.tensors()).chain(input).chain(scale)
+        norms.chain(self.mixer.tensors()).chain(self.feed_forward.tensors()).chain(input).chain(scale)
     }
 }
 
@@ -352,6 +393,22 @@ impl LayerInputs {
 impl InputBranch {
     fn tensors(&self) -> impl Iterator<Item = RequiredTensor> {
         [&self.gate, &self.output].into_iter().flat_map(Matrix::tensors).chain(self.norm.tensors())
+    }
+}
+
+impl Mixer {
+    fn tensors(&self) -> Box<dyn Iterator<Item = RequiredTensor> + '_> {
+        match self {
+            Self::Attention(attention) => Box::new(attention.tensors()),
+            Self::DeltaNet(delta_net) => Box::new(delta_net.tensors()),
+        }
+    }
+}
+
+impl Attention {
+    fn tensors(&self) -> impl Iterator<Item = RequiredTensor> {
+        let norms = self.qk_norm.iter().flatten().flat_map(Norm::tensors);
+        norms.chain(self.qkv.iter().chain([&self.output]).flat_map(Matrix::tensors))
     }
 }
 

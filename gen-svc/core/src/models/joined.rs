@@ -10,7 +10,7 @@ const PARTS: [&str; 3] = ["q_proj", "k_proj", "v_proj"];
 /// Divides the matrix of each layer of which the file has the parts alone. As in llama.cpp, each layer is decided for
 /// itself.
 pub(super) fn divide(decoder: &mut Decoder, file: &ModelFile) {
-    for attention in decoder.layers.iter_mut().map(|layer| &mut layer.attention) {
+    for attention in decoder.attentions_mut() {
         let [whole] = &attention.qkv[..] else { continue };
         let Some(path) = whole.name.strip_suffix(JOINED) else { continue };
         let has = |module: &str| file.has(&format!("{path}{module}.weight"));

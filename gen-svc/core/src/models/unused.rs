@@ -188,7 +188,7 @@ fn is_harmless(name: &str, decoder: &Decoder) -> bool {
         let (layer, part) = rest.split_once(".self_attn.")?;
         let layer = decoder.layers.get(layer.parse::<usize>().ok()?)?;
         let is_of_pair = ["k_proj.", "v_proj.", "k_norm.", "v_norm."].iter().any(|pair| part.starts_with(pair));
-        Some(is_of_pair && matches!(layer.attention.pairs, Pairs::Shared(_)))
+        Some(is_of_pair && matches!(layer.attention()?.pairs, Pairs::Shared(_)))
     };
     let is_of_rope = ["rotary_emb", "rotary_emb_local"].iter().any(|module| {
         name.rsplit_once('.').is_some_and(|(path, _)| path == *module || path.ends_with(&format!(".{module}")))

@@ -21,7 +21,7 @@ pub(super) fn add(
 ) -> Result<(), ConfigError> {
     let sliding = sliding_layers(config, decoder.layers.len(), slides)?;
     for (layer, sliding) in decoder.layers.iter_mut().zip(sliding) {
-        layer.attention.window = window.filter(|_| sliding);
+        layer.attention_mut().into_iter().for_each(|attention| attention.window = window.filter(|_| sliding));
     }
     Ok(())
 }

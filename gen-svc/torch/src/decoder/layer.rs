@@ -2,6 +2,7 @@
 //!
 //! Shapes: T tokens of a call, E hidden size.
 
+use tandem_core::error::LoadError;
 use tandem_core::models::decoder;
 use tch::Tensor;
 
@@ -11,6 +12,7 @@ use super::feed_forward::FeedForward;
 use super::inputs::InputBranch;
 use super::layers::{RmsNorm, scaled};
 use super::load::Loader;
+use super::methods::Methods;
 use crate::error::Error;
 
 /// The place of a layer among the layers of its device.
@@ -20,6 +22,21 @@ pub(super) struct LayerPlace {
     pub(super) index: usize,
     /// The index of the layer whose keys and values it uses: its own, or an earlier one.
     pub(super) pairs: usize,
+}
+
+/// Returns the attention of a layer.
+///
+/// # Errors
+/// [`LoadError::PartOfModel`]: the layer has something else, which libtorch does not compute.
+pub(crate) fn attention_of(layer: &decoder::Layer) -> Result<&decoder::Attention, LoadError> {
+    match &layer.mixer {
+        decoder::Mixer::Attention(attention) => Ok(attention),
+        decoder::Mixer::DeltaNet(_) => Err(LoadError::PartOfModel {
+            backend: "libtorch",
+            part: "linear attention (gated DeltaNet)",
+            remedy: ": use --device cpu",
+        }),
+    }
 }
 
 /// A layer on a device.
@@ -39,19 +56,21 @@ pub(super) struct Layer {
 }
 
 impl Layer {
-    /// Loads the layer at `place`, whose attention uses method number `method`.
+    /// Loads the layer at `place`, whose attention uses one of `methods`.
     pub(super) fn load(
         layer: &decoder::Layer,
         place: LayerPlace,
-        method: usize,
+        methods: &Methods,
         loader: &Loader<'_>,
     ) -> Result<Self, Error> {
         let norm = |norm: &decoder::Norm| RmsNorm::load(loader, norm);
         let decoder::Norms { before_attention, after_attention, before_feed_forward, after_feed_forward } =
             &layer.norms;
+        let attention = attention_of(layer)?;
+        let method = methods.index(attention);
         Ok(Self {
             before_attention: norm(before_attention)?,
-            attention: Attention::load(&layer.attention, place.pairs, method, loader)?,
+            attention: Attention::load(attention, place.pairs, method, loader)?,
             after_attention: after_attention.as_ref().map(norm).transpose()?,
             before_feed_forward: norm(before_feed_forward)?,
             feed_forward: FeedForward::load(&layer.feed_forward, loader)?,

@@ -39,7 +39,8 @@ impl Methods {
     pub(super) fn choose(layers: &[decoder::Layer], flash: Option<FlashOperation>, target: TorchTarget) -> Self {
         let largest = largest(layers, target);
         let mut chosen = Self { methods: Vec::new(), flash, target, block: BLOCK, largest };
-        let mut methods: Vec<Method> = layers.iter().map(|layer| chosen.method(&layer.attention)).collect();
+        let mut methods: Vec<Method> =
+            layers.iter().filter_map(decoder::Layer::attention).map(|attention| chosen.method(attention)).collect();
         methods.sort_unstable();
         for layers in methods.chunk_by(|a, b| a == b) {
             chosen.methods.push(layers[0]);
@@ -122,8 +123,9 @@ pub(super) fn serves_head(size: usize) -> bool {
 }
 
 fn largest(layers: &[decoder::Layer], target: TorchTarget) -> LargestLayer {
-    let most =
-        |of: fn(&decoder::Attention) -> usize| layers.iter().map(|layer| of(&layer.attention)).max().unwrap_or(0);
+    let most = |of: fn(&decoder::Attention) -> usize| {
+        layers.iter().filter_map(decoder::Layer::attention).map(of).max().unwrap_or(0)
+    };
     let numbers = most(|attention| 2 * attention.kv_heads * attention.head_size);
     LargestLayer { heads: most(|attention| attention.heads), pair_bytes: numbers * target.dtype.elt_size_in_bytes() }
 }

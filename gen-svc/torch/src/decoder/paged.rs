@@ -28,9 +28,11 @@ pub(super) struct KvShape {
 impl KvShape {
     /// Returns the shape of layers, in blocks of `block` positions.
     pub(super) fn of(layers: &[decoder::Layer], block: usize, target: TorchTarget) -> Self {
-        let sizes = |layer: &decoder::Layer| match layer.attention.pairs {
-            Pairs::Shared(_) => [0, 0],
-            _ => [layer.attention.kv_heads as i64, layer.attention.head_size as i64],
+        let sizes = |layer: &decoder::Layer| match layer.attention() {
+            Some(attention) if !matches!(attention.pairs, Pairs::Shared(_)) => {
+                [attention.kv_heads as i64, attention.head_size as i64]
+            }
+            _ => [0, 0],
         };
         Self { layers: layers.iter().map(sizes).collect(), block, target }
     }

@@ -43,16 +43,16 @@ impl Part {
         let PlacedLayers { device, layers: range } = placed.clone();
         let own = &description.layers[range.clone()];
         let layer = |(index, layer): (usize, &decoder::Layer)| {
-            let pairs = match layer.attention.pairs {
-                Pairs::Shared(source) => source - range.start,
-                Pairs::Computed | Pairs::KeysAsValues => index,
+            let pairs = match layer.attention().map(|attention| attention.pairs) {
+                Some(Pairs::Shared(source)) => source - range.start,
+                _ => index,
             };
-            Layer::load(layer, LayerPlace { index, pairs }, methods.index(&layer.attention), loader)
+            Layer::load(layer, LayerPlace { index, pairs }, &methods, loader)
         };
         let layers = own.iter().enumerate().map(layer).collect::<Result<_, _>>()?;
         let rope = |(i, rope): (usize, &decoder::Rope)| {
-            let rotated = description.layers.iter().find(|layer| layer.attention.rope == Some(i));
-            let size = rotated.map_or(2 * rope.frequencies.len(), |layer| layer.attention.head_size);
+            let rotated = description.attentions().find(|attention| attention.rope == Some(i));
+            let size = rotated.map_or(2 * rope.frequencies.len(), |attention| attention.head_size);
             Rope::new(rope, size, loader.target())
         };
         Ok(Self {

@@ -104,7 +104,7 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let mut decoder = decoder(config, &DEFAULTS)?;
     decoder.logits.softcap = config.float_unless_null("final_logit_softcapping", DEFAULT_LOGIT_CAP)?;
     let softcap = config.float_unless_null("attn_logit_softcapping", DEFAULT_SCORE_CAP)?;
-    decoder.layers.iter_mut().for_each(|layer| layer.attention.softcap = softcap);
+    decoder.attentions_mut().for_each(|attention| attention.softcap = softcap);
     let window = config.size_unless_null("sliding_window", DEFAULT_WINDOW_TOKENS)?;
     windows::add(&mut decoder, config, window, |i| i.is_multiple_of(2))?;
     Ok(decoder)
@@ -114,7 +114,7 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
 pub(super) fn decoder(config: &Config<'_>, defaults: &Defaults) -> Result<Decoder, ConfigError> {
     let mut decoder = llama::decoder(config, defaults)?;
     let scale = config.float_or("query_pre_attn_scalar", 256.0)?.sqrt().recip();
-    decoder.layers.iter_mut().for_each(|layer| layer.attention.scale = scale);
+    decoder.attentions_mut().for_each(|attention| attention.scale = scale);
     add_output_norms(&mut decoder);
     scale_ends(&mut decoder, config)?;
     add_offset(&mut decoder, config)?;

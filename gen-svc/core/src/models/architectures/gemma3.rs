@@ -76,7 +76,7 @@ pub(in crate::models) fn describe_with_images(config: &Config<'_>) -> Result<Dec
     let mut decoder = describe(config)?;
     // As in transformers, `final_logit_softcapping` has no effect in a model with images.
     decoder.logits.softcap = None;
-    decoder.layers.iter_mut().for_each(|layer| layer.attention.image_blocks = true);
+    decoder.attentions_mut().for_each(|attention| attention.image_blocks = true);
     Ok(decoder)
 }
 
@@ -88,8 +88,8 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let pattern = config.find_size("sliding_window_pattern")?.unwrap_or(DEFAULT_PATTERN_LAYERS);
     let window = config.size_unless_null("sliding_window", DEFAULT_WINDOW_TOKENS)?;
     windows::add(&mut decoder, config, window, |i| !(i + 1).is_multiple_of(pattern))?;
-    for layer in &mut decoder.layers {
-        layer.attention.rope = Some(usize::from(layer.attention.window.is_some()));
+    for attention in decoder.attentions_mut() {
+        attention.rope = Some(usize::from(attention.window.is_some()));
     }
     Ok(decoder)
 }

@@ -9,7 +9,7 @@ use super::llama::{self, Defaults, Shared, path};
 use crate::models::architecture::Architecture;
 use crate::models::config::{Config, ConfigError, unsupported};
 use crate::models::decoder::{
-    Attention, Decoder, FeedForward, Gated, InputBranch, Layer, LayerInputs, Matrix, Norm, Pairs,
+    Attention, Decoder, FeedForward, Gated, InputBranch, Layer, LayerInputs, Matrix, Mixer, Norm, Pairs,
 };
 use crate::models::rope::{self, RopeSetting, Sections};
 use crate::models::windows;
@@ -57,16 +57,16 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
 fn add_windows(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), ConfigError> {
     let window = config.find_size("sliding_window")?.unwrap_or(DEFAULT_WINDOW_TOKENS);
     windows::add(decoder, config, Some(window), |i| !(i + 1).is_multiple_of(DEFAULT_PATTERN_LAYERS))?;
-    decoder.layers.iter_mut().rev().take(1).for_each(|layer| layer.attention.window = None);
+    decoder.attentions_mut().last().into_iter().for_each(|attention| attention.window = None);
     Ok(())
 }
 
 /// Replaces the attention of every layer by one with the heads of its type.
 fn add_attention(decoder: &mut Decoder, config: &Config<'_>, shared: &Shared) -> Result<(), ConfigError> {
     let image_blocks = image_blocks(config)?;
-    for (i, layer) in decoder.layers.iter_mut().enumerate() {
-        let window = layer.attention.window;
-        layer.attention = Attention {
+    for (i, attention) in decoder.attentions_mut().enumerate() {
+        let window = attention.window;
+        *attention = Attention {
             window,
             scale: 1.0,
             rope: Some(usize::from(window.is_some())),
@@ -109,7 +109,7 @@ fn heads(config: &Config<'_>, i: usize, global: bool, shared: &Shared) -> Result
 /// Removes the values of layers without a window, if keys are used as values.
 fn use_keys_as_values(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), ConfigError> {
     if config.flag_or("attention_k_eq_v", false)? {
-        for Layer { attention, .. } in decoder.layers.iter_mut().filter(|layer| layer.attention.window.is_none()) {
+        for attention in decoder.attentions_mut().filter(|attention| attention.window.is_none()) {
             attention.pairs = Pairs::KeysAsValues;
             attention.qkv.truncate(2);
         }
@@ -126,15 +126,16 @@ fn share_pairs(decoder: &mut Decoder, config: &Config<'_>, shared: &Shared) -> R
     let first = decoder.layers.len().checked_sub(count).ok_or_else(|| unsupported(NAME, count))?;
     for i in first..decoder.layers.len() {
         let (earlier, rest) = decoder.layers.split_at_mut(i);
-        let Layer { attention, feed_forward, .. } = &mut rest[0];
-        let source = earlier[..first].iter().rposition(|layer| have_equal_pairs(&layer.attention, attention));
+        let Mixer::Attention(attention) = &mut rest[0].mixer else { continue };
+        let has_equal_pairs = |layer: &Layer| layer.attention().is_some_and(|other| have_equal_pairs(other, attention));
+        let source = earlier[..first].iter().rposition(has_equal_pairs);
         attention.pairs = Pairs::Shared(source.ok_or_else(|| unsupported(NAME, count))?);
         attention.qkv.truncate(1);
         attention.qk_norm[1] = None;
         if is_wide {
             let Shared { hidden, feed_forward: size, activation, .. } = *shared;
             let wide = Gated::split(&format!("{}.mlp", path(i)), hidden, 2 * size, activation, false);
-            *feed_forward = FeedForward::Gated(wide);
+            rest[0].feed_forward = FeedForward::Gated(wide);
         }
     }
     Ok(())
@@ -154,8 +155,7 @@ fn add_ropes(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), ConfigErr
     }});
     let config = if config.has("rope_parameters") { *config } else { Config::new(&defaults) };
     for (setting, is_global) in [(GLOBAL, true), (LOCAL, false)] {
-        let attentions = decoder.layers.iter().map(|layer| &layer.attention);
-        let mut sizes = attentions.filter(|it| it.window.is_none() == is_global).map(|it| it.head_size);
+        let mut sizes = decoder.attentions().filter(|it| it.window.is_none() == is_global).map(|it| it.head_size);
         let size = sizes.next().unwrap_or(2);
         if let Some(other) = sizes.find(|other| *other != size) {
             return Err(unsupported("head_dim", format!("{size} and {other} in layers of one type")));

@@ -47,10 +47,8 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let mut decoder = llama::decoder(config, &llama::DEFAULTS)?;
     let scale = config.float_or("attention_multiplier", 1.0)?;
     let residual_scale = config.float_or("residual_multiplier", 1.0)?;
-    for layer in &mut decoder.layers {
-        layer.attention.scale = scale;
-        layer.residual_scale = residual_scale;
-    }
+    decoder.attentions_mut().for_each(|attention| attention.scale = scale);
+    decoder.layers.iter_mut().for_each(|layer| layer.residual_scale = residual_scale);
     decoder.embed_scale = config.float_or("embedding_multiplier", 1.0)?;
     decoder.logits.scale = config.float_or("logits_scaling", 1.0)?.recip();
     Ok(decoder)

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::models::config::{Config, ConfigError, unsupported};
 use crate::models::decoder::{
-    Activation, Attention, Decoder, FeedForward, Gated, Layer, LogitRule, Matrix, Norm, Norms, Pairs,
+    Activation, Attention, Decoder, FeedForward, Gated, Layer, LogitRule, Matrix, Mixer, Norm, Norms, Pairs,
 };
 use crate::models::rope::{self, RopeSetting};
 
@@ -140,11 +140,12 @@ pub(super) fn path(i: usize) -> String {
 
 /// Adds norms of queries and keys, over each head, to every layer.
 pub(super) fn add_qk_norms(decoder: &mut Decoder) {
-    for (i, layer) in decoder.layers.iter_mut().enumerate() {
-        let size = layer.attention.head_size;
+    for (i, Layer { mixer, norms, .. }) in decoder.layers.iter_mut().enumerate() {
+        let Mixer::Attention(attention) = mixer else { continue };
+        let size = attention.head_size;
         let norm =
-            |name| Norm { name: format!("{}.self_attn.{name}", path(i)), size, ..layer.norms.before_attention.clone() };
-        layer.attention.qk_norm = ["q_norm", "k_norm"].map(|name| Some(norm(name)));
+            |name| Norm { name: format!("{}.self_attn.{name}", path(i)), size, ..norms.before_attention.clone() };
+        attention.qk_norm = ["q_norm", "k_norm"].map(|name| Some(norm(name)));
     }
 }
 
@@ -189,7 +190,7 @@ impl Shared {
     fn layer(&self, path: &str) -> Layer {
         let Self { hidden, feed_forward, activation, mlp_bias, .. } = *self;
         Layer {
-            attention: self.attention(&format!("{path}.self_attn")),
+            mixer: Mixer::Attention(self.attention(&format!("{path}.self_attn"))),
             feed_forward: FeedForward::Gated(Gated::split(
                 &format!("{path}.mlp"),
                 hidden,

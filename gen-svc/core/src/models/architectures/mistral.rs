@@ -29,6 +29,6 @@ const GGUF: GgufArchitecture = GgufArchitecture {
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let mut decoder = llama::decoder(config, &DEFAULTS)?;
     let window = config.size_unless_null("sliding_window", DEFAULT_WINDOW_TOKENS)?;
-    decoder.layers.iter_mut().for_each(|layer| layer.attention.window = window);
+    decoder.attentions_mut().for_each(|attention| attention.window = window);
     Ok(decoder)
 }

@@ -36,13 +36,15 @@ const GGUF: GgufArchitecture = GgufArchitecture {
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let mut decoder = llama::decoder(config, &DEFAULTS)?;
     for (i, layer) in decoder.layers.iter_mut().enumerate() {
-        fuse(&mut layer.attention.qkv, format!("{}.self_attn.qkv_proj", path(i)));
+        if let Some(attention) = layer.attention_mut() {
+            fuse(&mut attention.qkv, format!("{}.self_attn.qkv_proj", path(i)));
+        }
         if let FeedForward::Gated(gated) = &mut layer.feed_forward {
             fuse(&mut gated.gate_up, format!("{}.mlp.gate_up_proj", path(i)));
         }
     }
     let window = config.find_size("sliding_window")?;
-    decoder.layers.iter_mut().for_each(|layer| layer.attention.window = window);
+    decoder.attentions_mut().for_each(|attention| attention.window = window);
     Ok(decoder)
 }
 

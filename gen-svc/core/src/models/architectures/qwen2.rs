@@ -38,9 +38,7 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
 /// Describes the model with other defaults, also of the first layer with a window.
 pub(super) fn decoder(config: &Config<'_>, defaults: &Defaults, first: usize) -> Result<Decoder, ConfigError> {
     let mut decoder = llama::decoder(config, defaults)?;
-    for layer in &mut decoder.layers {
-        layer.attention.qkv.iter_mut().for_each(|matrix| matrix.bias = true);
-    }
+    decoder.attentions_mut().flat_map(|attention| &mut attention.qkv).for_each(|matrix| matrix.bias = true);
     add_windows(&mut decoder, config, first)?;
     Ok(decoder)
 }

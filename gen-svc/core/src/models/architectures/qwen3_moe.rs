@@ -58,7 +58,7 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let mut decoder = llama::decoder(config, &DEFAULTS)?;
     llama::add_qk_norms(&mut decoder);
     let window = qwen2::window(config)?;
-    decoder.layers.iter_mut().for_each(|layer| layer.attention.window = window);
+    decoder.attentions_mut().for_each(|attention| attention.window = window);
     add_experts(&mut decoder, config)?;
     Ok(decoder)
 }

@@ -41,7 +41,7 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let has_windows = config.has("layer_types") || config.flag_or("use_sliding_window", false)?;
     let window = if has_windows { config.find_size("sliding_window")? } else { None };
     for (layer, rotated) in decoder.layers.iter_mut().zip(&rotated) {
-        layer.attention.rope = rotated.then_some(0);
+        layer.attention_mut().into_iter().for_each(|attention| attention.rope = rotated.then_some(0));
     }
     windows::add(&mut decoder, config, window, |i| !rotated[i])?;
     Ok(decoder)
