@@ -9,5 +9,6 @@ mod gguf_keys;
 mod packed_weights;
 mod port;
 mod sentencepiece;
+mod states;
 mod steps;
 mod tensors;

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use tandem_core::answer::{Answer, CheckedAnswer};
-use tandem_core::cache::Usage;
+use tandem_core::cache::{StateUsage, Usage};
 use tandem_core::engine::{EngineEnded, EngineLimits, ExternalEngine, Gauges, TokenEngine};
 use tandem_core::error::{LoadError, RequestError};
 use tandem_core::lifecycle::Lifecycle;
@@ -122,6 +122,7 @@ impl TokenEngine for RemoteEngine {
             tokens: self.shared.tokens.load(Ordering::Relaxed),
             preemptions: load.preemptions,
             kv_blocks: usage,
+            states: StateUsage::default(),
             ..Gauges::default()
         }
     }

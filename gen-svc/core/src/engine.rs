@@ -39,9 +39,7 @@ pub mod fairness {
 pub use config::{Config, DeviceChoice, DeviceList, DtypeChoice, EngineLimits, Quantize};
 pub use gpu_memory::{GpuMemory, MIN_CONTEXT, share_of};
 pub use handle::Engine;
-pub use memory::{
-    blocks as kv_blocks, divide_measured as divide_memory, left_in_control_groups, require_context, require_free,
-};
+pub use memory::{cache_size, divide_measured as divide_memory, left_in_control_groups, require_context, require_free};
 pub use metrics::{Gauges, SampledRows, loaded as record_load};
 pub use port::{EngineEnded, ExternalEngine, Promise, TokenEngine};
 pub use shared::GpuState;

@@ -63,7 +63,8 @@ impl ControlService for Control {
     }
 
     async fn get_load(&self, _request: Request<pb::GetLoadRequest>) -> Result<Response<pb::GetLoadResponse>, Status> {
-        let Gauges { queued, running, tokens, preemptions, kv_blocks, steps: _, rows: _ } = self.engine()?.gauges();
+        let Gauges { queued, running, tokens, preemptions, kv_blocks, states: _, steps: _, rows: _ } =
+            self.engine()?.gauges();
         let Usage { total, held, kept, positions } = kv_blocks;
         Ok(Response::new(pb::GetLoadResponse {
             queued: count(queued),

@@ -150,7 +150,7 @@ fn log_loaded(
     took: Duration,
 ) -> Result<(), LoadError> {
     let (shape, limits) = (backend.shape(), config.limits());
-    let blocks = u64::from(engine::kv_blocks(config, backend)?);
+    let blocks = u64::from(engine::cache_size(config, backend)?.blocks);
     let kv_tokens = blocks * shape.block as u64;
     let context = shape.context.min(usize::try_from(kv_tokens).unwrap_or(usize::MAX));
     tracing::info!(

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use tandem_common::status::Reason;
-use tandem_core::cache::BlockId;
+use tandem_core::cache::{BlockId, CacheSize};
 use tandem_core::engine::{Config, DeviceChoice};
 use tandem_core::error::StepError;
 use tandem_core::library::Library;
@@ -69,7 +69,7 @@ impl Sequences {
             });
         }
         let each = (past + steps).div_ceil(block);
-        backend.allocate((count * each) as u32)?;
+        backend.allocate(CacheSize::of_blocks((count * each) as u32))?;
         let blocks = (0..count).map(|i| (i * each..(i + 1) * each).map(|block| BlockId(block as u32)).collect());
         Ok(Self { blocks: blocks.collect(), past })
     }
@@ -100,6 +100,7 @@ impl Sequences {
             is_long: false,
             blocks: Vec::as_slice(blocks),
             copy: None,
+            states: None,
             logits: LogitsFor::Last,
             images: &[],
             positions: None,

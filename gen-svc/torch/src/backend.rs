@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use tandem_core::cache::CacheSize;
 use tandem_core::error::{DeviceFault, StepError};
 use tandem_core::models::{Backend, DevicePart, Drawn, KeptRow, ModelShape, SequenceChunk};
 use tandem_core::sampling::{Chosen, HostSampler, RowPlan, Sampling, Slot, TokenPlan};
@@ -179,8 +180,8 @@ impl Backend for TorchBackend {
         self.model.long_after()
     }
 
-    fn allocate(&mut self, blocks: u32) -> Result<(), StepError> {
-        Ok(self.model.allocate(blocks)?)
+    fn allocate(&mut self, size: CacheSize) -> Result<(), StepError> {
+        Ok(self.model.allocate(size.blocks)?)
     }
 
     fn device_parts(&self) -> Vec<DevicePart> {

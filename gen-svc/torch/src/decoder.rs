@@ -204,7 +204,8 @@ impl TorchModel for TorchDecoder {
     fn shape(&self) -> ModelShape {
         let Decoder { vocabulary, context, .. } = self.description;
         let block = self.parts.first().map_or(0, Part::block);
-        ModelShape { vocabulary, context, block, block_bytes: self.parts.iter().map(Part::block_bytes).sum() }
+        let block_bytes = self.parts.iter().map(Part::block_bytes).sum();
+        ModelShape { vocabulary, context, block, block_bytes, state_bytes: 0 }
     }
 
     fn long_after(&self) -> Option<usize> {

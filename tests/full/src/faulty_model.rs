@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use tandem_core::cache::BLOCK;
+use tandem_core::cache::{BLOCK, CacheSize};
 use tandem_core::error::StepError;
 use tandem_core::models::{Backend, HostBackend, Logits, Model, ModelShape, SequenceChunk};
 use tandem_core::request::ServedModel;
@@ -132,7 +132,7 @@ impl FaultyModel {
     }
 
     fn shape(&self) -> ModelShape {
-        ModelShape { vocabulary: self.vocabulary, context: CONTEXT, block: BLOCK, block_bytes: 64 }
+        ModelShape { vocabulary: self.vocabulary, context: CONTEXT, block: BLOCK, block_bytes: 64, state_bytes: 0 }
     }
 }
 
@@ -141,7 +141,7 @@ impl Model for FaultyModel {
         self.shape()
     }
 
-    fn allocate(&mut self, _blocks: u32) -> Result<(), StepError> {
+    fn allocate(&mut self, _size: CacheSize) -> Result<(), StepError> {
         Ok(())
     }
 

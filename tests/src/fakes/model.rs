@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use tandem_core::cache::{BLOCK, BlockCopy, BlockId};
+use tandem_core::cache::{BLOCK, BlockCopy, BlockId, CacheSize, ChunkStates};
 use tandem_core::error::{LoadError, StepError};
 use tandem_core::grammar::Grammars;
 use tandem_core::models::{Logits, Model, ModelShape, SequenceChunk};
@@ -21,13 +21,32 @@ use crate::served_model::{CONTEXT, VOCABULARY};
 pub type Steps = Arc<Mutex<Vec<Vec<(usize, usize)>>>>;
 
 /// A model that stores the tokens in its blocks, and computes logits from the tokens that it reads
-/// there. A wrong block changes its output.
+/// there. A wrong block changes its output. With states, it also has a hash of the tokens in a state, and
+/// requires that both agree.
 pub struct Echo {
     /// The positions of a block.
     block: usize,
     slots: Vec<u32>,
+    /// The bytes of a state. 0: it has none.
+    state_bytes: u64,
+    states: Vec<EchoState>,
     steps: Steps,
     before_step: Box<dyn FnMut() + Send>,
+}
+
+/// The tokens that a state has seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct EchoState {
+    tokens: usize,
+    hash: u64,
+}
+
+impl EchoState {
+    const START: Self = Self { tokens: 0, hash: 7 };
+
+    fn after(self, token: u32) -> Self {
+        Self { tokens: self.tokens + 1, hash: scramble(self.hash ^ u64::from(token)) }
+    }
 }
 
 impl fmt::Debug for Echo {
@@ -85,7 +104,20 @@ impl Echo {
     /// Creates a model whose blocks have this many positions.
     #[must_use]
     pub fn of_block(block: usize) -> Self {
-        Self { block, slots: Vec::new(), steps: Steps::default(), before_step: Box::new(|| {}) }
+        Self {
+            block,
+            slots: Vec::new(),
+            state_bytes: 0,
+            states: Vec::new(),
+            steps: Steps::default(),
+            before_step: Box::new(|| {}),
+        }
+    }
+
+    /// Returns the model with states of this many bytes.
+    #[must_use]
+    pub fn with_states(self, state_bytes: u64) -> Self {
+        Self { state_bytes, ..self }
     }
 
     /// Creates a model whose steps each take this time.
@@ -114,16 +146,36 @@ impl Echo {
         let [from, to] = [from, to].map(|block| block.0 as usize * self.block);
         self.slots.copy_within(from..from + positions, to);
     }
+
+    /// Returns the state after the run's tokens, and saves those that are to be kept.
+    fn advance(&mut self, run: &SequenceChunk<'_>) -> Option<EchoState> {
+        assert_eq!(run.states.is_some(), self.state_bytes > 0, "chunks have states if the model has them");
+        let ChunkStates { from, to, saves } = run.states?;
+        let mut state = from.map_or(EchoState::START, |from| self.states[from.0 as usize]);
+        assert_eq!(state.tokens, run.past, "the state has seen the tokens before the run");
+        let mut saves = saves.iter().peekable();
+        for token in run.tokens {
+            state = state.after(*token);
+            while let Some(save) = saves.next_if(|save| save.tokens == state.tokens) {
+                self.states[save.state.0 as usize] = state;
+            }
+        }
+        assert_eq!(saves.next(), None, "states are kept after tokens of the run, in order");
+        self.states[to.0 as usize] = state;
+        Some(state)
+    }
 }
 
 impl Model for Echo {
     fn shape(&self) -> ModelShape {
         let block_bytes = 4 * self.block as u64;
-        ModelShape { vocabulary: VOCABULARY, context: CONTEXT, block: self.block, block_bytes }
+        let (block, state_bytes) = (self.block, self.state_bytes);
+        ModelShape { vocabulary: VOCABULARY, context: CONTEXT, block, block_bytes, state_bytes }
     }
 
-    fn allocate(&mut self, blocks: u32) -> Result<(), StepError> {
+    fn allocate(&mut self, CacheSize { blocks, states }: CacheSize) -> Result<(), StepError> {
         self.slots = vec![u32::MAX; blocks as usize * self.block];
+        self.states = vec![EchoState { tokens: usize::MAX, hash: 0 }; states as usize];
         Ok(())
     }
 
@@ -132,7 +184,17 @@ impl Model for Echo {
         self.steps.lock().expect("no panic").push(runs.iter().map(|run| (run.past, run.tokens.len())).collect());
         runs.iter().filter_map(|run| run.copy).for_each(|copy| self.copy(copy));
         let mut rows = Vec::new();
+        let written = runs.iter().flat_map(|run| &run.states).flat_map(|states| {
+            let saves = states.saves.iter().map(|save| save.state);
+            saves.chain([states.to])
+        });
+        let mut written: Vec<_> = written.collect();
+        let count = written.len();
+        written.sort_unstable();
+        written.dedup();
+        assert_eq!(written.len(), count, "runs write different states");
         for run in runs {
+            let state = self.advance(run);
             for (i, &token) in run.tokens.iter().enumerate() {
                 let position = run.past + i;
                 let slot = self.slot(run.blocks, position);
@@ -142,6 +204,9 @@ impl Model for Echo {
                     rows.extend(scores(history));
                 }
             }
+            let history = (0..run.past + run.tokens.len()).map(|position| self.slots[self.slot(run.blocks, position)]);
+            let expected = history.fold(EchoState::START, EchoState::after);
+            assert!(state.is_none_or(|state| state == expected), "the state agrees with the blocks");
         }
         logits.resize(rows.len() / VOCABULARY, VOCABULARY).copy_from_slice(&rows);
         Ok(())
@@ -150,7 +215,7 @@ impl Model for Echo {
 
 /// Returns logits from 0 to 4 that depend on every token and its position.
 fn scores(history: impl Iterator<Item = u32>) -> Vec<f32> {
-    let hash = history.fold(7_u64, |hash, token| scramble(hash ^ u64::from(token)));
+    let EchoState { hash, .. } = history.fold(EchoState::START, EchoState::after);
     (0..VOCABULARY as u64).map(|id| (scramble(hash ^ id) % 4096) as f32 / 1024.0).collect()
 }
 
@@ -203,10 +268,16 @@ fn letter_ids(tokenizer: &Tokenizer) -> Vec<u32> {
 
 impl Model for Letters {
     fn shape(&self) -> ModelShape {
-        ModelShape { vocabulary: self.vocabulary, context: LETTERS_CONTEXT, block: BLOCK, block_bytes: 1 }
+        ModelShape {
+            vocabulary: self.vocabulary,
+            context: LETTERS_CONTEXT,
+            block: BLOCK,
+            block_bytes: 1,
+            state_bytes: 0,
+        }
     }
 
-    fn allocate(&mut self, _blocks: u32) -> Result<(), StepError> {
+    fn allocate(&mut self, _size: CacheSize) -> Result<(), StepError> {
         Ok(())
     }
 

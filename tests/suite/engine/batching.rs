@@ -28,51 +28,83 @@ fn engine(blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
 /// The positions of a block of a GPU.
 const LONG_BLOCK: usize = 256;
 
-/// The positions of a block on the CPU, and of a GPU.
-const BLOCKS: [usize; 2] = [BLOCK, LONG_BLOCK];
+/// The memory of a model.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Memory {
+    /// The positions of a block.
+    block: usize,
+    /// The size of a recurrent state, in blocks. 0: the model has none.
+    state: u64,
+}
 
-/// Starts an engine whose blocks have `block` positions, with as much memory as [`engine`].
-fn engine_of(block: usize, blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
-    logged(blocks, Echo::of_block(block), change)
+/// Blocks of the CPU.
+const CPU: Memory = Memory { block: BLOCK, state: 0 };
+/// Blocks of a GPU.
+const GPU: Memory = Memory { block: LONG_BLOCK, state: 0 };
+/// As many states as blocks.
+pub(super) const MANY_STATES: Memory = Memory { block: BLOCK, state: 1 };
+/// Few states.
+pub(super) const FEW_STATES: Memory = Memory { block: BLOCK, state: 8 };
+
+const MEMORIES: [Memory; 4] = [CPU, GPU, MANY_STATES, FEW_STATES];
+
+impl Memory {
+    /// Returns the model, without a log of its steps.
+    fn model(self) -> Echo {
+        Echo::of_block(self.block).with_states(self.state * BLOCK_BYTES)
+    }
+
+    /// Returns the bytes of this many blocks, and of as many for states, if the model has them.
+    fn bytes(self, blocks: u64) -> u64 {
+        blocks * BLOCK_BYTES * if self.state > 0 { 2 } else { 1 }
+    }
+}
+
+/// The bytes of [`BLOCK`] positions.
+const BLOCK_BYTES: u64 = 4 * BLOCK as u64;
+
+/// Starts an engine with this memory for blocks, as much as [`engine`] has.
+pub(super) fn engine_of(memory: Memory, blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
+    logged(memory.bytes(blocks), memory.model(), change)
 }
 
 /// Starts an engine whose steps each take `pause`.
 fn paced(blocks: u64, pause: Duration, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
-    logged(blocks, Echo::paced(pause), change)
+    logged(CPU.bytes(blocks), Echo::paced(pause), change)
 }
 
 /// Starts an engine that computes a step when its gate allows it.
 fn gated(blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps, Gate) {
-    gated_of(BLOCK, blocks, change)
+    gated_of(CPU, blocks, change)
 }
 
-/// The same, with blocks of `block` positions.
-fn gated_of(block: usize, blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps, Gate) {
+/// The same, with other memory.
+pub(super) fn gated_of(memory: Memory, blocks: u64, change: impl FnOnce(&mut Config)) -> (Engine, Steps, Gate) {
     let (gate, wait) = Gate::new();
-    let (engine, steps) = logged(blocks, Echo::of_block(block).before_step(wait), change);
+    let (engine, steps) = logged(memory.bytes(blocks), memory.model().before_step(wait), change);
     (engine, steps, gate)
 }
 
-fn logged(blocks: u64, model: Echo, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
+fn logged(bytes: u64, model: Echo, change: impl FnOnce(&mut Config)) -> (Engine, Steps) {
     let steps = model.steps();
-    (start(blocks, model, change), steps)
+    (start(bytes, model, change), steps)
 }
 
-fn start(blocks: u64, model: Echo, change: impl FnOnce(&mut Config)) -> Engine {
+fn start(bytes: u64, model: Echo, change: impl FnOnce(&mut Config)) -> Engine {
     let mut config = Config::new(default_model());
-    config.kv_memory = Some(blocks * 4 * BLOCK as u64);
+    config.kv_memory = Some(bytes);
     change(&mut config);
     let started = Engine::start_with(config, |_| Ok((served_model(), Box::new(model) as Box<dyn Model>)));
     started.expect("starts").0
 }
 
 /// Returns a different prompt for each `which`.
-fn prompt(which: u64, length: usize) -> Vec<u32> {
+pub(super) fn prompt(which: u64, length: usize) -> Vec<u32> {
     (0..length as u64).map(|i| (scramble(which << 32 | i) % VOCABULARY as u64) as u32).collect()
 }
 
 /// Returns a request with temperature 1 and a seed.
-fn request(prompt: &[u32], tokens: u32) -> GenerateRequest {
+pub(super) fn request(prompt: &[u32], tokens: u32) -> GenerateRequest {
     GenerateRequest {
         sampling: SamplingOptions { temperature: Some(1.0), seed: Some(11), ..SamplingOptions::default() },
         stop: StopOptions { max_new_tokens: Some(tokens), ..StopOptions::default() },
@@ -81,19 +113,19 @@ fn request(prompt: &[u32], tokens: u32) -> GenerateRequest {
     }
 }
 
-fn submit(engine: &Engine, request: GenerateRequest) -> Receiver<Event> {
+pub(super) fn submit(engine: &Engine, request: GenerateRequest) -> Receiver<Event> {
     engine.submit(request.prepare(engine.model()).expect("a valid request"), None).expect("room")
 }
 
 /// A request's outputs, and their cost.
 #[derive(Debug)]
-struct Answer {
-    outputs: Vec<Vec<u32>>,
-    cached: usize,
-    summary: Summary,
+pub(super) struct Answer {
+    pub(super) outputs: Vec<Vec<u32>>,
+    pub(super) cached: usize,
+    pub(super) summary: Summary,
 }
 
-fn finish(mut events: Receiver<Event>) -> Answer {
+pub(super) fn finish(mut events: Receiver<Event>) -> Answer {
     let (mut outputs, mut cached) = (Vec::<Vec<u32>>::new(), None);
     let mut add = |output: u32, ids: &[u32]| {
         let output = output as usize;
@@ -117,7 +149,7 @@ fn finish(mut events: Receiver<Event>) -> Answer {
 }
 
 /// Returns the outputs of a request that runs alone in an engine.
-fn alone(request: GenerateRequest) -> Vec<Vec<u32>> {
+pub(super) fn alone(request: GenerateRequest) -> Vec<Vec<u32>> {
     let (engine, _) = engine(64, |_| {});
     finish(submit(&engine, request)).outputs
 }
@@ -128,28 +160,34 @@ fn batched_outputs_equal_single_request_outputs() {
         (0..40).map(|i| request(&prompt(i % 13, 1 + (i as usize * 37) % 300), 1 + (i as u32 * 29) % 120)).collect();
     let expected: Vec<_> = requests.iter().cloned().map(alone).collect();
     let settings = [(4096, 64, 512), (64, 64, 16), (64, 7, 33), (66, 3, 1000), (64, 40, 1)];
-    let settings = BLOCKS.iter().flat_map(|block| settings.map(|(blocks, most, chunk)| (*block, blocks, most, chunk)));
-    for (block, blocks, max_running, chunk) in settings {
+    let with = |memory| settings.map(|(blocks, most, chunk)| (memory, blocks, most, chunk));
+    for (memory, blocks, max_running, chunk) in MEMORIES.into_iter().flat_map(with) {
         let change = |config: &mut Config| (config.max_running, config.prefill_chunk) = (max_running, chunk);
-        let (engine, _) = engine_of(block, blocks, change);
+        let (engine, _) = engine_of(memory, blocks, change);
         let running: Vec<_> = requests.iter().cloned().map(|request| submit(&engine, request)).collect();
         for (events, expected) in running.into_iter().zip(&expected) {
-            let what = format!("{blocks} blocks, blocks of {block}, {max_running} at once, chunks of {chunk}");
+            let what = format!("{blocks} blocks of {memory:?}, {max_running} at once, chunks of {chunk}");
             assert_eq!(&finish(events).outputs, expected, "{what}");
         }
-        wait_until("all memory is free again", || engine.gauges().kv_blocks.held == 0);
+        assert_is_free(&engine);
     }
+}
+
+/// Asserts that no running output holds memory.
+#[track_caller]
+pub(super) fn assert_is_free(engine: &Engine) {
+    wait_until("all memory is free again", || engine.gauges().kv_blocks.held + engine.gauges().states.held == 0);
 }
 
 #[test]
 fn fifty_requests_finish_with_kv_memory_for_two() {
     let requests: Vec<_> = (0..50).map(|i| request(&prompt(i, 400), 100)).collect();
-    for block in BLOCKS {
-        let positions = 2 * 500_usize.next_multiple_of(block);
-        let (engine, _) = engine_of(block, (positions / BLOCK) as u64, |_| {});
+    for memory in MEMORIES {
+        let positions = 2 * 500_usize.next_multiple_of(memory.block);
+        let (engine, _) = engine_of(memory, (positions / BLOCK) as u64, |_| {});
         let running: Vec<_> = requests.iter().cloned().map(|request| submit(&engine, request)).collect();
         for (events, request) in running.into_iter().zip(&requests) {
-            assert_eq!(finish(events).outputs, alone(request.clone()), "blocks of {block}");
+            assert_eq!(finish(events).outputs, alone(request.clone()), "{memory:?}");
         }
     }
 }
@@ -159,26 +197,26 @@ fn preempted_request_resumes_with_the_same_tokens() {
     // All the short prompts fit at first. The long answers do not.
     // The later ones are longer: they take the last blocks before the first ones need them.
     let requests: Vec<_> = (0..12).map(|i| request(&prompt(i, 20 + 4 * i as usize), 400)).collect();
-    for (block, blocks) in [(BLOCK, 64), (LONG_BLOCK, 80)] {
-        let (engine, _, gate) = gated_of(block, blocks, |config| config.event_buffer = 1000);
+    for (memory, blocks) in [(CPU, 64), (GPU, 80), (MANY_STATES, 64), (FEW_STATES, 64)] {
+        let (engine, _, gate) = gated_of(memory, blocks, |config| config.event_buffer = 1000);
         let running: Vec<_> = requests.iter().cloned().map(|request| submit(&engine, request)).collect();
         drop(gate);
         for (events, request) in running.into_iter().zip(&requests) {
-            assert_eq!(finish(events).outputs, alone(request.clone()), "blocks of {block}");
+            assert_eq!(finish(events).outputs, alone(request.clone()), "{memory:?}");
         }
-        assert!(engine.gauges().preemptions > 0, "blocks of {block}: memory never ran out");
-        wait_until("all memory is free again", || engine.gauges().kv_blocks.held == 0);
+        assert!(engine.gauges().preemptions > 0, "{memory:?}: memory never ran out");
+        assert_is_free(&engine);
     }
 }
 
 #[test]
 fn cached_prompt_prefix_is_not_computed_again() {
-    BLOCKS.into_iter().for_each(assert_prefix_is_cached);
+    [CPU, GPU].into_iter().for_each(assert_prefix_is_cached);
 }
 
 #[track_caller]
-fn assert_prefix_is_cached(block: usize) {
-    let (engine, steps) = engine_of(block, 256, |_| {});
+fn assert_prefix_is_cached(memory: Memory) {
+    let (engine, steps) = engine_of(memory, 256, |_| {});
     let ask = |request| finish(submit(&engine, request));
     let first = ask(request(&prompt(1, 200), 40));
     assert_eq!((first.cached, first.summary.cached_tokens), (0, 0));
@@ -196,8 +234,8 @@ fn assert_prefix_is_cached(block: usize) {
 #[test]
 fn prefix_cache_is_separate_for_each_cache_salt() {
     let salted = |salt: &str| GenerateRequest { cache_salt: salt.to_owned(), ..request(&prompt(1, 100), 5) };
-    for block in BLOCKS {
-        let (engine, _) = engine_of(block, 256, |_| {});
+    for memory in MEMORIES {
+        let (engine, _) = engine_of(memory, 256, |_| {});
         let cached = |request| finish(submit(&engine, request)).cached;
         assert_eq!(["a", "b", "", "a", "b", ""].map(|salt| cached(salted(salt))), [0, 0, 0, 96, 96, 96]);
     }
@@ -206,7 +244,7 @@ fn prefix_cache_is_separate_for_each_cache_salt() {
 /// The prompts share 80, 272 and 512 tokens, and differ in their last ones.
 #[test]
 fn prompts_that_share_parts_of_a_block_keep_their_outputs() {
-    let (engine, steps) = engine_of(LONG_BLOCK, 256, |_| {});
+    let (engine, steps) = engine_of(GPU, 256, |_| {});
     for (shared, parts) in [(90, 80), (287, 272), (512, 512)] {
         let with = |which| request(&[prompt(7, shared), prompt(which, 50)].concat(), 30);
         let salted = |which| GenerateRequest { cache_salt: shared.to_string(), ..with(which) };
@@ -225,7 +263,7 @@ fn prompts_that_share_parts_of_a_block_keep_their_outputs() {
 /// One block: its positions cannot be copied to another. They are computed again.
 #[test]
 fn a_shared_part_of_the_only_block_is_computed_again() {
-    let (engine, _) = engine_of(LONG_BLOCK, (LONG_BLOCK / BLOCK) as u64, |_| {});
+    let (engine, _) = engine_of(GPU, (LONG_BLOCK / BLOCK) as u64, |_| {});
     let with = |which| request(&[prompt(7, 64), prompt(which, 50)].concat(), 20);
     for which in [1, 2, 1, 2, 2] {
         assert_eq!(finish(submit(&engine, with(which))).outputs, alone(with(which)), "{which}");
@@ -246,12 +284,12 @@ fn prefix_cache_evicts_in_lru_order() {
 
 #[test]
 fn outputs_share_one_prompt_prefill_and_differ_by_index() {
-    BLOCKS.into_iter().for_each(assert_prefill_is_shared);
+    MEMORIES.into_iter().for_each(assert_prefill_is_shared);
 }
 
 #[track_caller]
-fn assert_prefill_is_shared(block: usize) {
-    let (engine, steps) = engine_of(block, 256, |_| {});
+fn assert_prefill_is_shared(memory: Memory) {
+    let (engine, steps) = engine_of(memory, 256, |_| {});
     let mut several = request(&prompt(5, 300), 50);
     several.sampling.n = Some(4);
     let answer = finish(submit(&engine, several));

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use tandem_core::answer::{Event, FinishReason};
-use tandem_core::cache::{BLOCK, BlockId};
+use tandem_core::cache::{BLOCK, BlockId, CacheSize};
 use tandem_core::engine::{Config, Engine};
 use tandem_core::error::StepError;
 use tandem_core::models::{Backend, Drawn, KeptRow, ModelShape, SequenceChunk};
@@ -94,10 +94,16 @@ impl Drafting {
 
 impl Backend for Drafting {
     fn shape(&self) -> ModelShape {
-        ModelShape { vocabulary: VOCABULARY, context: CONTEXT, block: BLOCK, block_bytes: 4 * BLOCK as u64 }
+        ModelShape {
+            vocabulary: VOCABULARY,
+            context: CONTEXT,
+            block: BLOCK,
+            block_bytes: 4 * BLOCK as u64,
+            state_bytes: 0,
+        }
     }
 
-    fn allocate(&mut self, blocks: u32) -> Result<(), StepError> {
+    fn allocate(&mut self, CacheSize { blocks, .. }: CacheSize) -> Result<(), StepError> {
         self.slots = vec![u32::MAX; blocks as usize * BLOCK];
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
-use tandem_core::cache::{BLOCK, BlockId};
+use tandem_core::cache::{BLOCK, BlockId, CacheSize};
 use tandem_core::error::LoadError;
 use tandem_core::models::{self, CpuDecoder, LogitsFor, Precision, SequenceChunk};
 use tandem_model_files::artifacts::Artifacts;
@@ -195,7 +195,7 @@ fn load(path: &std::path::Path) -> Result<Box<dyn models::Backend>, LoadError> {
 
 pub(super) fn last_logprobs(backend: &mut dyn models::Backend, tokens: &[u32]) -> Vec<f32> {
     let blocks: Vec<BlockId> = (0..tokens.len().div_ceil(BLOCK) as u32).map(BlockId).collect();
-    backend.allocate(blocks.len() as u32).expect("memory");
+    backend.allocate(CacheSize::of_blocks(blocks.len() as u32)).expect("memory");
     let chunk = SequenceChunk {
         chosen: None,
         drafted: 0,
@@ -204,6 +204,7 @@ pub(super) fn last_logprobs(backend: &mut dyn models::Backend, tokens: &[u32]) -
         is_long: backend.long_after().is_some_and(|after| tokens.len() > after),
         blocks: &blocks,
         copy: None,
+        states: None,
         logits: LogitsFor::Last,
         images: &[],
         positions: None,

@@ -9,7 +9,7 @@ use gen_svc::load;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tandem_core::answer::Event;
-use tandem_core::cache::{BLOCK, BlockId};
+use tandem_core::cache::{BLOCK, BlockId, CacheSize};
 use tandem_core::engine::{Config, DeviceChoice, DeviceList, DtypeChoice, Engine};
 use tandem_core::error::LoadError;
 use tandem_core::models::{self, Backend, LogitsFor, Precision, SequenceChunk, architectures};
@@ -251,7 +251,7 @@ fn try_load(path: &Path, Setup { backend, flash, devices }: Setup) -> Result<Box
 /// Returns the logits after every position.
 fn logits(model: &mut dyn Backend, tokens: &[u32]) -> Vec<Vec<f32>> {
     let blocks: Vec<BlockId> = (0..tokens.len().div_ceil(BLOCK) as u32).rev().map(BlockId).collect();
-    model.allocate(blocks.len() as u32).expect("memory");
+    model.allocate(CacheSize::of_blocks(blocks.len() as u32)).expect("memory");
     let chunk = SequenceChunk {
         chosen: None,
         drafted: 0,
@@ -260,6 +260,7 @@ fn logits(model: &mut dyn Backend, tokens: &[u32]) -> Vec<Vec<f32>> {
         is_long: model.long_after().is_some_and(|after| tokens.len() > after),
         blocks: &blocks,
         copy: None,
+        states: None,
         logits: LogitsFor::All,
         images: &[],
         positions: None,

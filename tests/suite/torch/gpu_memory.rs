@@ -9,7 +9,7 @@ use gen_svc::args::{Args, Command};
 use gen_svc::grpc;
 use tandem_common::pb::generate::v1 as pb;
 use tandem_common::status::Reason;
-use tandem_core::cache::{BLOCK, Usage};
+use tandem_core::cache::{BLOCK, CacheSize, Usage};
 use tandem_core::engine::{Config, EngineLimits, GpuMemory, GpuState, LargestImage, divide_memory, warm_up};
 use tandem_core::error::{LoadError, MemoryError, StepError};
 use tandem_core::media::{ImageAttention, MediaLimits, Vision, read_processor};
@@ -254,8 +254,8 @@ impl Backend for OnGpu {
         self.0.shape()
     }
 
-    fn allocate(&mut self, blocks: u32) -> Result<(), StepError> {
-        self.0.allocate(blocks)
+    fn allocate(&mut self, size: CacheSize) -> Result<(), StepError> {
+        self.0.allocate(size)
     }
 
     fn device_parts(&self) -> Vec<DevicePart> {
@@ -292,7 +292,7 @@ fn divide(kv_memory: Option<u64>, [before, after]: [u64; 2]) -> (Result<u32, Loa
         let memory = DeviceMemory { free, total: GIB };
         Some(vec![GpuMemory { device: "cuda:0".to_owned(), share: 1.0, memory }])
     };
-    let blocks = divide_memory(&config, &mut OnGpu(model), None, &measure);
+    let blocks = divide_memory(&config, &mut OnGpu(model), None, &measure).map(|size| size.blocks);
     let count = steps.lock().expect("no panic").len();
     (blocks, count)
 }

@@ -81,6 +81,7 @@ impl ImagePrompt {
             is_long: false,
             blocks,
             copy: None,
+            states: None,
             logits,
             images: &images,
             positions: self.positions.as_ref().map(|positions| &positions[range]),

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use gen_svc::load::{self};
-use tandem_core::cache::{BLOCK, BlockId};
+use tandem_core::cache::{BLOCK, BlockId, CacheSize};
 use tandem_core::engine::{Config, DeviceChoice, DtypeChoice};
 use tandem_core::error::LoadError;
 use tandem_core::models::{self, Backend, LogitsFor, SequenceChunk};
@@ -31,7 +31,7 @@ fn load_tiny(tiny: &TinyLlama) -> Result<Box<dyn Backend>, LoadError> {
 /// Returns the logits after every position, V numbers each, computed in chunks of `piece` tokens.
 fn logits(model: &mut dyn Backend, ids: &[u32], piece: usize) -> Vec<Vec<f32>> {
     let blocks: Vec<BlockId> = (0..ids.len().div_ceil(BLOCK) as u32).rev().map(BlockId).collect();
-    model.allocate(blocks.len() as u32).expect("memory");
+    model.allocate(CacheSize::of_blocks(blocks.len() as u32)).expect("memory");
     let (mut rows, mut past) = (Vec::new(), 0);
     for tokens in ids.chunks(piece) {
         let run = SequenceChunk {
@@ -42,6 +42,7 @@ fn logits(model: &mut dyn Backend, ids: &[u32], piece: usize) -> Vec<Vec<f32>> {
             is_long: false,
             blocks: &blocks,
             copy: None,
+            states: None,
             logits: LogitsFor::All,
             images: &[],
             positions: None,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::Value;
-use tandem_core::cache::BlockId;
+use tandem_core::cache::{BlockId, CacheSize};
 use tandem_core::models::{self, Backend, LogitsFor, Precision, SequenceChunk};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests_full::backend::{self, BackendChoice};
@@ -71,7 +71,7 @@ impl Loaded {
         let artifacts = Artifacts::load(&path).expect("artifacts");
         let model = models::open(&artifacts).and_then(|file| backend::load(&file, models::describe(&file)?, backend));
         let mut model = model.unwrap_or_else(|error| panic!("{folder}: {}", error.chain())).backend;
-        model.allocate(256).expect("memory");
+        model.allocate(CacheSize::of_blocks(256)).expect("memory");
         let width = config["text_config"]["hidden_size"].as_u64().expect("a size") as usize;
         Self { model, folder, image_token: image_token.expect("an image token") as u32, width }
     }
@@ -122,6 +122,7 @@ impl Loaded {
                 is_long: false,
                 blocks,
                 copy: None,
+                states: None,
                 logits: LogitsFor::Last,
                 images: &[],
                 positions: position.as_ref().map(std::slice::from_ref),

@@ -1,9 +1,11 @@
 //! All blocks: their references, their content, and the order of eviction.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 
 use super::content::{Content, Key, Prefix};
-use super::table::{BLOCK, BlockId, BlockTable, Part, Source};
+use super::states::{StateUsage, States};
+use super::table::{BLOCK, BlockId, BlockTable, Part, Source, StateSave};
 
 #[derive(Debug, Default)]
 struct Block {
@@ -17,6 +19,23 @@ struct Block {
     generation: u64,
     /// The time of the last release on the pool's clock.
     released: u64,
+}
+
+/// The size of the caches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CacheSize {
+    /// The blocks of keys and values.
+    pub blocks: u32,
+    /// The slots of recurrent states. 0 for models without such.
+    pub states: u32,
+}
+
+impl CacheSize {
+    /// Returns the size of a model without recurrent states.
+    #[must_use]
+    pub fn of_blocks(blocks: u32) -> Self {
+        Self { blocks, states: 0 }
+    }
 }
 
 /// The use of the blocks.
@@ -34,18 +53,30 @@ pub struct Usage {
 
 /// The cached parts of the start of a prompt.
 #[derive(Debug)]
-pub struct Found(Vec<Part>);
+pub struct Found {
+    parts: Vec<Part>,
+    /// The numbers of first parts after which the state is kept. `None`: the model has no recurrent states.
+    ends: Option<Vec<usize>>,
+    /// The numbers of first tokens whose state later prompts probably need.
+    wanted: [usize; 2],
+}
 
 impl Found {
     /// Returns the number of positions.
     #[must_use]
     pub fn positions(&self) -> usize {
-        self.0.len() * BLOCK
+        self.parts.len() * BLOCK
     }
 
-    /// Removes the parts that end after this number of positions.
+    /// Removes the parts that end after this number of positions, and those before them up to one after which the
+    /// state is kept.
     pub fn truncate(&mut self, positions: usize) {
-        self.0.truncate(positions / BLOCK);
+        let mut count = positions / BLOCK;
+        if let Some(ends) = &mut self.ends {
+            ends.retain(|end| *end <= count);
+            count = ends.last().copied().unwrap_or(0);
+        }
+        self.parts.truncate(count);
     }
 }
 
@@ -62,13 +93,18 @@ pub struct BlockPool {
     /// The cached parts by their content. The block of a part also has the parts before it.
     by_content: HashMap<Key, Part>,
     clock: u64,
+    states: States,
+    /// The number of tokens between two kept states of a long prompt.
+    state_interval: usize,
 }
 
 impl BlockPool {
-    /// Creates a pool of `count` free blocks of `positions` positions each, a multiple of [`BLOCK`].
+    /// Creates a pool of free blocks of `positions` positions each, a multiple of [`BLOCK`], and free slots of
+    /// states. With states, a block has one part.
     #[must_use]
-    pub fn new(count: u32, positions: usize) -> Self {
+    pub fn new(CacheSize { blocks: count, states }: CacheSize, positions: usize) -> Self {
         debug_assert!(positions > 0 && positions.is_multiple_of(BLOCK), "a block has whole parts");
+        debug_assert!(states == 0 || positions == BLOCK, "states are kept after whole blocks");
         Self {
             blocks: (0..count).map(|_| Block::default()).collect(),
             parts: (positions / BLOCK).max(1),
@@ -76,7 +112,15 @@ impl BlockPool {
             kept: BTreeMap::new(),
             by_content: HashMap::new(),
             clock: 0,
+            states: States::new(states),
+            state_interval: BLOCK * count.div_ceil(states.max(1)).max(1) as usize,
         }
+    }
+
+    /// Returns the current use of the slots of states.
+    #[must_use]
+    pub fn state_usage(&self) -> StateUsage {
+        self.states.usage()
     }
 
     /// Returns the current use of the blocks.
@@ -98,8 +142,8 @@ impl BlockPool {
         positions.div_ceil(self.positions()).saturating_sub(table.blocks.len())
     }
 
-    /// Returns the longest cached prefix of `content`. The last token is never part of it, because its
-    /// logits are needed.
+    /// Returns the longest cached prefix of `content` from which a sequence can start. The last token is never part
+    /// of it, because its logits are needed.
     #[must_use]
     pub fn find(&self, content: Content<'_>) -> Found {
         let (mut found, mut prefix) = (Vec::new(), content.start());
@@ -108,14 +152,22 @@ impl BlockPool {
             found.push(part);
             prefix = Prefix::Part(part);
         }
-        Found(found)
+        let positions = found.len() * BLOCK;
+        let has_state = |count: &usize| self.states.has(found[count - 1]);
+        let ends = (!self.states.is_empty()).then(|| (1..=found.len()).filter(has_state).collect());
+        let wanted = [positions, content.tokens.len().saturating_sub(1) / BLOCK * BLOCK];
+        let mut found = Found { parts: found, ends, wanted };
+        found.truncate(positions);
+        found
     }
 
     /// References the blocks of a prefix. If it ends inside a block that others use, the table has no
     /// block for its last parts yet, and they must be [copied](BlockTable::copy).
     pub fn take(&mut self, found: &Found) -> BlockTable {
-        let mut table = BlockTable { committed: found.0.len(), last: found.0.last().copied(), ..BlockTable::default() };
-        for parts in found.0.chunks(self.parts) {
+        let last = found.parts.last().copied();
+        let mut table =
+            BlockTable { committed: found.parts.len(), last, wanted: found.wanted, ..BlockTable::default() };
+        for parts in found.parts.chunks(self.parts) {
             let Some(&Part { block, .. }) = parts.last() else { continue };
             let can_extend = self.can_extend(block, parts.len());
             self.reference(block);
@@ -125,11 +177,44 @@ impl BlockPool {
                 table.source = Some(Source { block, at: table.blocks.len(), positions: parts.len() * BLOCK });
             }
         }
+        if !self.states.is_empty() {
+            table.start = last.and_then(|last| Some((last, self.states.pin(last)?)));
+            table.state = self.states.acquire();
+        }
         table
     }
 
-    /// Records that the model has made the table's [copy](BlockTable::copy), if there was one.
+    /// Returns true if no slot was free for the table's state.
+    #[must_use]
+    pub fn lacks_state(&self, table: &BlockTable) -> bool {
+        !self.states.is_empty() && table.state.is_none()
+    }
+
+    /// Chooses the states to keep of a chunk, which are those after some of its tokens `range`. Takes slots for them
+    /// while there are some that no sequence uses.
+    pub fn plan_saves(&mut self, table: &mut BlockTable, range: Range<usize>) {
+        if table.state.is_none() {
+            return;
+        }
+        self.free_saves(table);
+        let regular = (range.start / self.state_interval + 1..).map(|i| i * self.state_interval);
+        let regular = regular.take_while(|tokens| *tokens <= range.end);
+        for tokens in table.wanted.into_iter().chain(regular) {
+            let is_new = table.saves.iter().all(|save| save.tokens != tokens);
+            if (range.start + 1..=range.end).contains(&tokens) && is_new {
+                let Some(state) = self.states.acquire() else { break };
+                table.saves.push(StateSave { tokens, state });
+            }
+        }
+        table.saves.sort_unstable_by_key(|save| save.tokens);
+    }
+
+    /// Records that the model has started from the table's kept state and made its [copy](BlockTable::copy), if there
+    /// were such.
     pub fn copied(&mut self, table: &mut BlockTable) {
+        if let Some((part, _)) = table.start.take() {
+            self.states.unpin(part);
+        }
         if let Some(source) = table.source.take() {
             self.release_block(source.block);
         }
@@ -161,7 +246,7 @@ impl BlockPool {
     }
 
     /// Adds to the prefix cache the parts that are full once the first `computed` tokens of `content`
-    /// are computed. A block whose content is cached already is replaced by the cached one.
+    /// are computed, with the states that were planned to be kept. A block whose content is cached already is replaced by the cached one.
     pub fn commit(&mut self, table: &mut BlockTable, content: Content<'_>, computed: usize) {
         if table.last.is_some_and(|last| self.is_evicted(last)) {
             // Nothing can be found after it: the block's parts are added again.
@@ -179,6 +264,7 @@ impl BlockPool {
             }
             table.last = Some(cached);
             table.committed += 1;
+            self.keep_state(table, cached);
         }
     }
 
@@ -190,10 +276,12 @@ impl BlockPool {
         }
     }
 
-    /// Releases all blocks of the table. Cached ones are evicted later, the start of the prompt
+    /// Releases the state and all blocks of the table. Cached ones are evicted later, the start of the prompt
     /// last.
     pub fn release(&mut self, table: &mut BlockTable) {
         self.copied(table);
+        self.free_saves(table);
+        table.state.take().into_iter().for_each(|state| self.states.free(state));
         for id in std::mem::take(&mut table.blocks).into_iter().rev() {
             self.release_block(id);
         }
@@ -211,6 +299,18 @@ impl BlockPool {
 
     fn positions(&self) -> usize {
         self.parts * BLOCK
+    }
+
+    /// Keeps the state after the table's last committed part, if that was planned.
+    fn keep_state(&mut self, table: &mut BlockTable, part: Part) {
+        if let Some(at) = table.saves.iter().position(|save| save.tokens == table.committed * BLOCK) {
+            self.states.keep(part, table.saves.remove(at).state);
+        }
+    }
+
+    /// Frees the slots that were planned for states to keep.
+    fn free_saves(&mut self, table: &mut BlockTable) {
+        table.saves.drain(..).for_each(|save| self.states.free(save.state));
     }
 
     /// Returns the prefix of the table's next part.
@@ -277,6 +377,7 @@ impl BlockPool {
     /// Evicts the block that was released first.
     fn evict(&mut self) -> Option<BlockId> {
         let (_, id) = self.kept.pop_first()?;
+        (0..self.blocks[id.0 as usize].end).for_each(|index| self.states.drop_of(self.part(id, index)));
         let block = &mut self.blocks[id.0 as usize];
         (block.generation, block.end) = (block.generation + 1, 0);
         for key in block.keys.drain(..) {

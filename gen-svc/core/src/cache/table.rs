@@ -17,6 +17,30 @@ pub(super) struct Part {
     pub(super) index: usize,
 }
 
+/// The index of a slot for the recurrent state of a sequence.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StateId(pub u32);
+
+/// The recurrent states of a chunk: where its computation starts, and where its results are kept.
+#[derive(Debug, Clone, Copy)]
+pub struct ChunkStates<'a> {
+    /// The state of the tokens before the chunk. `None`: there are none, so the state is zeros.
+    pub from: Option<StateId>,
+    /// Receives the state after the last token.
+    pub to: StateId,
+    /// Receive states after earlier tokens, in ascending order.
+    pub saves: &'a [StateSave],
+}
+
+/// A state that is kept while a chunk is computed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StateSave {
+    /// The number of the sequence's first tokens that the state has seen.
+    pub tokens: usize,
+    /// Receives the state.
+    pub state: StateId,
+}
+
 /// The copy of a block's first positions to another block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BlockCopy {
@@ -47,6 +71,14 @@ pub struct BlockTable {
     pub(super) last: Option<Part>,
     /// The positions that are not copied yet. The table references their block.
     pub(super) source: Option<Source>,
+    /// The slot of the sequence's state, in models that have such.
+    pub(super) state: Option<StateId>,
+    /// The kept state from which the next chunk starts, and its part. It is pinned.
+    pub(super) start: Option<(Part, StateId)>,
+    /// The slots that the next chunk fills, for parts that are not committed yet.
+    pub(super) saves: Vec<StateSave>,
+    /// The numbers of first tokens whose state later prompts probably need.
+    pub(super) wanted: [usize; 2],
 }
 
 impl BlockTable {
@@ -62,5 +94,14 @@ impl BlockTable {
     pub fn copy(&self) -> Option<BlockCopy> {
         let Source { block: from, at, positions } = self.source?;
         Some(BlockCopy { from, to: *self.blocks.get(at)?, positions })
+    }
+
+    /// Returns the recurrent states of the next chunk, which follows `past` tokens. `None`: the model has none.
+    #[must_use]
+    pub fn states(&self, past: usize) -> Option<ChunkStates<'_>> {
+        let to = self.state?;
+        let own = (past > 0).then_some(to);
+        let from = self.start.map_or(own, |(_, state)| Some(state));
+        Some(ChunkStates { from, to, saves: &self.saves })
     }
 }

@@ -113,9 +113,9 @@ fn build(
 ) -> Result<(LocalEngine, EngineThread), LoadError> {
     let shape = backend.shape();
     let tower_of = tower.as_deref_mut().map(|tower| tower as &mut dyn Tower).zip(served.vision.as_ref());
-    let blocks = memory::divide(config, backend.as_mut(), tower_of)?;
-    backend.allocate(blocks)?;
-    let limit = blocks as usize * shape.block;
+    let size = memory::divide(config, backend.as_mut(), tower_of)?;
+    backend.allocate(size)?;
+    let limit = size.blocks as usize * shape.block;
     if limit < served.context_length {
         tracing::warn!(context = served.context_length, limit, "context limited by the KV cache");
         served.context_length = limit;
@@ -125,7 +125,7 @@ fn build(
     metrics::observe_gpus(parts.iter().filter_map(|part| part.gpu.clone()));
     let shared = Arc::new(Shared::new(served, parts, config.limits(), lifecycle));
     let engine = LocalEngine { commands, shared: Arc::clone(&shared) };
-    let pool = BlockPool::new(blocks, shape.block);
+    let pool = BlockPool::new(size, shape.block);
     let thread = EngineThread::new(backend, tower, pool, shared, receiver, config.reader_patience);
     Ok((engine, thread))
 }

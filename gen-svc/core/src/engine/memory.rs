@@ -6,12 +6,15 @@ use std::path::Path;
 use super::config::Config;
 use super::gpu_memory::{GpuMemory, MIN_CONTEXT};
 use super::warm_up::{self, LargestImage};
+use crate::cache::CacheSize;
 use crate::error::{LoadError, MemoryError};
 use crate::media::Vision;
 use crate::models::{Backend, DeviceMemory, ModelShape, Tower};
 
 /// By default the KV cache takes the free memory divided by this.
 const DEFAULT_KV_DIVISOR: u64 = 4;
+/// The least slots of states: one from which a sequence starts, and its own.
+const LEAST_STATES: u64 = 2;
 /// The default size of the KV cache if the free memory is unknown.
 const DEFAULT_KV_BYTES: u64 = 4 << 30;
 
@@ -21,23 +24,33 @@ type TowerOf<'a> = (&'a mut dyn Tower, &'a Vision);
 /// Returns the current memory of the GPUs that compute, if GPUs do.
 type Measure<'a> = &'a dyn Fn() -> Option<Vec<GpuMemory>>;
 
-/// Returns the number of blocks of the KV cache: as configured, or a share of the free memory. All
-/// running outputs at full length are the upper limit.
+/// Returns the size of the caches: as configured, or a share of the free memory. All running outputs
+/// at full length are the upper limit.
 ///
 /// # Errors
-/// There is no room for one block.
-pub fn blocks(config: &Config, backend: &dyn Backend) -> Result<u32, LoadError> {
-    blocks_on(config, backend, measured(config, backend))
+/// There is no room for one block, and two states in models that have such.
+pub fn cache_size(config: &Config, backend: &dyn Backend) -> Result<CacheSize, LoadError> {
+    size_on(config, backend, measured(config, backend))
 }
 
-fn blocks_on(config: &Config, backend: &dyn Backend, gpus: Option<Vec<GpuMemory>>) -> Result<u32, LoadError> {
+fn size_on(config: &Config, backend: &dyn Backend, gpus: Option<Vec<GpuMemory>>) -> Result<CacheSize, LoadError> {
     let shape = backend.shape();
     let most = (shape.context.div_ceil(shape.block) * config.limits().max_running) as u64;
     let bytes = kv_bytes(config, backend, gpus);
-    match (bytes / shape.block_bytes.max(1)).min(most).min(u64::from(u32::MAX)) {
-        0 => Err(MemoryError::Kv { bytes, least: least_blocks(&shape) * shape.block_bytes }.into()),
-        blocks => Ok(blocks as u32),
-    }
+    divided(&shape, bytes, most).ok_or_else(|| MemoryError::Kv { bytes, least: least_bytes(&shape) }.into())
+}
+
+/// Divides bytes among blocks, at most `most`, and states. Half of the bytes are for states, but the least blocks come
+/// first, and there is at most one state per block. `None`: there is no room for the least states and a block.
+fn divided(shape: &ModelShape, bytes: u64, most: u64) -> Option<CacheSize> {
+    let most = most.min(u64::from(u32::MAX));
+    let least = least_blocks(shape) * shape.block_bytes;
+    let of_states = (bytes / 2).min(bytes.saturating_sub(least)).checked_div(shape.state_bytes);
+    let states = of_states.map_or(0, |states| states.clamp(LEAST_STATES, most.max(LEAST_STATES)));
+    let left = bytes.checked_sub(states.saturating_mul(shape.state_bytes))?;
+    let blocks = (left / shape.block_bytes.max(1)).min(most);
+    let states = states.min(blocks.max(LEAST_STATES));
+    (blocks > 0).then_some(CacheSize { blocks: blocks as u32, states: states as u32 })
 }
 
 /// Returns the size of the KV cache in bytes, on all devices: as configured, or a share of the free
@@ -60,13 +73,17 @@ fn block_bytes(backend: &dyn Backend) -> Vec<u64> {
     backend.device_parts().iter().map(|part| part.block_bytes).collect()
 }
 
-/// Returns the number of blocks of the KV cache of a loaded model, with a tower for its images. On a GPU,
+/// Returns the size of the caches of a loaded model, with a tower for its images. On a GPU,
 /// this is the part of its share that is left after an image and a step of the largest shapes, unless a size is
 /// configured. The configured size must fit too.
 ///
 /// # Errors
 /// The image, the step, the configured size or a usable context does not fit.
-pub(super) fn divide(config: &Config, backend: &mut dyn Backend, tower: Option<TowerOf<'_>>) -> Result<u32, LoadError> {
+pub(super) fn divide(
+    config: &Config,
+    backend: &mut dyn Backend,
+    tower: Option<TowerOf<'_>>,
+) -> Result<CacheSize, LoadError> {
     let parts = backend.device_parts();
     divide_measured(config, backend, tower, &|| {
         GpuMemory::all(config.gpu_memory, parts.iter().map(|part| part.gpu.clone()))
@@ -82,16 +99,17 @@ pub fn divide_measured(
     backend: &mut dyn Backend,
     tower: Option<TowerOf<'_>>,
     measure: Measure<'_>,
-) -> Result<u32, LoadError> {
+) -> Result<CacheSize, LoadError> {
     if measure().is_some() {
         backend.free_cache(); // of the load
         let mut tower = tower;
         let image = tower.as_mut().and_then(|(tower, vision)| largest_image((&mut **tower, *vision), backend));
         let image = image.transpose()?;
-        let room = blocks_on(config, backend, measure()).map_err(|error| match &image {
+        let room = size_on(config, backend, measure()).map_err(|error| match &image {
             Some(image) => image.too_large(error),
             None => error,
         })?;
+        let room = room.blocks;
         warm_up::run(backend, image.as_ref(), config.limits(), room)?;
         tower.into_iter().for_each(|(tower, _)| tower.stop());
         if let (Some(_), Some(gpus)) = (config.kv_memory, measure()) {
@@ -99,9 +117,9 @@ pub fn divide_measured(
             GpuMemory::require_kv(&gpus, &block_bytes(backend), bytes)?;
         }
         require_context_on(config, backend, measure())?;
-        log(config, blocks_on(config, backend, measure())?, backend);
+        log(config, size_on(config, backend, measure())?.blocks, backend);
     }
-    blocks_on(config, backend, measure())
+    size_on(config, backend, measure())
 }
 
 /// Computes the largest image that a prompt may have.
@@ -124,6 +142,12 @@ fn least_blocks(shape: &ModelShape) -> u64 {
     shape.context.min(MIN_CONTEXT).div_ceil(shape.block) as u64
 }
 
+/// Returns the bytes of the least blocks and states.
+fn least_bytes(shape: &ModelShape) -> u64 {
+    let states = LEAST_STATES.saturating_mul(shape.state_bytes);
+    (least_blocks(shape) * shape.block_bytes).saturating_add(states)
+}
+
 /// Fails if the KV cache has less room than [`MIN_CONTEXT`] tokens of one output need.
 ///
 /// # Errors
@@ -134,9 +158,9 @@ pub fn require_context(config: &Config, backend: &dyn Backend) -> Result<(), Loa
 
 fn require_context_on(config: &Config, backend: &dyn Backend, gpus: Option<Vec<GpuMemory>>) -> Result<(), LoadError> {
     let shape = backend.shape();
-    let least = least_blocks(&shape);
-    if u64::from(blocks_on(config, backend, gpus.clone())?) < least {
-        return Err(MemoryError::Kv { bytes: kv_bytes(config, backend, gpus), least: least * shape.block_bytes }.into());
+    if u64::from(size_on(config, backend, gpus.clone())?.blocks) < least_blocks(&shape) {
+        let bytes = kv_bytes(config, backend, gpus);
+        return Err(MemoryError::Kv { bytes, least: least_bytes(&shape) }.into());
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use opentelemetry::metrics::Meter;
 use tandem_common::telemetry::meter;
 
 use super::config::EngineLimits;
-use crate::cache::Usage;
+use crate::cache::{StateUsage, Usage};
 use crate::models::{DeviceMemory, Gpu};
 
 /// The current activity of the engine.
@@ -28,6 +28,8 @@ pub struct Gauges {
     pub steps: u64,
     /// Blocks of the KV cache.
     pub kv_blocks: Usage,
+    /// The slots of recurrent states.
+    pub states: StateUsage,
     /// Rows of logits whose token was chosen since the start.
     pub rows: SampledRows,
 }
@@ -64,6 +66,7 @@ pub(super) fn observe(limits: EngineLimits, gauges: impl Fn() -> Option<Gauges> 
     counter(&meter, "tandem.engine.preemptions", "{output}", "Preempted outputs.", &source, |it| it.preemptions);
     counter(&meter, "tandem.engine.steps", "{step}", "Computed steps.", &source, |it| it.steps);
     observe_rows(&meter, &source);
+    observe_states(&meter, &source);
     observe_blocks(&meter, source);
 }
 
@@ -81,6 +84,26 @@ fn observe_rows(meter: &Meter, source: &Source) {
             let Some(Gauges { rows: SampledRows { device, host }, .. }) = source() else { return };
             for (place, rows) in [("device", device), ("host", host)] {
                 observer.observe(rows, &[KeyValue::new("place", place)]);
+            }
+        })
+        .build();
+}
+
+/// Registers the instrument that observes recurrent states.
+fn observe_states(meter: &Meter, source: &Source) {
+    let source = Arc::clone(source);
+    meter
+        .u64_observable_gauge("tandem.engine.states")
+        .with_unit("{state}")
+        .with_description("Slots of recurrent states: held by sequences, kept for the prefix cache, or free.")
+        .with_callback(move |observer| {
+            let Some(Gauges { states: StateUsage { total, held, kept }, .. }) =
+                source().filter(|it| it.states.total > 0)
+            else {
+                return;
+            };
+            for (state, count) in [("held", held), ("kept", kept), ("free", total - held - kept)] {
+                observer.observe(count as u64, &[KeyValue::new("state", state)]);
             }
         })
         .build();

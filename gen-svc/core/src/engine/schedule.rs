@@ -71,7 +71,8 @@ impl Scheduler {
             running: Vec::new(),
             waiting: Vec::new(),
             limits,
-            max_drafted: backend.max_drafted(),
+            // A state cannot forget a rejected token.
+            max_drafted: if backend.shape().state_bytes > 0 { 0 } else { backend.max_drafted() },
             long_after: backend.long_after(),
             long_waits: LongWaits::default(),
             preemptions: 0,
@@ -314,12 +315,13 @@ impl Scheduler {
         taking_part.len() > 1
     }
 
-    /// Returns true if the pool has the sequence's blocks besides the blocks that the running
+    /// Returns true if the sequence has a slot for its state, and the pool has its blocks besides the blocks that the running
     /// sequences still need, and one more for each.
     fn fits(&self, sequence: &Sequence) -> bool {
         let missing = |sequence: &Sequence| self.pool.missing_blocks(&sequence.table, sequence.length() + 1);
         let promised: usize = self.running.iter().map(|running| missing(running) + 1).sum();
-        self.running.is_empty() || missing(sequence) + promised <= self.pool.available()
+        let has_blocks = self.running.is_empty() || missing(sequence) + promised <= self.pool.available();
+        has_blocks && !self.pool.lacks_state(&sequence.table)
     }
 
     /// Preempts the sequence that a rule has chosen. Returns false if none was.
@@ -375,12 +377,14 @@ impl Scheduler {
         }
     }
 
-    /// Reserves blocks for `count` more tokens of the `at`-th running sequence. Preempts
+    /// Reserves blocks for `count` more tokens of the `at`-th running sequence, and slots for the states to keep. Preempts
     /// lower-ranked sequences where that is needed. Returns false if the blocks are still missing.
     fn make_room(&mut self, at: usize, count: usize) -> bool {
         let positions = self.running[at].length_after(count);
         loop {
-            if self.pool.reserve(&mut self.running[at].table, positions) {
+            let table = &mut self.running[at].table;
+            if self.pool.reserve(table, positions) {
+                self.pool.plan_saves(table, positions - count..positions);
                 return true;
             }
             // Cancelling the copy changes which tokens are pending. The next step plans them.

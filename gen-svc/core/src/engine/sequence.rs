@@ -191,13 +191,14 @@ impl Sequence {
         }
     }
 
-    /// Finds the parts of the prefix cache that contain the first tokens, and references them.
+    /// Finds the parts of the prefix cache that contain the first tokens, and references them. Takes a slot for the
+    /// state, if the model has states and one is free.
     pub(super) fn find_cached(&mut self, state: &RequestState, pool: &mut BlockPool) {
         self.is_long |= self.lengthens(self.known());
-        if self.reports_prompt(state) {
-            return;
-        }
         let mut found = pool.find(state.answer.request.content(&self.ids, self.is_long));
+        if self.reports_prompt(state) {
+            found.truncate(0);
+        }
         // A part before an image may contain the end of another image.
         while let Some(span) = cut_span(state, found.positions()) {
             found.truncate(span.positions.start);
@@ -340,6 +341,7 @@ impl Sequence {
             is_long: self.is_long,
             blocks: self.table.blocks(),
             copy: self.table.copy(),
+            states: self.table.states(self.computed),
             logits: self.logits_for(state, count),
             images,
             positions,

@@ -319,6 +319,7 @@ impl EngineThread {
             preemptions: self.scheduler.preemptions,
             steps: self.steps,
             kv_blocks: self.scheduler.pool.usage(),
+            states: self.scheduler.pool.state_usage(),
             rows: self.rows,
         });
     }

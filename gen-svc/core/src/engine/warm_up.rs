@@ -6,7 +6,7 @@ use tandem_images::PreparedImage;
 
 use super::config::EngineLimits;
 use super::schedule::MAX_PROMPT_ROWS;
-use crate::cache::BlockId;
+use crate::cache::{BlockId, CacheSize};
 use crate::error::{DeviceFault, LoadError, MemoryError, StepError};
 use crate::models::{Backend, Drawn, Features, ImageRows, LogitsFor, ModelShape, SequenceChunk, Tower};
 use crate::sampling::{Draw, History, RowPlan, Sampling, Slot, TokenPlan};
@@ -135,7 +135,7 @@ fn largest_steps(
     let mut chunks = vec![chunk(&tokens[..1], each * block, &of_decode); decodes];
     chunks.push(SequenceChunk { images: &images, ..chunk(&tokens, before * block, &of_prompt) });
     chunks.push(SequenceChunk { logits: LogitsFor::All, ..chunk(&with_rows, 0, &of_prompt[before..]) });
-    backend.allocate(2 + own)?;
+    backend.allocate(CacheSize::of_blocks(2 + own))?;
     steps(backend, &[&[chunk(&vec![0; block.min(longest)], 0, &[FILLED])]], vocabulary)?;
     let largest = [chunks.as_slice(); 2];
     steps(backend, &largest[..1 + usize::from(limits.overlaps_steps)], vocabulary)
@@ -205,5 +205,6 @@ fn chunk<'a>(tokens: &'a [u32], past: usize, blocks: &'a [BlockId]) -> SequenceC
         images: &[],
         positions: None,
         copy: None,
+        states: None,
     }
 }

@@ -7,6 +7,7 @@ use tandem_images::PreparedImage;
 
 use super::features::Features;
 use super::interface::{DevicePart, ModelShape, SequenceChunk};
+use crate::cache::CacheSize;
 use crate::error::StepError;
 use crate::sampling::{Chosen, RowPlan, Sampling, Slot, TokenPlan};
 
@@ -30,11 +31,12 @@ pub trait Backend: fmt::Debug + Send {
         None
     }
 
-    /// Allocates `blocks` blocks of the KV cache, in place of earlier ones. Called before the first step.
+    /// Allocates the KV cache and the slots of recurrent states, in place of earlier ones. Called before the first
+    /// step.
     ///
     /// # Errors
     /// There is not that much memory.
-    fn allocate(&mut self, blocks: u32) -> Result<(), StepError>;
+    fn allocate(&mut self, size: CacheSize) -> Result<(), StepError>;
 
     /// Returns the devices in the order of computation. Empty: the host computes.
     fn device_parts(&self) -> Vec<DevicePart> {
@@ -75,7 +77,8 @@ pub trait Backend: fmt::Debug + Send {
     /// positions. The rows of an image have the model's hidden size, and end within the chunk.
     ///
     /// # Errors
-    /// The backend's. The chunks' blocks are then undefined from `past` on, and no step is launched.
+    /// The backend's. The chunks' blocks are then undefined from `past` on, and so are the states that they write. No
+    /// step is launched.
     fn launch(&mut self, chunks: &[SequenceChunk<'_>], plans: Option<&[RowPlan<'_>]>) -> Result<(), StepError>;
 
     /// Uses the rows of the step that was launched last, without plans.

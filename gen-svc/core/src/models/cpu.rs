@@ -13,7 +13,7 @@ use super::decoder::{self, Attention as AttentionRule, Decoder, LogitRule, Pairs
 use super::host::HostBackend;
 use super::images;
 use super::interface::{Logits, Model, ModelShape, SequenceChunk};
-use crate::cache::BLOCK;
+use crate::cache::{BLOCK, CacheSize};
 use crate::error::{LoadError, StepError};
 use crate::weights::ModelFile;
 
@@ -216,7 +216,7 @@ impl Model for CpuDecoder {
     fn shape(&self) -> ModelShape {
         let Decoder { vocabulary, context, .. } = self.description;
         let block_bytes = self.kv_shape.block_bytes().map_or(u64::MAX, |bytes| bytes as u64);
-        ModelShape { vocabulary, context, block: BLOCK, block_bytes }
+        ModelShape { vocabulary, context, block: BLOCK, block_bytes, state_bytes: 0 }
     }
 
     fn weight_bytes(&self) -> Option<u64> {
@@ -229,7 +229,7 @@ impl Model for CpuDecoder {
         self.description.long_after()
     }
 
-    fn allocate(&mut self, blocks: u32) -> Result<(), StepError> {
+    fn allocate(&mut self, CacheSize { blocks, .. }: CacheSize) -> Result<(), StepError> {
         self.workspace.kv = Some(KvStore::new(KvShape { blocks: blocks as usize, ..self.kv_shape })?);
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::backend::{Backend, Drawn, KeptRow};
 use super::interface::{Logits, Model, ModelShape, SequenceChunk};
+use crate::cache::CacheSize;
 use crate::error::StepError;
 use crate::sampling::{Chosen, HostSampler, Logprobs, RowPlan, Sampling, Slot, TokenPlan};
 
@@ -41,8 +42,8 @@ impl Backend for HostBackend {
         self.model.long_after()
     }
 
-    fn allocate(&mut self, blocks: u32) -> Result<(), StepError> {
-        self.model.allocate(blocks)
+    fn allocate(&mut self, size: CacheSize) -> Result<(), StepError> {
+        self.model.allocate(size)
     }
 
     fn max_decodes(&self) -> usize {

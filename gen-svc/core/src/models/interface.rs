@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::cache::{BlockCopy, BlockId};
+use crate::cache::{BlockCopy, BlockId, CacheSize, ChunkStates};
 use crate::error::StepError;
 
 /// A causal language model whose rows of logits are on the host, with the KV cache of all sequences.
@@ -16,11 +16,12 @@ pub trait Model: std::fmt::Debug + Send {
         None
     }
 
-    /// Allocates `blocks` blocks of the KV cache, in place of earlier ones. Called before the first step.
+    /// Allocates the KV cache and the slots of recurrent states, in place of earlier ones. Called before the first
+    /// step.
     ///
     /// # Errors
     /// There is not that much memory.
-    fn allocate(&mut self, blocks: u32) -> Result<(), StepError>;
+    fn allocate(&mut self, size: CacheSize) -> Result<(), StepError>;
 
     /// Computes the chunks independently of each other. Writes their keys and values into their
     /// blocks, and the requested rows into `logits`, in order.
@@ -30,7 +31,7 @@ pub trait Model: std::fmt::Debug + Send {
     /// chunk.
     ///
     /// # Errors
-    /// The model's. The chunks' blocks are then undefined from `past` on.
+    /// The model's. The chunks' blocks are then undefined from `past` on, and so are the states that they write.
     fn forward(&mut self, chunks: &[SequenceChunk<'_>], logits: &mut Logits) -> Result<(), StepError>;
 
     /// Returns the most tokens of a sequence that is not [long](SequenceChunk::is_long). `None`: all sequences
@@ -54,6 +55,8 @@ pub struct ModelShape {
     pub block: usize,
     /// The bytes of one block: keys and values of its positions in all layers.
     pub block_bytes: u64,
+    /// The bytes of the recurrent states of a sequence in all layers. 0: the model has none.
+    pub state_bytes: u64,
 }
 
 /// The part of a model on a device.
@@ -115,6 +118,8 @@ pub struct SequenceChunk<'a> {
     /// A copy within the KV cache that precedes the computation. `None` in models whose blocks have
     /// one part.
     pub copy: Option<BlockCopy>,
+    /// The recurrent states. `None` in models that have none.
+    pub states: Option<ChunkStates<'a>>,
     /// The tokens whose logits are requested.
     pub logits: LogitsFor,
     /// The image tokens among `tokens`, in order and disjoint.

@@ -209,6 +209,7 @@ fn chunk<'a>(past: usize, tokens: &'a [u32], blocks: &'a [BlockId]) -> SequenceC
         is_long: false,
         blocks,
         copy: None,
+        states: None,
         logits: LogitsFor::Nothing,
         images: &[],
         positions: None,

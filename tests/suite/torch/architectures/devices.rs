@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 
 use tandem_core::answer::{Event, Token};
-use tandem_core::cache::{BLOCK, BlockCopy, BlockId};
+use tandem_core::cache::{BLOCK, BlockCopy, BlockId, CacheSize};
 use tandem_core::engine::{Config, DtypeChoice, Engine};
 use tandem_core::error::LoadError;
 use tandem_core::models::{self, Backend, LogitsFor, SequenceChunk};
@@ -40,6 +40,7 @@ impl<'a> Turn<'a> {
             is_long: false,
             blocks,
             copy,
+            states: None,
             logits: LogitsFor::All,
             images: &[],
             positions: None,
@@ -59,7 +60,7 @@ fn step(model: &mut dyn Backend, turns: &[Turn<'_>]) -> Vec<Vec<f32>> {
 /// Computes prompts in chunks beside sequences in decode, and two prompts with the first positions of
 /// another one. These are in a shared block if it has no others, and else copied. Returns all logits.
 fn mixed(model: &mut dyn Backend, prompts: &[Vec<u32>]) -> Vec<Vec<f32>> {
-    model.allocate(16).expect("memory");
+    model.allocate(CacheSize::of_blocks(16)).expect("memory");
     let blocks = |range: Range<u32>| -> Vec<BlockId> { range.map(BlockId).collect() };
     let (a, b, shared, copied) =
         (blocks(0..4), blocks(4..8), [&[BlockId(4)], &blocks(8..12)[..]].concat(), blocks(12..16));

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use tandem_core::cache::BlockId;
+use tandem_core::cache::{BlockId, CacheSize};
 use tandem_core::error::LoadError;
 use tandem_core::models::decoder::Decoder;
 use tandem_core::models::vision::Family;
@@ -143,7 +143,7 @@ fn for_each(check: impl Fn(&str, Setup, &mut dyn Backend, ImagePrompt)) {
         let folder = imaging.folder(case, &imaging.config(case), imaging.prefixes[0]);
         for setup in SETUPS {
             let mut model = load(folder.path(), setup);
-            model.allocate(16).expect("memory");
+            model.allocate(CacheSize::of_blocks(16)).expect("memory");
             check(&format!("{}, {}", imaging.name, case.name), setup, model.as_mut(), imaging.prompt(case));
         }
     }
@@ -156,7 +156,7 @@ fn image_prompts_have_the_same_logits_on_several_devices() {
         let folder = imaging.folder(case, &imaging.config(case), imaging.prefixes[0]);
         let logits = |devices| {
             let mut model = try_load(folder.path(), Setup { devices, ..TORCH })?;
-            model.allocate(16).expect("memory");
+            model.allocate(CacheSize::of_blocks(16)).expect("memory");
             let prompt = imaging.prompt(case);
             Ok::<_, LoadError>(prompt.logits(model.as_mut(), &blocks(0, prompt.tokens.len()), 7))
         };

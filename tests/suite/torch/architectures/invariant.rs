@@ -1,7 +1,7 @@
 //! Models whose results must not depend on the other sequences of a step.
 
 use serde_json::json;
-use tandem_core::cache::BlockId;
+use tandem_core::cache::{BlockId, CacheSize};
 use tandem_core::models::{self, Backend, LogitsFor, SequenceChunk};
 use tandem_tests::binary;
 
@@ -26,7 +26,7 @@ fn prompts() -> Vec<Vec<u32>> {
 fn logits(model: &mut dyn Backend, prompts: &[Vec<u32>]) -> Vec<Vec<Vec<f32>>> {
     let block = model.shape().block;
     let each = prompts.iter().map(|prompt| prompt.len() + DECODED).max().unwrap_or(0).div_ceil(block);
-    model.allocate((prompts.len() * each) as u32).expect("memory");
+    model.allocate(CacheSize::of_blocks((prompts.len() * each) as u32)).expect("memory");
     let blocks: Vec<BlockId> = (0..(prompts.len() * each) as u32).map(BlockId).collect();
     let mut found = vec![Vec::new(); prompts.len()];
     for step in 0..=DECODED {
@@ -49,6 +49,7 @@ fn chunk<'a>(prompt: &'a [u32], step: usize, decoded: &'a [u32], blocks: &'a [Bl
         is_long: false,
         blocks,
         copy: None,
+        states: None,
         logits: LogitsFor::Last,
         images: &[],
         positions: None,

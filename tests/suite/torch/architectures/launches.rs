@@ -6,7 +6,7 @@ use std::env;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tandem_core::cache::BlockId;
+use tandem_core::cache::{BlockId, CacheSize};
 use tandem_core::media::read_processor;
 use tandem_core::models::{self, Backend, LogitsFor, SequenceChunk};
 use tandem_images::{Limits, PreparedCache};
@@ -100,7 +100,7 @@ fn decode(Decode { name, sequences, layers }: Decode) {
 /// Allocates as many blocks for each sequence. Returns those of each.
 fn allocated(model: &mut dyn Backend, sequences: usize, each: u32) -> Vec<Vec<BlockId>> {
     let count = sequences as u32;
-    model.allocate(each * count).expect("memory");
+    model.allocate(CacheSize::of_blocks(each * count)).expect("memory");
     (0..count).map(|i| (each * i..each * (i + 1)).map(BlockId).collect()).collect()
 }
 
@@ -114,6 +114,7 @@ fn step(model: &mut dyn Backend, blocks: &[Vec<BlockId>], past: usize) {
         is_long: false,
         blocks,
         copy: None,
+        states: None,
         logits: LogitsFor::Last,
         images: &[],
         positions: None,
