@@ -7,7 +7,9 @@ mod matmul;
 mod pack;
 mod pairs;
 mod pool;
+mod recurrence;
 mod rows;
+mod states;
 mod vocab;
 
 use std::sync::LazyLock;

@@ -1,5 +1,5 @@
-//! Elementwise functions: exponential, hyperbolic tangent and the activations. Every ISA level
-//! returns the same bits.
+//! Elementwise functions: exponential, hyperbolic tangent, sigmoid, softplus and the activations.
+//! Every ISA level returns the same bits.
 
 use crate::isa::{Arithmetic, Isa, Kernel, LANES};
 
@@ -87,8 +87,31 @@ fn horner<V: Copy, A: Arithmetic<V>, const N: usize>(isa: A, x: V, coefficients:
     sum
 }
 
+/// Returns 1 / (1 + exp(-x)).
 #[inline(always)]
-fn silu<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
+pub(crate) fn sigmoid<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
+    let one = isa.splat(1.0);
+    isa.div(one, isa.add(one, exp(isa, isa.sub(isa.splat(0.0), x))))
+}
+
+/// Returns ln(1 + exp(x)), within 3 units in the last place, as max(x, 0) + ln(1 + exp(-|x|)).
+/// Zero for arguments below `EXP_LOW`.
+///
+/// Algorithm: ln(1 + u) = 2 * artanh(u / (2 + u)), and the series of artanh. Its argument is at most
+/// 1/3, so eight terms suffice.
+#[inline(always)]
+pub(crate) fn softplus<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
+    let zero = isa.splat(0.0);
+    let u = exp_up_to_one(isa, isa.sub(zero, isa.abs(x)));
+    let s = isa.div(u, isa.add(isa.splat(2.0), u));
+    let odd = [1.0 / 15.0, 1.0 / 13.0, 1.0 / 11.0, 1.0 / 9.0, 1.0 / 7.0, 0.2, 1.0 / 3.0];
+    let square = isa.mul(s, s);
+    let artanh = isa.fma(isa.mul(horner(isa, square, odd), square), s, s);
+    isa.fma(artanh, isa.splat(2.0), isa.max(zero, x))
+}
+
+#[inline(always)]
+pub(crate) fn silu<V: Copy, A: Arithmetic<V>>(isa: A, x: V) -> V {
     isa.div(x, isa.add(isa.splat(1.0), exp(isa, isa.sub(isa.splat(0.0), x))))
 }
 

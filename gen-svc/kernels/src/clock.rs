@@ -15,10 +15,12 @@ pub enum Part {
     /// Keys and values into the KV cache.
     Writing,
     Embedding,
+    /// Layers of linear attention: convolution, gates and recurrence.
+    Recurrence,
 }
 
 impl Part {
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Products,
         Self::Attention,
         Self::Norms,
@@ -26,6 +28,7 @@ impl Part {
         Self::Rotation,
         Self::Writing,
         Self::Embedding,
+        Self::Recurrence,
     ];
 }
 

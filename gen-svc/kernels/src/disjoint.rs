@@ -34,4 +34,18 @@ impl<'a, T> Disjoint<'a, T> {
         // part.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(start), length) }
     }
+
+    /// Returns the `length` elements from `start`, which other tasks may read at the same time.
+    ///
+    /// # Safety
+    /// While the returned slice is alive, no call of [`slice`](Self::slice) may request a range that
+    /// overlaps with it.
+    ///
+    /// # Panics
+    /// Panics if the range exceeds the slice.
+    pub(crate) unsafe fn read(&self, start: usize, length: usize) -> &'a [T] {
+        assert!(start <= self.length && length <= self.length - start, "range exceeds the slice");
+        // SAFETY: the range is within the slice, which is borrowed for 'a, and nothing writes it.
+        unsafe { std::slice::from_raw_parts(self.start.add(start), length) }
+    }
 }

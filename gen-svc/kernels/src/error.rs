@@ -13,6 +13,11 @@ pub enum Error {
     Range { subject: &'static str, limit: usize, found: usize },
     /// The weights are in an integer format, and the call has no quantized input.
     NotQuantized,
+    /// A state slot has another position than the run that starts from it. `None`: the slot holds no
+    /// state.
+    Position { slot: usize, expected: usize, found: Option<usize> },
+    /// A run writes a state slot that the same step reads or writes elsewhere.
+    SharedSlot { slot: usize },
     /// The allocation failed, or the size exceeds the address space (`None`).
     Memory { bytes: Option<usize> },
 }
@@ -26,6 +31,13 @@ impl fmt::Display for Error {
             }
             Self::Range { subject, limit, found } => write!(f, "{subject} {found} is not below {limit}"),
             Self::NotQuantized => f.write_str("weights in an integer format need quantized input"),
+            Self::Position { slot, expected, found: Some(found) } => {
+                write!(f, "state slot {slot} is at position {found}, expected {expected}")
+            }
+            Self::Position { slot, expected, found: None } => {
+                write!(f, "state slot {slot} holds no state, expected position {expected}")
+            }
+            Self::SharedSlot { slot } => write!(f, "state slot {slot} is written and used twice in a step"),
             Self::Memory { bytes: Some(bytes) } => write!(f, "cannot allocate {bytes} bytes"),
             Self::Memory { bytes: None } => f.write_str("size exceeds the address space"),
         }
@@ -47,6 +59,12 @@ pub(crate) fn expect_multiple(subject: &'static str, of: usize, found: usize) ->
 /// Fails if an index is not below its limit.
 pub(crate) fn expect_below(subject: &'static str, limit: usize, found: usize) -> Result<(), Error> {
     if found < limit { Ok(()) } else { Err(Error::Range { subject, limit, found }) }
+}
+
+/// Returns the sum of sizes. Fails if it exceeds the address space.
+pub(crate) fn sum(sizes: &[usize]) -> Result<usize, Error> {
+    let sum = sizes.iter().try_fold(0_usize, |sum, size| sum.checked_add(*size));
+    sum.filter(|bytes| *bytes <= isize::MAX as usize).ok_or(Error::Memory { bytes: None })
 }
 
 /// Returns the product of sizes. Fails if it exceeds the address space.

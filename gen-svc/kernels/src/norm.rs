@@ -94,9 +94,14 @@ fn scaled<I: Isa>(isa: I, x: I::F, inverse: f32, weight: &[f32], offset: f32) ->
     isa.mul(isa.mul(x, isa.splat(inverse)), isa.add(isa.splat(offset), isa.load_part(weight, 0.0)))
 }
 
-/// Adds squares in four chains of eight lanes, which fixes the order and keeps the adders busy.
 #[inline(always)]
 fn inverse_root_mean_square<I: Isa>(isa: I, x: &[f32], epsilon: f32) -> f32 {
+    1.0 / (sum_of_squares(isa, x) / x.len() as f32 + epsilon).sqrt()
+}
+
+/// Adds squares in four chains of eight lanes, which fixes the order and keeps the adders busy.
+#[inline(always)]
+pub(crate) fn sum_of_squares<I: Isa>(isa: I, x: &[f32]) -> f32 {
     let [mut a, mut b, mut c, mut d] = [isa.splat(0.0); 4];
     let (whole, rest) = x.as_chunks::<{ 4 * LANES }>();
     for lanes in whole {
@@ -109,8 +114,7 @@ fn inverse_root_mean_square<I: Isa>(isa: I, x: &[f32], epsilon: f32) -> f32 {
     for lanes in rest.chunks(LANES) {
         a = square_and_add(isa, isa.load_part(lanes, 0.0), a);
     }
-    let sum = isa.sum(isa.add(isa.add(a, b), isa.add(c, d)));
-    1.0 / (sum / x.len() as f32 + epsilon).sqrt()
+    isa.sum(isa.add(isa.add(a, b), isa.add(c, d)))
 }
 
 #[inline(always)]

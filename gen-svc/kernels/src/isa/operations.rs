@@ -128,6 +128,24 @@ pub(crate) trait Isa: Wide + Arithmetic<Self::F> + Arithmetic<Self::W> {
         to.copy_from_slice(&all[..to.len()]);
     }
 
+    /// Loads sixteen numbers, or eight followed by zeros.
+    #[inline(always)]
+    fn wide_load_part(self, from: &[f32]) -> Self::W {
+        match from.first_chunk() {
+            Some(whole) => self.wide_load(whole),
+            None => self.join(self.load_part(from, 0.0), self.splat(0.0)),
+        }
+    }
+
+    /// Stores the first lanes, as many as `to` has elements: sixteen or eight.
+    #[inline(always)]
+    fn wide_store_part(self, lanes: Self::W, to: &mut [f32]) {
+        match to.first_chunk_mut() {
+            Some(whole) => self.wide_store(lanes, whole),
+            None => self.store_part(self.split(lanes)[0], to),
+        }
+    }
+
     /// Products of four bytes per lane, if the level has fast ones.
     type Quads: Quads<W = Self::W>;
 
