@@ -69,6 +69,13 @@ GEMMA4 = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
     },
 }
+DELTA_NET = {
+    "head_dim": 32,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 16,
+}
 LONG = [1.0 + 0.25 * i for i in range(6)]
 GEMMA_NORMS = {
     "post_attention_layernorm": "post_attention_norm",
@@ -134,6 +141,8 @@ WITHOUT_GGUF = [
     "gemma4",
     "gemma4_shared_pairs",
     "gemma4_keys_as_values",
+    "qwen3_5",
+    "qwen3_5_wide",
 ]
 
 # Name, model type, and settings with the names of transformers 4, which published models use.
@@ -284,6 +293,23 @@ CASES = [
         "gemma4_text",
         {**GEMMA4, "attention_k_eq_v": True, "num_global_key_value_heads": 1},
     ),
+    ("qwen3_5", "qwen3_5_text", {**DELTA_NET, "num_hidden_layers": 4, "rope_theta": 500.0, "partial_rotary_factor": 0.5}),
+    (
+        "qwen3_5_wide",
+        "qwen3_5_text",
+        {
+            **DELTA_NET,
+            "tie_word_embeddings": True,
+            "attention_bias": True,
+            "hidden_act": "gelu_pytorch_tanh",
+            "num_hidden_layers": 5,
+            "full_attention_interval": 2,
+            "linear_num_value_heads": 6,
+            "linear_value_head_dim": 24,
+            "linear_conv_kernel_dim": 3,
+            "rope_theta": 100.0,
+        },
+    ),
 ]
 
 
@@ -304,19 +330,28 @@ def fnv(text):
     return value
 
 
+# The steps between the numbers of some tensors, by the end of the name: 1/32 and 1/64. Those of others are 1/128.
+STEPS = {"conv1d.weight": 32, "A_log": 64}
+
+
 def weight(seed, name, shape, around=0.0):
-    """Returns a tensor of multiples of 1/128, from `around` - 1/4 to below `around` + 1/4."""
+    """Returns 64 different multiples of a step around `around`."""
+    step = next((step for end, step in STEPS.items() if name.endswith(end)), 128)
     start = fnv(f"{seed}:{name}")
     count = 1
     for size in shape:
         count *= size
-    values = [around + ((scramble(start + i) >> 58) - 32) / 128 for i in range(count)]
+    values = [around + ((scramble(start + i) >> 58) - 32) / step for i in range(count)]
     return torch.tensor(values, dtype=torch.float32).reshape(shape)
 
 
 def norms_around(model_type):
-    """Returns the mean of the weights of norms. Gemma 2 and 3 add 1 to them."""
-    return 0.0 if model_type in ("gemma2", "gemma3_text") else 1.0
+    """Returns the mean of the weights of norms. Some architectures add 1 to them."""
+    return 0.0 if model_type in ("gemma2", "gemma3_text", "qwen3_5_text") else 1.0
+
+
+# The means of other tensors, by the end of the name. States forget a few percent with each token.
+MEANS = {"layer_scalar": 1.0, "linear_attn.norm.weight": 1.0, "A_log": -3.0}
 
 
 def fill(model, seed):
@@ -327,8 +362,8 @@ def fill(model, seed):
     def get(name, shape):
         shapes[name] = list(shape)
         is_norm = len(shape) == 1 and name.endswith(".weight")
-        mean = 1.0 if name.endswith("layer_scalar") else around if is_norm else 0.0
-        return weight(seed, name, shape, mean)
+        means = [mean for end, mean in MEANS.items() if name.endswith(end)]
+        return weight(seed, name, shape, means[0] if means else around if is_norm else 0.0)
 
     tied = model.config.tie_word_embeddings
     for name, parameter in model.named_parameters():

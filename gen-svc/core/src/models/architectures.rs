@@ -20,6 +20,7 @@ mod phi3;
 pub(super) mod qwen2;
 pub(super) mod qwen2_5_vl;
 pub(super) mod qwen3;
+mod qwen3_5;
 mod qwen3_moe;
 pub(super) mod qwen3_vl;
 mod smollm3;
@@ -30,6 +31,7 @@ const ARCHITECTURES: &[Architecture] = &[
     qwen2::ARCHITECTURE,
     qwen3::ARCHITECTURE,
     qwen3_moe::ARCHITECTURE,
+    qwen3_5::TEXT,
     gemma2::ARCHITECTURE,
     gemma3::TEXT,
     phi3::ARCHITECTURE,

@@ -5,7 +5,8 @@
 //! Shapes: T tokens of a call, R requested rows, E hidden size, V vocabulary.
 
 use tandem_kernels::{
-    Angles, Int8Rows, IsaLevel, Kernels, KvRun, KvShape, KvStore, Linear as Factor, Matrix, Scratch, vocab,
+    Angles, Int8Rows, IsaLevel, Kernels, KvRun, KvShape, KvStore, Linear as Factor, Matrix, Scratch, StateShape,
+    StateStep, StateStore, vocab,
 };
 
 use super::backend::Backend;
@@ -19,6 +20,7 @@ use crate::weights::ModelFile;
 
 mod attention;
 mod buffers;
+mod delta_net;
 mod feed_forward;
 mod load;
 mod parts;
@@ -26,6 +28,7 @@ mod workspace;
 
 use attention::Attention;
 use buffers::Buffers;
+use delta_net::DeltaNet;
 use feed_forward::FeedForward;
 use load::Loader;
 pub use load::Precision;
@@ -43,13 +46,17 @@ pub struct CpuDecoder {
     /// `None`: the embedding table.
     head: Option<Linear>,
     kv_shape: KvShape,
+    /// `None`: the model has no recurrent states.
+    state_shape: Option<StateShape>,
+    /// `None` until they are allocated.
+    states: Option<StateStore>,
     workspace: Workspace,
 }
 
 #[derive(Debug)]
 struct Layer {
     before_attention: RmsNorm,
-    attention: Attention,
+    mixer: Mixer,
     after_attention: Option<RmsNorm>,
     before_feed_forward: RmsNorm,
     feed_forward: FeedForward,
@@ -57,20 +64,27 @@ struct Layer {
     residual_scale: f32,
 }
 
+#[derive(Debug)]
+enum Mixer {
+    Attention(Box<Attention>),
+    DeltaNet(Box<DeltaNet>),
+}
+
 impl CpuDecoder {
     /// Returns true if the kernels support the size of the heads, and every part of the layers.
     pub fn can_compute(description: &Decoder) -> bool {
         let shape = kv_shape(description, Precision::F32);
-        let supports = |layer: &decoder::Layer| {
-            let Some(AttentionRule { kv_heads, head_size, pairs, value_epsilon, .. }) = layer.attention() else {
-                return false;
-            };
+        let supports = |attention: &AttentionRule| {
+            let AttentionRule { kv_heads, head_size, pairs, value_epsilon, .. } = attention;
             (*kv_heads, *head_size) == (shape.heads, shape.head_dim)
                 && (*pairs, *value_epsilon) == (Pairs::Computed, None)
-                && layer.input.is_none()
-                && layer.scale.is_none()
         };
-        shape.block_bytes().is_ok() && description.layers.iter().all(supports)
+        let has_states = description.delta_nets().next().is_some();
+        let states = delta_net::state_shape(description).map(|shape| shape.slot_bytes());
+        shape.block_bytes().is_ok()
+            && description.attentions().all(supports)
+            && description.layers.iter().all(|layer| layer.input.is_none() && layer.scale.is_none())
+            && (!has_states || states.is_some_and(|bytes| bytes.is_ok()))
     }
 
     /// Loads the described model, and returns its backend.
@@ -100,17 +114,11 @@ impl CpuDecoder {
         Ok(Self {
             embeddings: loader.table(&description.embeddings)?,
             head: description.head.as_ref().map(|head| loader.head(head)).transpose()?,
-            layers: description
-                .layers
-                .iter()
-                .scan(0, |attentions, layer| {
-                    let index = *attentions;
-                    *attentions += usize::from(layer.attention().is_some());
-                    Some(Layer::load(layer, index, &loader))
-                })
-                .collect::<Result<_, _>>()?,
+            layers: load_layers(&description.layers, &loader)?,
             final_norm: loader.norm(&description.final_norm)?,
             kv_shape,
+            state_shape: delta_net::state_shape(&description),
+            states: None,
             workspace: Workspace {
                 angles: description.ropes.iter().map(|_| Angles::default()).collect(),
                 kv: None,
@@ -142,10 +150,14 @@ impl CpuDecoder {
         let mut x = vec![0.0; ids.len() * self.description.hidden];
         self.workspace.kernels.embed(&self.embeddings, &ids, self.description.embed_scale, &mut x)?;
         images::place(&mut x, chunks, self.description.hidden);
+        let saves = delta_net::saves(chunks);
+        let state_runs = if self.states.is_some() { delta_net::runs(chunks, &saves)? } else { Vec::new() };
+        let mut step = self.states.as_mut().map(|states| states.begin(&state_runs)).transpose()?;
         for (i, layer) in self.layers.iter().enumerate() {
-            layer.forward(&mut x, tokens, &mut self.workspace)?;
+            layer.forward(&mut x, tokens, step.as_mut(), &mut self.workspace)?;
             images::deepen(&mut x, chunks, self.description.hidden, i);
         }
+        step.map(StateStep::finish).transpose()?;
         Ok(x)
     }
 
@@ -174,16 +186,46 @@ impl CpuDecoder {
     }
 }
 
+/// Loads layers in the order of computation, so that weights are next to each other in memory as they are read.
+fn load_layers(layers: &[decoder::Layer], loader: &Loader<'_>) -> Result<Vec<Layer>, LoadError> {
+    let (mut attentions, mut delta_nets) = (0.., 0..);
+    let load = |layer: &decoder::Layer| {
+        let index = match &layer.mixer {
+            decoder::Mixer::Attention(_) => attentions.next(),
+            decoder::Mixer::DeltaNet(_) => delta_nets.next(),
+        };
+        Layer::load(layer, index.unwrap_or_default(), loader)
+    };
+    layers.iter().map(load).collect()
+}
+
+impl Mixer {
+    /// Loads the mixer that is number `index` of its kind.
+    fn load(mixer: &decoder::Mixer, index: usize, loader: &Loader<'_>) -> Result<Self, LoadError> {
+        Ok(match mixer {
+            decoder::Mixer::Attention(attention) => {
+                Self::Attention(Box::new(Attention::load(attention, index, loader)?))
+            }
+            decoder::Mixer::DeltaNet(delta_net) => Self::DeltaNet(Box::new(DeltaNet::load(delta_net, index, loader)?)),
+        })
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Attention(attention) => attention.bytes(),
+            Self::DeltaNet(delta_net) => delta_net.bytes(),
+        }
+    }
+}
+
 impl Layer {
     fn load(layer: &decoder::Layer, index: usize, loader: &Loader<'_>) -> Result<Self, LoadError> {
         let norm = |norm: &decoder::Norm| loader.norm(norm);
         let decoder::Norms { before_attention, after_attention, before_feed_forward, after_feed_forward } =
             &layer.norms;
-        let unsupported = LoadError::PartOfModel { backend: "the CPU", part: "linear attention", remedy: "" };
-        let attention = layer.attention().ok_or(unsupported)?;
         Ok(Self {
             before_attention: norm(before_attention)?,
-            attention: Attention::load(attention, index, loader)?,
+            mixer: Mixer::load(&layer.mixer, index, loader)?,
             after_attention: after_attention.as_ref().map(norm).transpose()?,
             before_feed_forward: norm(before_feed_forward)?,
             feed_forward: FeedForward::load(&layer.feed_forward, loader)?,
@@ -193,10 +235,22 @@ impl Layer {
     }
 
     /// Adds both branches to `x`, `[T, E]`.
-    fn forward(&self, x: &mut [f32], tokens: Tokens<'_>, workspace: &mut Workspace) -> Result<(), StepError> {
+    fn forward(
+        &self,
+        x: &mut [f32],
+        tokens: Tokens<'_>,
+        step: Option<&mut StateStep<'_>>,
+        workspace: &mut Workspace,
+    ) -> Result<(), StepError> {
         let scale = self.residual_scale;
         let normal = self.before_attention.forward(x, &workspace.kernels, &mut workspace.buffers)?;
-        self.attention.forward(&normal, tokens, workspace, Branch { norm: self.after_attention.as_ref(), scale }, x)?;
+        let branch = Branch { norm: self.after_attention.as_ref(), scale };
+        match &self.mixer {
+            Mixer::Attention(attention) => attention.forward(&normal, tokens, workspace, branch, x)?,
+            Mixer::DeltaNet(delta_net) => {
+                delta_net.forward(&normal, step.ok_or(StepError::NoKvMemory)?, workspace, branch, x)?;
+            }
+        }
         workspace.buffers.give(normal);
         let normal = self.before_feed_forward.forward(x, &workspace.kernels, &mut workspace.buffers)?;
         self.feed_forward.forward(&normal, workspace, Branch { norm: self.after_feed_forward.as_ref(), scale }, x)?;
@@ -208,7 +262,7 @@ impl Layer {
 /// Returns the shape of the KV cache, which all layers share.
 fn kv_shape(description: &Decoder, precision: Precision) -> KvShape {
     let (heads, head_dim) =
-        description.attentions().next().map_or((1, 1), |attention| (attention.kv_heads, attention.head_size));
+        description.attentions().next().map_or((1, 8), |attention| (attention.kv_heads, attention.head_size));
     KvShape { layers: description.attentions().count(), blocks: 0, heads, head_dim, format: precision.kv() }
 }
 
@@ -216,11 +270,13 @@ impl Model for CpuDecoder {
     fn shape(&self) -> ModelShape {
         let Decoder { vocabulary, context, .. } = self.description;
         let block_bytes = self.kv_shape.block_bytes().map_or(u64::MAX, |bytes| bytes as u64);
-        ModelShape { vocabulary, context, block: BLOCK, block_bytes, state_bytes: 0 }
+        let bytes = |shape: &StateShape| shape.slot_bytes().map_or(u64::MAX, |bytes| bytes as u64);
+        let state_bytes = self.state_shape.as_ref().map_or(0, bytes);
+        ModelShape { vocabulary, context, block: BLOCK, block_bytes, state_bytes }
     }
 
     fn weight_bytes(&self) -> Option<u64> {
-        let layers = self.layers.iter().map(|layer| layer.attention.bytes() + layer.feed_forward.bytes());
+        let layers = self.layers.iter().map(|layer| layer.mixer.bytes() + layer.feed_forward.bytes());
         let outer = self.embeddings.bytes() + self.head.as_ref().map_or(0, Linear::bytes);
         Some((layers.sum::<usize>() + outer) as u64)
     }
@@ -229,8 +285,10 @@ impl Model for CpuDecoder {
         self.description.long_after()
     }
 
-    fn allocate(&mut self, CacheSize { blocks, .. }: CacheSize) -> Result<(), StepError> {
+    fn allocate(&mut self, CacheSize { blocks, states }: CacheSize) -> Result<(), StepError> {
         self.workspace.kv = Some(KvStore::new(KvShape { blocks: blocks as usize, ..self.kv_shape })?);
+        let store = |shape| StateStore::new(StateShape { slots: states as usize, ..shape });
+        self.states = self.state_shape.map(store).transpose()?;
         Ok(())
     }
 

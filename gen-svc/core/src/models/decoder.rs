@@ -23,7 +23,7 @@ use std::f32::consts::PI;
 
 mod delta_net;
 
-pub use delta_net::{Convolution, Decay, DeltaNet, Grouped, KeyHeads};
+pub use delta_net::{Convolution, Decay, DeltaNet, Grouped, KeyHeads, RowsOf};
 
 /// A whole model. Tensors are named as transformers names them.
 #[derive(Debug, Clone)]
@@ -175,8 +175,10 @@ pub struct Attention {
     /// The origin of keys and values.
     pub pairs: Pairs,
     /// Stacked, `[(H + 2K) * D, E]`: queries, keys, values. The part that [`Pairs`] names may be
-    /// missing.
+    /// missing. With gates, the queries are a matrix alone, `[2H * D, E]`: the gate of each head follows its query.
     pub qkv: Vec<Matrix>,
+    /// True if the output of each head is multiplied by the sigmoid of its gate.
+    pub is_gated: bool,
     /// The norms of each query head and of each key head over its D numbers, before the rotation.
     pub qk_norm: [Option<Norm>; 2],
     /// The epsilon of the norm of each value head, which has no weight. `None`: no norm.
@@ -321,6 +323,14 @@ impl Decoder {
     /// Returns the attention of each layer that has one, in the order of computation.
     pub fn attentions(&self) -> impl Iterator<Item = &Attention> {
         self.layers.iter().filter_map(Layer::attention)
+    }
+
+    /// Returns the DeltaNet of each layer that has one, in the order of computation.
+    pub fn delta_nets(&self) -> impl Iterator<Item = &DeltaNet> {
+        self.layers.iter().filter_map(|layer| match &layer.mixer {
+            Mixer::DeltaNet(delta_net) => Some(delta_net),
+            Mixer::Attention(_) => None,
+        })
     }
 
     /// Does the same as [`Self::attentions`].

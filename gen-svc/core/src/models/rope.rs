@@ -24,6 +24,8 @@ pub(super) struct RopeSetting {
     pub(super) original: Option<usize>,
     /// True if the rotation may cover only a part of each head.
     pub(super) partial: bool,
+    /// The default of that part.
+    pub(super) default_share: f32,
     /// The division of frequencies among the axes of positions. `None`: positions have one axis.
     pub(super) axes: Option<Axes>,
 }
@@ -68,6 +70,7 @@ pub(super) const ONLY: RopeSetting = RopeSetting {
     sections: Sections::One,
     original: None,
     partial: false,
+    default_share: 1.0,
     axes: None,
 };
 
@@ -192,7 +195,9 @@ impl RopeSetting {
     /// Returns the rotary dimension: the number of elements of a head that are rotated.
     fn rotary_dim(&self, config: &Config<'_>, parameters: &Config<'_>, size: usize) -> Result<usize, ConfigError> {
         const NAME: &str = "partial_rotary_factor";
-        let share = parameters.find_float(NAME)?.or(config.find_float(NAME)?).unwrap_or(1.0);
+        // As in transformers, null is no default.
+        let default = if config.is_null(NAME) { 1.0 } else { self.default_share };
+        let share = parameters.find_float(NAME)?.or(config.find_float(NAME)?).unwrap_or(default);
         let rotary_dim = (f64::from(share) * size as f64 + 1e-3) as usize; // f32 has 1e-7 of at most 65,536
         match rotary_dim {
             2.. if rotary_dim <= size && rotary_dim.is_multiple_of(2) && (self.partial || rotary_dim == size) => {
@@ -207,13 +212,15 @@ impl Axes {
     /// Returns the axis of each of `count` frequencies.
     fn read(self, parameters: &Config<'_>, count: usize) -> Result<Vec<usize>, ConfigError> {
         const NAME: &str = "mrope_section";
-        let sections = match parameters.find_list(NAME)? {
-            None => Some(self.default.to_vec()),
-            Some(list) => list.iter().map(|size| usize::try_from(size.as_u64()?).ok()).collect(),
-        };
+        let list = parameters.find_list(NAME)?;
+        let sections = list.map_or(Some(self.default.to_vec()), |list| {
+            list.iter().map(|size| usize::try_from(size.as_u64()?).ok()).collect()
+        });
         let wrong = || unsupported(NAME, format!("sections that do not fit {count} frequencies"));
         let [time, height, width]: [usize; 3] = sections.and_then(|list| list.try_into().ok()).ok_or_else(wrong)?;
-        if [time, height, width].iter().any(|size| *size > count) || time + height + width != count {
+        let fits = [time, height, width].iter().all(|size| *size <= count) && time + height + width == count;
+        // As in transformers, defaults that alternate end at the last frequency.
+        if !fits && (list.is_some() || !self.interleaved) {
             return Err(wrong());
         }
         let alternating = |i: usize| match i % 3 {

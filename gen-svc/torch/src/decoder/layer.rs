@@ -29,13 +29,11 @@ pub(super) struct LayerPlace {
 /// # Errors
 /// [`LoadError::PartOfModel`]: the layer has something else, which libtorch does not compute.
 pub(crate) fn attention_of(layer: &decoder::Layer) -> Result<&decoder::Attention, LoadError> {
+    let unsupported = |part| Err(LoadError::PartOfModel { backend: "libtorch", part, remedy: ": use --device cpu" });
     match &layer.mixer {
+        decoder::Mixer::Attention(attention) if attention.is_gated => unsupported("gated attention"),
         decoder::Mixer::Attention(attention) => Ok(attention),
-        decoder::Mixer::DeltaNet(_) => Err(LoadError::PartOfModel {
-            backend: "libtorch",
-            part: "linear attention (gated DeltaNet)",
-            remedy: ": use --device cpu",
-        }),
+        decoder::Mixer::DeltaNet(_) => unsupported("linear attention (gated DeltaNet)"),
     }
 }
 

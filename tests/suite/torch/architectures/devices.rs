@@ -13,7 +13,7 @@ use tandem_core::models::{self, Backend, LogitsFor, SequenceChunk};
 use tandem_core::request::{GenerateRequest, Input, Returns, SamplingOptions, StopOptions};
 use tokio::sync::mpsc::Receiver;
 
-use super::{CASES, Case, Setup, TORCH, TORCH_WITH_FLASH, device_list, finish, load, start, try_load};
+use super::{CASES, Case, Setup, TORCH, TORCH_WITH_FLASH, device_list, finish, load, of_torch, start, try_load};
 
 fn case(name: &str) -> &'static Case {
     CASES.iter().find(|case| case.name == name).expect("a case")
@@ -84,7 +84,7 @@ fn mixed(model: &mut dyn Backend, prompts: &[Vec<u32>]) -> Vec<Vec<f32>> {
 /// A model whose last layers use the keys of the second divides into two parts only.
 #[test]
 fn steps_have_the_same_logits_on_several_devices() {
-    for case in CASES.iter() {
+    for case in of_torch() {
         let folder = case.whole(&case.config, "F32");
         for setup in [TORCH, TORCH_WITH_FLASH] {
             let expected = mixed(load(folder.path(), setup).as_mut(), &case.prompts);

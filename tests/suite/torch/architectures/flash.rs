@@ -14,7 +14,7 @@ use tandem_torch::{FLASH_BLOCK, FlashCall, FlashOperation, TorchTarget};
 use tch::{Kind, TchError, Tensor};
 use tokio::sync::mpsc::Receiver;
 
-use super::{CASES, Case, Setup, TORCH, TORCH_WITH_FLASH, assert_answers, finish, load, logits};
+use super::{CASES, Case, Setup, TORCH, TORCH_WITH_FLASH, assert_answers, finish, load, logits, of_torch};
 
 fn case(name: &str) -> &'static Case {
     CASES.iter().find(|case| case.name == name).expect("a case")
@@ -70,7 +70,7 @@ fn start(path: &std::path::Path, change: impl Fn(&mut Config)) -> Engine {
 /// Runs all prompts at once, twice. The second time, parts of blocks are copied.
 #[test]
 fn batches_and_chunks_match_transformers_tokens() {
-    for case in CASES.iter() {
+    for case in of_torch() {
         let folder = case.whole(&case.config, "F32");
         for (chunk, overlaps) in [(512, false), (512, true), (7, false), (7, true)] {
             let engine = start(folder.path(), |config| {
@@ -135,7 +135,7 @@ fn outputs_that_compete_for_memory_are_those_of_buckets() {
 /// bf16 has 8 bits: some layers move a logit by a few hundredths.
 #[test]
 fn bf16_logits_are_as_near_as_those_of_buckets() {
-    for case in CASES.iter().filter(|case| !case.name.starts_with("gemma4")) {
+    for case in of_torch().filter(|case| !case.name.starts_with("gemma4")) {
         let folder = case.whole(&case.config, "F32");
         let backend = BackendChoice::Torch(TorchTarget { dtype: Kind::BFloat16, ..TorchTarget::REFERENCE });
         let setup = Setup { backend, flash: Some(STRICT), ..TORCH };

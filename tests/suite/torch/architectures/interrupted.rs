@@ -8,7 +8,7 @@ use tandem_core::engine::{Config, DeviceChoice, DtypeChoice, Engine};
 use tandem_core::request::{GenerateRequest, Input, Resume, Returns, SamplingOptions, StopOptions};
 use tokio::sync::mpsc::Receiver;
 
-use super::{CASES, TORCH, finish, load, start, submit};
+use super::{TORCH, finish, load, of_torch, start, submit};
 
 fn engine(path: &Path, overlaps: bool, change: impl Fn(&mut Config)) -> Engine {
     start(path.to_owned(), |config| {
@@ -20,7 +20,7 @@ fn engine(path: &Path, overlaps: bool, change: impl Fn(&mut Config)) -> Engine {
 }
 
 /// Resumes a greedy output of 64 tokens after those in `before`.
-fn resume(engine: &Engine, prompt: &[u32], before: &[u32]) -> Receiver<Event> {
+pub(super) fn resume(engine: &Engine, prompt: &[u32], before: &[u32]) -> Receiver<Event> {
     let request = GenerateRequest {
         sampling: SamplingOptions { temperature: Some(0.0), ..SamplingOptions::default() },
         stop: StopOptions { max_new_tokens: Some(64), ignore_eos: true, ..StopOptions::default() },
@@ -34,7 +34,7 @@ fn resume(engine: &Engine, prompt: &[u32], before: &[u32]) -> Receiver<Event> {
 /// As after the failure of a replica that computed with another program: the first tokens are transformers'.
 #[test]
 fn outputs_of_transformers_resume_with_its_tokens() {
-    for case in CASES.iter() {
+    for case in of_torch() {
         let folder = case.whole(&case.config, "F32");
         for overlaps in [false, true] {
             let engine = engine(folder.path(), overlaps, |_| {});
@@ -51,7 +51,7 @@ fn outputs_of_transformers_resume_with_its_tokens() {
 /// Every prompt is sent twice. There is memory for 16 blocks of 16 positions, and each output needs 5 to 8.
 #[test]
 fn preempted_outputs_have_transformers_tokens() {
-    for case in CASES.iter() {
+    for case in of_torch() {
         let folder = case.whole(&case.config, "F32");
         let memory = 16 * load(folder.path(), TORCH).shape().block_bytes;
         for overlaps in [false, true] {

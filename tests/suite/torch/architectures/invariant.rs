@@ -6,7 +6,7 @@ use tandem_core::models::{self, Backend, LogitsFor, SequenceChunk};
 use tandem_tests::binary;
 
 use super::operations::{case, counter};
-use super::{CASES, INVARIANT, Setup, TORCH_WITH_FLASH, load};
+use super::{INVARIANT, Setup, TORCH_WITH_FLASH, load, of_torch};
 
 /// The sequences of a large batch.
 const MANY: usize = 32;
@@ -62,7 +62,7 @@ fn logits_of_a_sequence_alone_and_among_32_are_the_same_bits() {
     let prompts = prompts();
     let with_flash = Setup { backend: INVARIANT.backend, ..TORCH_WITH_FLASH };
     let mut different = Vec::new();
-    for case in CASES.iter().filter(|case| !case.tensors.keys().any(|name| name.contains("experts"))) {
+    for case in of_torch().filter(|case| !case.tensors.keys().any(|name| name.contains("experts"))) {
         let folder = case.whole(&case.config, "F32");
         for setup in [INVARIANT, with_flash] {
             let mut model = load(folder.path(), setup);

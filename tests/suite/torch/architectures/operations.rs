@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use tandem_tests::{binary, repository};
 use tandem_tests_full::operations::{Counter, Operations};
 
-use super::{CASES, Case};
+use super::{CASES, Case, of_torch};
 
 /// The most operations of a layer of Llama's shape.
 const LAYER: u32 = 18;
@@ -16,7 +16,7 @@ const LAYER: u32 = 18;
 /// Returns the first model of each architecture. Later ones differ in numbers only.
 fn architectures() -> impl Iterator<Item = &'static Case> {
     let mut seen = BTreeSet::new();
-    CASES.iter().filter(move |case| seen.insert(case.config["model_type"].to_string()))
+    of_torch().filter(move |case| seen.insert(case.config["model_type"].to_string()))
 }
 
 pub(super) fn case(name: &str) -> &'static Case {

@@ -8,7 +8,7 @@ use tandem_tests_full::backend::BackendChoice;
 use tandem_torch::{TorchTarget, WeightBits};
 use tempfile::TempDir;
 
-use super::{CASES, Case, KERNELS, Setup, TORCH, load, logits, write};
+use super::{Case, KERNELS, Setup, TORCH, load, logits, of_torch, write};
 
 /// The tokens of a call whose products stay packed.
 const FEW: usize = 16;
@@ -61,7 +61,7 @@ fn first_logits(model: &mut dyn Backend, case: &Case, tokens: usize) -> Vec<Vec<
 
 #[test]
 fn packed_weights_have_the_logits_of_the_numbers_that_they_express() {
-    for case in CASES.iter() {
+    for case in of_torch() {
         for bits in [WeightBits::Int8, WeightBits::Int4] {
             let folder = rounded(case, bits);
             for tokens in [FEWER_THAN_EXPERTS, FEW, case.prompts[3].len()] {
@@ -76,7 +76,7 @@ fn packed_weights_have_the_logits_of_the_numbers_that_they_express() {
 
 #[test]
 fn packed_weights_round_other_numbers() {
-    for case in CASES.iter() {
+    for case in of_torch() {
         let folder = case.whole(&case.config, "F32");
         let full = first_logits(load(folder.path(), TORCH).as_mut(), case, FEW);
         let [eight, four] = [WeightBits::Int8, WeightBits::Int4].map(|bits| {

@@ -234,6 +234,7 @@ impl Shared {
                 matrix("k_proj", kv_heads * head_size, hidden),
                 matrix("v_proj", kv_heads * head_size, hidden),
             ],
+            is_gated: false,
             qk_norm: [None, None],
             value_epsilon: None,
             output: matrix("o_proj", hidden, heads * head_size),

@@ -8,15 +8,17 @@ use super::load::Loader;
 use super::parts::{Linear, RmsNorm};
 use super::workspace::{Branch, Tokens, Workspace};
 use crate::error::{LoadError, StepError};
-use crate::models::decoder;
+use crate::models::decoder::{self, Grouped};
 
 #[derive(Debug)]
 pub(super) struct Attention {
     description: decoder::Attention,
-    /// The index among all layers.
+    /// The index among the layers with keys and values.
     layer: usize,
     /// Queries, keys, values.
     qkv: [Linear; 3],
+    /// The gates of the heads.
+    gate: Option<Linear>,
     qk_norm: [Option<RmsNorm>; 2],
     output: Linear,
 }
@@ -25,9 +27,21 @@ impl Attention {
     pub(super) fn load(attention: &decoder::Attention, layer: usize, loader: &Loader<'_>) -> Result<Self, LoadError> {
         let (queries, pairs) = (attention.heads * attention.head_size, attention.kv_heads * attention.head_size);
         let norm = |i: usize| attention.qk_norm[i].as_ref().map(|norm| loader.norm(norm)).transpose();
+        let (qkv, gate) = match &attention.qkv[..] {
+            [both, rest @ ..] if attention.is_gated => {
+                let [keys, values] = loader.parts(rest, [pairs, pairs])?;
+                let sizes = vec![attention.head_size; 2];
+                let both = Grouped { matrix: both.clone(), groups: attention.heads, sizes };
+                let parts: Vec<_> = both.parts().collect();
+                let [queries, gates] = &parts[..] else { return Err(loader.misfit(&both.matrix)) };
+                ([loader.gathered(&[queries])?, keys, values], Some(loader.gathered(&[gates])?))
+            }
+            qkv => (loader.parts(qkv, [queries, pairs, pairs])?, None),
+        };
         Ok(Self {
             layer,
-            qkv: loader.parts(&attention.qkv, [queries, pairs, pairs])?,
+            qkv,
+            gate,
             qk_norm: [norm(0)?, norm(1)?],
             output: loader.linear(&attention.output)?,
             description: attention.clone(),
@@ -36,7 +50,7 @@ impl Attention {
 
     /// Returns the bytes of the matrices in memory.
     pub(super) fn bytes(&self) -> usize {
-        self.qkv.iter().chain([&self.output]).map(Linear::bytes).sum()
+        self.qkv.iter().chain(&self.gate).chain([&self.output]).map(Linear::bytes).sum()
     }
 
     /// Adds the attention of the tokens of `normal` to `x`, both `[T, E]`.
@@ -52,7 +66,11 @@ impl Attention {
         let count = runs.iter().map(|run| run.length).sum::<usize>();
         let [mut queries, mut keys, mut values] =
             self.qkv.each_ref().map(|linear| workspace.buffers.take(count * linear.matrix.rows()));
-        workspace.multiply(normal, &self.qkv.each_ref(), &mut [&mut queries, &mut keys, &mut values])?;
+        let mut gates = self.gate.as_ref().map(|gate| workspace.buffers.take(count * gate.matrix.rows()));
+        let linears: Vec<&Linear> = self.qkv.iter().chain(&self.gate).collect();
+        let mut outs: Vec<&mut [f32]> = vec![&mut queries, &mut keys, &mut values];
+        outs.extend(gates.iter_mut().map(|gates| &mut **gates));
+        workspace.multiply(normal, &linears, &mut outs)?;
         self.rotate(&mut queries, 0, count, workspace)?;
         self.rotate(&mut keys, 1, count, workspace)?;
         let store = workspace.kv.as_mut().ok_or(StepError::NoKvMemory)?;
@@ -70,8 +88,11 @@ impl Attention {
         };
         let mut seen = workspace.buffers.take(queries.len());
         workspace.kernels.attend(store, &attention, &mut workspace.scratch, &mut seen)?;
+        if let Some(gates) = &gates {
+            workspace.kernels.gate(&mut seen, gates)?;
+        }
         workspace.add(&seen, &self.output, branch, x)?;
-        [queries, keys, values, seen].into_iter().for_each(|buffer| workspace.buffers.give(buffer));
+        [queries, keys, values, seen].into_iter().chain(gates).for_each(|buffer| workspace.buffers.give(buffer));
         Ok(())
     }
 

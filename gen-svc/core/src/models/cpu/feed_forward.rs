@@ -88,11 +88,7 @@ impl FeedForward {
 impl Gated {
     fn load(gated: &decoder::Gated, loader: &Loader<'_>) -> Result<Self, LoadError> {
         let [gate, up] = loader.parts(&gated.gate_up, [gated.size; 2])?;
-        let activation = match gated.activation {
-            decoder::Activation::Silu => Activation::Silu,
-            decoder::Activation::GeluTanh => Activation::GeluTanh,
-        };
-        Ok(Self { gate, up, down: loader.linear(&gated.down)?, activation })
+        Ok(Self { gate, up, down: loader.linear(&gated.down)?, activation: gated.activation.into() })
     }
 
     fn bytes(&self) -> usize {

@@ -5,7 +5,7 @@ use tandem_model_files::gguf::GgmlType;
 
 use super::parts::{Linear, RmsNorm};
 use crate::error::LoadError;
-use crate::models::decoder;
+use crate::models::decoder::{self, RowsOf};
 use crate::weights::{ModelFile, Stored};
 
 /// The precision of weights in memory.
@@ -73,6 +73,36 @@ impl<'a> Loader<'a> {
         Ok(linear)
     }
 
+    /// Returns a loader of small matrices with a large effect, which are not quantized at load.
+    pub(super) fn exact(&self) -> Self {
+        let is_quantized = matches!(self.precision, Precision::Int8 | Precision::Int4);
+        Self { precision: if is_quantized { Precision::F32 } else { self.precision }, ..*self }
+    }
+
+    /// Reads a tensor of numbers by its whole name.
+    pub(super) fn numbers(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, LoadError> {
+        self.file.tensor(name, shape)?.to_f32()
+    }
+
+    /// Packs rows of stored matrices, one after another, as one matrix. The stored ones have the same format.
+    pub(super) fn gathered(&self, parts: &[&RowsOf<'_>]) -> Result<Linear, LoadError> {
+        let (mut bytes, mut biases, mut source) = (Vec::new(), Vec::new(), None);
+        for RowsOf { matrix, ranges } in parts {
+            let stored = self.file.tensor(&format!("{}.weight", matrix.name), &[matrix.rows, matrix.columns])?;
+            let found = (format(&stored)?, matrix.columns);
+            if *source.get_or_insert(found) != found {
+                return Err(self.misfit(matrix));
+            }
+            for range in ranges {
+                bytes.extend(stored.rows(range.clone())?);
+                biases.extend(self.bias(matrix, range.clone())?.unwrap_or_default());
+            }
+        }
+        let (format, columns) = source.unwrap_or((Format::F32, 1));
+        let matrix = self.kernels.pack(&Rows { format, columns, bytes: &bytes }, self.precision.target(format))?;
+        Ok(Linear { bias: (!biases.is_empty()).then_some(biases), matrix })
+    }
+
     /// Packs the embedding table.
     pub(super) fn table(&self, matrix: &decoder::Matrix) -> Result<Matrix, LoadError> {
         Ok(self.head(matrix)?.matrix)
@@ -90,20 +120,22 @@ impl<'a> Loader<'a> {
         stacked: &[decoder::Matrix],
         rows: [usize; N],
     ) -> Result<[Linear; N], LoadError> {
+        let missing =
+            || LoadError::TensorMissing { name: stacked.first().map(|matrix| matrix.name.clone()).unwrap_or_default() };
         let mut sources = stacked.iter();
         let (mut whole, mut taken) = (None, 0);
         let mut next = |rows: usize| -> Result<Linear, LoadError> {
             let (matrix, stored) = match whole.take() {
                 Some(open) => open,
                 None => {
-                    let matrix = sources.next().ok_or_else(|| self.misfit(stacked))?;
+                    let matrix = sources.next().ok_or_else(missing)?;
                     taken = 0;
                     (matrix, self.file.tensor(&format!("{}.weight", matrix.name), &[matrix.rows, matrix.columns])?)
                 }
             };
             let range = taken..taken + rows;
             if range.end > matrix.rows {
-                return Err(self.misfit(stacked));
+                return Err(missing());
             }
             taken = range.end;
             let linear =
@@ -114,11 +146,12 @@ impl<'a> Loader<'a> {
             Ok(linear)
         };
         let linears = rows.into_iter().map(&mut next).collect::<Result<Vec<_>, _>>()?;
-        linears.try_into().map_err(|_| self.misfit(stacked))
+        linears.try_into().map_err(|_| missing())
     }
 
-    fn misfit(&self, stacked: &[decoder::Matrix]) -> LoadError {
-        LoadError::TensorMissing { name: stacked.first().map(|matrix| matrix.name.clone()).unwrap_or_default() }
+    /// Returns the error of matrices whose rows are not those of the layer.
+    pub(super) fn misfit(&self, matrix: &decoder::Matrix) -> LoadError {
+        LoadError::TensorMissing { name: matrix.name.clone() }
     }
 
     /// Packs a range of rows of a stored matrix, in the model's order.

@@ -1,9 +1,10 @@
 //! The parts of layers: norms and matrices.
 
-use tandem_kernels::{Kernels, Linear as Factor, Matrix, Norm};
+use tandem_kernels::{Activation, Kernels, Linear as Factor, Matrix, Norm};
 
 use super::buffers::{Buffer, Buffers};
 use crate::error::StepError;
+use crate::models::decoder;
 
 /// Root-mean-square normalization.
 #[derive(Debug)]
@@ -23,6 +24,15 @@ impl RmsNorm {
         let mut normal = buffers.take(x.len());
         kernels.norm(x, self.kernel(), &mut normal)?;
         Ok(normal)
+    }
+}
+
+impl From<decoder::Activation> for Activation {
+    fn from(activation: decoder::Activation) -> Self {
+        match activation {
+            decoder::Activation::Silu => Self::Silu,
+            decoder::Activation::GeluTanh => Self::GeluTanh,
+        }
     }
 }
 

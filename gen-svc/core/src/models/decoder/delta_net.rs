@@ -15,6 +15,8 @@
 //! Shapes: E hidden size, G key heads, N value heads, Dk key size, Dv value size, K taps of the
 //! convolution, C = 2 G Dk + N Dv its channels.
 
+use std::ops::Range;
+
 use super::{Activation, Matrix, Norm, RequiredTensor};
 
 /// A layer's gated DeltaNet.
@@ -63,6 +65,15 @@ pub struct Grouped {
     pub sizes: Vec<usize>,
 }
 
+/// An input: the rows of a matrix that compute it.
+#[derive(Debug, Clone)]
+pub struct RowsOf<'a> {
+    /// The matrix.
+    pub matrix: &'a Matrix,
+    /// The rows, in the order of the input.
+    pub ranges: Vec<Range<usize>>,
+}
+
 /// A causal convolution of each channel: `y[t] = sum over j of weight[j] * x[t - K + 1 + j]`. Numbers
 /// before the first token are zeros.
 #[derive(Debug, Clone)]
@@ -71,7 +82,7 @@ pub struct Convolution {
     pub name: String,
     /// C.
     pub channels: usize,
-    /// K, at least 2.
+    /// K.
     pub taps: usize,
     /// The activation of the sum.
     pub activation: Activation,
@@ -92,13 +103,34 @@ pub struct Decay {
     pub bias: String,
 }
 
+impl Grouped {
+    /// Returns the inputs in the order of `sizes`.
+    pub fn parts(&self) -> impl Iterator<Item = RowsOf<'_>> {
+        let group: usize = self.sizes.iter().sum();
+        let starts = self.sizes.iter().scan(0, |start, size| {
+            *start += size;
+            Some((*start - size, *size))
+        });
+        starts.map(move |(start, size)| {
+            let ranges = (0..self.groups).map(|i| i * group + start..i * group + start + size).collect();
+            RowsOf { matrix: &self.matrix, ranges }
+        })
+    }
+}
+
+impl Convolution {
+    /// Returns the shape of the weights.
+    #[must_use]
+    pub fn shape(&self) -> Vec<usize> {
+        if self.is_flat { vec![self.channels, self.taps] } else { vec![self.channels, 1, self.taps] }
+    }
+}
+
 impl DeltaNet {
     /// Returns every required tensor.
     pub(super) fn tensors(&self) -> impl Iterator<Item = RequiredTensor> {
         let inputs = self.inputs.iter().flat_map(|input| input.matrix.tensors());
-        let Convolution { name, channels, taps, is_flat, .. } = &self.convolution;
-        let shape = if *is_flat { vec![*channels, *taps] } else { vec![*channels, 1, *taps] };
-        let weights = (format!("{name}.weight"), shape);
+        let weights = (format!("{}.weight", self.convolution.name), self.convolution.shape());
         let decay = [&self.decay.rate, &self.decay.bias].map(|name| (name.clone(), vec![self.decay.heads]));
         inputs.chain([weights]).chain(decay).chain(self.norm.tensors()).chain(self.output.tensors())
     }
