@@ -76,6 +76,12 @@ DELTA_NET = {
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 16,
 }
+SHARED_EXPERT = {
+    "num_experts": 8,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 48,
+}
 LONG = [1.0 + 0.25 * i for i in range(6)]
 GEMMA_NORMS = {
     "post_attention_layernorm": "post_attention_norm",
@@ -143,6 +149,9 @@ WITHOUT_GGUF = [
     "gemma4_keys_as_values",
     "qwen3_5",
     "qwen3_5_wide",
+    "qwen3_5_moe",
+    "qwen3_next",
+    "qwen3_next_dense_layers",
 ]
 
 # Name, model type, and settings with the names of transformers 4, which published models use.
@@ -310,6 +319,32 @@ CASES = [
             "rope_theta": 100.0,
         },
     ),
+    (
+        "qwen3_5_moe",
+        "qwen3_5_moe_text",
+        {**DELTA_NET, **SHARED_EXPERT, "num_hidden_layers": 4, "rope_theta": 500.0},
+    ),
+    (
+        "qwen3_next",
+        "qwen3_next",
+        {**DELTA_NET, **SHARED_EXPERT, "num_hidden_layers": 4, "rope_theta": 500.0, "linear_num_value_heads": 6},
+    ),
+    (
+        "qwen3_next_dense_layers",
+        "qwen3_next",
+        {
+            **DELTA_NET,
+            **SHARED_EXPERT,
+            "attention_bias": True,
+            "num_hidden_layers": 4,
+            "layer_types": ["linear_attention", "full_attention", "full_attention", "linear_attention"],
+            "norm_topk_prob": False,
+            "mlp_only_layers": [3],
+            "decoder_sparse_step": 2,
+            "partial_rotary_factor": 1.0,
+            "rope_theta": 500.0,
+        },
+    ),
 ]
 
 
@@ -345,9 +380,13 @@ def weight(seed, name, shape, around=0.0):
     return torch.tensor(values, dtype=torch.float32).reshape(shape)
 
 
+# Model types that add 1 to the weights of norms.
+OFFSET_NORMS = ["gemma2", "gemma3_text", "qwen3_5_text", "qwen3_5_moe_text", "qwen3_next"]
+
+
 def norms_around(model_type):
     """Returns the mean of the weights of norms. Some architectures add 1 to them."""
-    return 0.0 if model_type in ("gemma2", "gemma3_text", "qwen3_5_text") else 1.0
+    return 0.0 if model_type in OFFSET_NORMS else 1.0
 
 
 # The means of other tensors, by the end of the name. States forget a few percent with each token.

@@ -21,7 +21,9 @@ pub(super) mod qwen2;
 pub(super) mod qwen2_5_vl;
 pub(super) mod qwen3;
 mod qwen3_5;
+mod qwen3_5_moe;
 mod qwen3_moe;
+mod qwen3_next;
 pub(super) mod qwen3_vl;
 mod smollm3;
 
@@ -32,6 +34,8 @@ const ARCHITECTURES: &[Architecture] = &[
     qwen3::ARCHITECTURE,
     qwen3_moe::ARCHITECTURE,
     qwen3_5::TEXT,
+    qwen3_5_moe::TEXT,
+    qwen3_next::ARCHITECTURE,
     gemma2::ARCHITECTURE,
     gemma3::TEXT,
     phi3::ARCHITECTURE,

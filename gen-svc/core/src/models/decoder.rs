@@ -221,7 +221,7 @@ pub struct Gated {
     pub down: Matrix,
 }
 
-/// The sum of `per_token` experts, weighted with their shares of the softmax over all experts.
+/// The sum of `per_token` experts, weighted with their shares of the softmax over all experts, and of the shared one.
 #[derive(Debug, Clone)]
 pub struct Experts {
     /// `[count, E]`
@@ -238,6 +238,17 @@ pub struct Experts {
     pub size: usize,
     /// The activation of each expert.
     pub activation: Activation,
+    /// The expert of all tokens.
+    pub shared: Option<SharedExpert>,
+}
+
+/// An expert of all tokens: `sigmoid(gate · x) * feed_forward(x)`.
+#[derive(Debug, Clone)]
+pub struct SharedExpert {
+    /// The expert.
+    pub feed_forward: Gated,
+    /// The module's name of the gate. Its vector is `name.weight`, `[E]`.
+    pub gate: String,
 }
 
 /// The activation of a gate.
@@ -428,7 +439,8 @@ impl FeedForward {
             Self::Gated(gated) => Box::new(gated.tensors()),
             Self::Experts(experts) => {
                 let all = (0..experts.count).flat_map(|i| experts.expert(i).tensors().collect::<Vec<_>>());
-                Box::new(experts.router.tensors().chain(all))
+                let shared = experts.shared.iter().flat_map(SharedExpert::tensors);
+                Box::new(experts.router.tensors().chain(all).chain(shared))
             }
         }
     }
@@ -457,6 +469,13 @@ impl Experts {
     #[must_use]
     pub fn expert(&self, index: usize) -> Gated {
         Gated::split(&format!("{}.{index}", self.path), self.router.columns, self.size, self.activation, false)
+    }
+}
+
+impl SharedExpert {
+    fn tensors(&self) -> impl Iterator<Item = RequiredTensor> {
+        let gate = (format!("{}.weight", self.gate), vec![self.feed_forward.down.rows]);
+        self.feed_forward.tensors().chain([gate])
     }
 }
 

@@ -30,6 +30,9 @@ pub(super) struct LayerPlace {
 /// [`LoadError::PartOfModel`]: the layer has something else, which libtorch does not compute.
 pub(crate) fn attention_of(layer: &decoder::Layer) -> Result<&decoder::Attention, LoadError> {
     let unsupported = |part| Err(LoadError::PartOfModel { backend: "libtorch", part, remedy: ": use --device cpu" });
+    if matches!(&layer.feed_forward, decoder::FeedForward::Experts(experts) if experts.shared.is_some()) {
+        return unsupported("experts of all tokens");
+    }
     match &layer.mixer {
         decoder::Mixer::Attention(attention) if attention.is_gated => unsupported("gated attention"),
         decoder::Mixer::Attention(attention) => Ok(attention),

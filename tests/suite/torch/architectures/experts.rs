@@ -4,14 +4,14 @@ use tandem_tests_full::backend::BackendChoice;
 use tandem_torch::{TorchTarget, WeightBits};
 use tch::Kind;
 
-use super::{CASES, Case, Setup, TORCH, load, logits};
+use super::{Case, Setup, TORCH, load, logits, of_torch};
 
 /// The tokens of a call, of which the first has fewer rows than the model has experts, and some experts have no
 /// rows.
 const TOKENS: [usize; 4] = [1, 3, 16, 50];
 
 fn mixtures() -> impl Iterator<Item = &'static Case> {
-    CASES.iter().filter(|case| case.tensors.keys().any(|name| name.contains("experts")))
+    of_torch().filter(|case| case.tensors.keys().any(|name| name.contains("experts")))
 }
 
 #[test]

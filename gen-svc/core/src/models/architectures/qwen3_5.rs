@@ -61,7 +61,7 @@ pub(super) struct Sizes {
 }
 
 /// Returns the matrices of the inputs below a path: one for queries, keys and values, and one for each of the others.
-fn inputs(path: &str, sizes: &Sizes) -> Vec<Grouped> {
+pub(super) fn inputs(path: &str, sizes: &Sizes) -> Vec<Grouped> {
     let Sizes { hidden, key_heads, value_heads, key_size, value_size, .. } = *sizes;
     let (keys, values) = (key_heads * key_size, value_heads * value_size);
     let input = |name: &str, sizes: Vec<usize>| {

@@ -8,7 +8,7 @@ use super::qwen2;
 use crate::error::LoadError;
 use crate::models::architecture::Architecture;
 use crate::models::config::{Config, ConfigError, unsupported};
-use crate::models::decoder::{Decoder, Experts, FeedForward, Matrix};
+use crate::models::decoder::{Decoder, Experts, FeedForward, Gated, Matrix, SharedExpert};
 use crate::weights::gguf::architecture::{ConfigMap, GgufArchitecture};
 use crate::weights::gguf::header::GgufHeader;
 
@@ -22,10 +22,25 @@ const DEFAULTS: Defaults = Defaults {
     ..qwen2::DEFAULTS
 };
 
-const DEFAULT_EXPERTS: usize = 128;
-const DEFAULT_EXPERTS_PER_TOKEN: usize = 8;
-const DEFAULT_EXPERT_SIZE: usize = 768;
 const MAX_EXPERTS: usize = 4096;
+
+/// The experts of an architecture's class in transformers: defaults, and the settings that it has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mixture {
+    pub(super) experts: usize,
+    pub(super) per_token: usize,
+    /// F of each expert.
+    pub(super) size: usize,
+    /// F of the expert of all tokens. `None`: there is none.
+    pub(super) shared: Option<usize>,
+    /// The default of `norm_topk_prob`. `None`: there is no such setting, and shares are scaled to a sum of 1.
+    pub(super) normalize: Option<bool>,
+    /// True if settings select the layers with experts. False: all have.
+    pub(super) has_dense_layers: bool,
+}
+
+const MIXTURE: Mixture =
+    Mixture { experts: 128, per_token: 8, size: 768, shared: None, normalize: Some(false), has_dense_layers: true };
 
 /// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "qwen3_moe", describe, gguf: Some(GGUF) };
@@ -59,30 +74,39 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     llama::add_qk_norms(&mut decoder);
     let window = qwen2::window(config)?;
     decoder.attentions_mut().for_each(|attention| attention.window = window);
-    add_experts(&mut decoder, config)?;
+    add_experts(&mut decoder, config, &MIXTURE)?;
     Ok(decoder)
 }
 
-/// Replaces the feed-forward block with experts in every layer that `decoder_sparse_step` selects
-/// and `dense_layers` does not exclude.
-fn add_experts(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), ConfigError> {
+/// Replaces the feed-forward block with experts in every layer, or in those that `decoder_sparse_step` selects
+/// and `mlp_only_layers` does not exclude.
+pub(super) fn add_experts(decoder: &mut Decoder, config: &Config<'_>, mixture: &Mixture) -> Result<(), ConfigError> {
     let count = if config.has("num_experts") { "num_experts" } else { "num_local_experts" };
-    let count = config.size_up_to(count, MAX_EXPERTS, DEFAULT_EXPERTS)?;
-    let per_token = config.size_up_to("num_experts_per_tok", count, DEFAULT_EXPERTS_PER_TOKEN)?;
-    let size = config.size_or("moe_intermediate_size", DEFAULT_EXPERT_SIZE)?;
-    let normalize = config.flag_or("norm_topk_prob", false)?;
+    let count = config.size_up_to(count, MAX_EXPERTS, mixture.experts)?;
+    let per_token = config.size_up_to("num_experts_per_tok", count, mixture.per_token)?;
+    let size = config.size_or("moe_intermediate_size", mixture.size)?;
+    let shared = mixture.shared.map(|size| config.size_or("shared_expert_intermediate_size", size)).transpose()?;
+    let normalize = mixture.normalize.map(|default| config.flag_or("norm_topk_prob", default)).transpose()?;
     let activation = config.activation("hidden_act", "silu")?;
-    let (step, dense) = (config.find_size("decoder_sparse_step")?.unwrap_or(1), dense_layers(config)?);
+    let (step, dense) = match mixture.has_dense_layers {
+        true => (config.find_size("decoder_sparse_step")?.unwrap_or(1), dense_layers(config)?),
+        false => (1, Vec::new()),
+    };
     let chosen = |i: &usize| !dense.contains(i) && (i + 1).is_multiple_of(step);
     for i in (0..decoder.layers.len()).filter(chosen) {
+        let mlp = format!("{}.mlp", path(i));
         decoder.layers[i].feed_forward = FeedForward::Experts(Experts {
-            router: Matrix::new(format!("{}.mlp.gate", path(i)), count, decoder.hidden),
+            router: Matrix::new(format!("{mlp}.gate"), count, decoder.hidden),
             count,
             per_token,
-            normalize,
-            path: format!("{}.mlp.experts", path(i)),
+            normalize: normalize.unwrap_or(true),
+            path: format!("{mlp}.experts"),
             size,
             activation,
+            shared: shared.map(|size| SharedExpert {
+                feed_forward: Gated::split(&format!("{mlp}.shared_expert"), decoder.hidden, size, activation, false),
+                gate: format!("{mlp}.shared_expert_gate"),
+            }),
         });
     }
     Ok(())

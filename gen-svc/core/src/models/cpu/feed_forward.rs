@@ -31,6 +31,8 @@ pub(super) struct Experts {
     experts: Vec<Gated>,
     per_token: usize,
     normalize: bool,
+    /// The expert of all tokens, and its gate.
+    shared: Option<(Gated, Linear)>,
 }
 
 /// The tokens of one expert, and the weights of its output.
@@ -44,14 +46,7 @@ impl FeedForward {
     pub(super) fn load(feed_forward: &decoder::FeedForward, loader: &Loader<'_>) -> Result<Self, LoadError> {
         match feed_forward {
             decoder::FeedForward::Gated(gated) => Ok(Self::Gated(Gated::load(gated, loader)?)),
-            decoder::FeedForward::Experts(experts) => Ok(Self::Experts(Experts {
-                router: loader.linear(&experts.router)?,
-                experts: (0..experts.count)
-                    .map(|i| Gated::load(&experts.expert(i), loader))
-                    .collect::<Result<_, _>>()?,
-                per_token: experts.per_token,
-                normalize: experts.normalize,
-            })),
+            decoder::FeedForward::Experts(experts) => Ok(Self::Experts(Experts::load(experts, loader)?)),
         }
     }
 
@@ -59,8 +54,9 @@ impl FeedForward {
     pub(super) fn bytes(&self) -> usize {
         match self {
             Self::Gated(gated) => gated.bytes(),
-            Self::Experts(Experts { router, experts, .. }) => {
-                router.bytes() + experts.iter().map(Gated::bytes).sum::<usize>()
+            Self::Experts(Experts { router, experts, shared, .. }) => {
+                let shared = shared.as_ref().map_or(0, |(expert, gate)| expert.bytes() + gate.bytes());
+                router.bytes() + experts.iter().map(Gated::bytes).sum::<usize>() + shared
             }
         }
     }
@@ -108,9 +104,40 @@ impl Gated {
         )?;
         Ok(middle)
     }
+
+    /// Adds the output for the tokens of a share, whose rows are `rows`, to their rows of `out`, `[T, E]`.
+    fn add_scaled(
+        &self,
+        rows: &[f32],
+        share: &Share,
+        out: &mut [f32],
+        workspace: &mut Workspace,
+    ) -> Result<(), StepError> {
+        let middle = self.middle(rows, workspace)?;
+        let epilogue = Epilogue::Scatter { rows: &share.tokens, scales: &share.weights };
+        let projection = Projection::Linear(self.down.kernel());
+        workspace.compute(&middle, self.down.matrix.columns(), &mut [Product { projection, epilogue, out }])?;
+        workspace.buffers.give(middle);
+        Ok(())
+    }
 }
 
 impl Experts {
+    fn load(experts: &decoder::Experts, loader: &Loader<'_>) -> Result<Self, LoadError> {
+        let expert = |i| Gated::load(&experts.expert(i), loader);
+        let shared = experts.shared.as_ref().map(|shared| {
+            let gate = loader.exact().row(&shared.gate, experts.router.columns)?;
+            Ok::<_, LoadError>((Gated::load(&shared.feed_forward, loader)?, gate))
+        });
+        Ok(Self {
+            router: loader.linear(&experts.router)?,
+            experts: (0..experts.count).map(expert).collect::<Result<_, _>>()?,
+            per_token: experts.per_token,
+            normalize: experts.normalize,
+            shared: shared.transpose()?,
+        })
+    }
+
     fn forward(
         &self,
         normal: &[f32],
@@ -126,15 +153,14 @@ impl Experts {
             }
             let rows: Vec<f32> =
                 share.tokens.iter().flat_map(|&token| &normal[token as usize * width..][..width]).copied().collect();
-            let middle = expert.middle(&rows, workspace)?;
-            let epilogue = Epilogue::Scatter { rows: &share.tokens, scales: &share.weights };
-            let projection = Projection::Linear(expert.down.kernel());
-            workspace.compute(
-                &middle,
-                expert.down.matrix.columns(),
-                &mut [Product { projection, epilogue, out: &mut out }],
-            )?;
-            workspace.buffers.give(middle);
+            expert.add_scaled(&rows, &share, &mut out, workspace)?;
+        }
+        if let Some((expert, gate)) = &self.shared {
+            let tokens: Vec<u32> = (0..normal.len() as u32 / width as u32).collect();
+            let mut weights = vec![0.0; tokens.len()];
+            workspace.multiply(normal, &[gate], &mut [&mut weights])?;
+            workspace.kernels.sigmoid(&mut weights);
+            expert.add_scaled(normal, &Share { tokens, weights }, &mut out, workspace)?;
         }
         match branch.norm {
             Some(norm) => Ok(workspace.kernels.add_norm(&out, norm.kernel(), branch.scale, x)?),

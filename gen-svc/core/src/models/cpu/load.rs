@@ -84,6 +84,12 @@ impl<'a> Loader<'a> {
         self.file.tensor(name, shape)?.to_f32()
     }
 
+    /// Packs a vector of `columns` numbers as a matrix of one row.
+    pub(super) fn row(&self, name: &str, columns: usize) -> Result<Linear, LoadError> {
+        let stored = self.file.tensor(&format!("{name}.weight"), &[columns])?;
+        Ok(Linear { matrix: self.pack(&stored, columns, 0..stored.row_count())?, bias: None })
+    }
+
     /// Packs rows of stored matrices, one after another, as one matrix. The stored ones have the same format.
     pub(super) fn gathered(&self, parts: &[&RowsOf<'_>]) -> Result<Linear, LoadError> {
         let (mut bytes, mut biases, mut source) = (Vec::new(), Vec::new(), None);
