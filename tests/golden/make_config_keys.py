@@ -45,6 +45,9 @@ MODELS = [
     "granite",
     "smollm3",
     "gemma4",
+    "qwen3_5_wide",
+    "qwen3_5_moe",
+    "qwen3_next_dense_layers",
 ]
 
 # Keys of every class that no computation of logits depends on.
@@ -92,6 +95,8 @@ CHANGES = [
     {"attn_logit_softcapping": None},
     {"final_logit_softcapping": None},
     {"partial_rotary_factor": 0.5},
+    {"partial_rotary_factor": None},
+    {"full_attention_interval": 3, "layer_types": None},
     {"hidden_act": "gelu_pytorch_tanh"},
     {"hidden_act": "gelu_new"},
     {"hidden_act": "gelu_fast"},

@@ -125,7 +125,10 @@ fn unsupported_architecture_error_lists_supported_architectures() {
     let listed: Vec<_> = supported.split(", ").collect();
     assert!(listed.is_sorted() && listed.iter().all(|name| architectures::names().any(|known| known == *name)));
     let left_out: Vec<_> = architectures::names().filter(|name| !listed.contains(name)).collect();
-    assert_eq!(left_out, ["gemma3_text", "gemma4_text", "qwen2_5_vl_text", "qwen3_vl_text"]);
+    assert_eq!(
+        left_out,
+        ["qwen3_5_text", "qwen3_5_moe_text", "gemma3_text", "gemma4_text", "qwen2_5_vl_text", "qwen3_vl_text"]
+    );
     error_texts::check("load/architecture", error.chain().replace(supported, "NAMES"));
 }
 

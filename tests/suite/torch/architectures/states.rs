@@ -1,13 +1,14 @@
 //! Models with recurrent states: a state that was saved after any token continues with the same bits,
 //! and outputs that lost theirs have transformers' tokens.
 
+use serde_json::json;
 use tandem_core::cache::{BLOCK, BlockId, CacheSize, ChunkStates, StateId, StateSave};
 use tandem_core::error::LoadError;
 use tandem_core::models::{self, Backend, LogitsFor, SequenceChunk};
 use tandem_tests::{error_texts, wait_until};
 
 use super::interrupted::resume;
-use super::{CASES, Case, KERNELS, TORCH, finish, load, start, submit, try_load};
+use super::{CASES, Case, KERNELS, TORCH, finish, load, logits, start, submit, try_load, write};
 
 fn with_states() -> impl Iterator<Item = &'static Case> {
     CASES.iter().filter(|case| case.has_states())
@@ -22,6 +23,24 @@ fn libtorch_refuses_a_kind_of_layer_by_name() {
         error.to_string()
     };
     error_texts::check_rows("load/part-of-model", with_states().map(refusal).take(1));
+}
+
+/// Published folders have the language model in a section, beside the tower of images and layers that draft tokens.
+#[test]
+fn a_whole_model_has_the_logits_of_its_language_model() {
+    for case in with_states() {
+        let model_type = case.config["model_type"].as_str().expect("a name");
+        let Some(whole) = model_type.strip_suffix("_text") else { continue };
+        let folder = case.whole(&case.config, "F32");
+        let expected = logits(load(folder.path(), KERNELS).as_mut(), &case.prompts[3]);
+        let mut config = json!({"model_type": whole, "text_config": case.config, "vision_config": {"depth": 1}});
+        config["vocab_size"] = case.config["vocab_size"].clone();
+        config["tie_word_embeddings"] = case.config["tie_word_embeddings"].clone();
+        let folder = case.folder(&config);
+        let rename = |name: &str| name.replacen("model.", "model.language_model.", 1);
+        write(folder.path(), "model.safetensors", case.file(case.tensors.keys(), "F32", rename));
+        assert_eq!(bits(&logits(load(folder.path(), KERNELS).as_mut(), &case.prompts[3])), bits(&expected), "{whole}");
+    }
 }
 
 /// The blocks of two sequences.

@@ -41,7 +41,10 @@ const MAX_TAPS: usize = 1024;
 const MAX_HEADS: usize = 1 << 16;
 
 /// The row of the language model.
-pub(in crate::models) const TEXT: Architecture = Architecture { name: "qwen3_5_text", describe, gguf: None };
+pub(super) const TEXT: Architecture = Architecture { name: "qwen3_5_text", describe, gguf: None };
+
+/// The row of a whole model, of which the tower is not loaded.
+pub(super) const WHOLE: Architecture = Architecture { name: "qwen3_5", ..TEXT };
 
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let mut decoder = llama::decoder(config, &DEFAULTS)?;

@@ -15,7 +15,10 @@ const MIXTURE: Mixture =
     Mixture { experts: 256, per_token: 8, size: 512, shared: Some(512), normalize: None, has_dense_layers: false };
 
 /// The row of the language model.
-pub(in crate::models) const TEXT: Architecture = Architecture { name: "qwen3_5_moe_text", describe, gguf: None };
+pub(super) const TEXT: Architecture = Architecture { name: "qwen3_5_moe_text", describe, gguf: None };
+
+/// The row of a whole model, of which the tower is not loaded.
+pub(super) const WHOLE: Architecture = Architecture { name: "qwen3_5_moe", ..TEXT };
 
 fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     let mut decoder = llama::decoder(config, &DEFAULTS)?;
