@@ -147,7 +147,7 @@ impl Echo {
         self.slots.copy_within(from..from + positions, to);
     }
 
-    /// Returns the state after the run's tokens, and saves those that are to be kept.
+    /// Returns the state after the run's tokens, and saves the requested ones.
     fn advance(&mut self, run: &SequenceChunk<'_>) -> Option<EchoState> {
         assert_eq!(run.states.is_some(), self.state_bytes > 0, "chunks have states if the model has them");
         let ChunkStates { from, to, saves } = run.states?;

@@ -48,6 +48,8 @@ pub(super) struct Axes {
     pub(super) interleaved: bool,
     /// The default number of frequencies of each axis.
     pub(super) default: [usize; 3],
+    /// True if the default serves any number of frequencies: it ends with the last one.
+    pub(super) is_cut: bool,
 }
 
 /// A section with parameters.
@@ -219,8 +221,7 @@ impl Axes {
         let wrong = || unsupported(NAME, format!("sections that do not fit {count} frequencies"));
         let [time, height, width]: [usize; 3] = sections.and_then(|list| list.try_into().ok()).ok_or_else(wrong)?;
         let fits = [time, height, width].iter().all(|size| *size <= count) && time + height + width == count;
-        // As in transformers, defaults that alternate end at the last frequency.
-        if !fits && (list.is_some() || !self.interleaved) {
+        if !fits && (list.is_some() || !self.is_cut) {
             return Err(wrong());
         }
         let alternating = |i: usize| match i % 3 {

@@ -15,7 +15,7 @@ use crate::weights::gguf::header::GgufHeader;
 
 const ROPE: RopeSetting = RopeSetting {
     default_theta: 1_000_000.0,
-    axes: Some(Axes { interleaved: false, default: [16, 24, 24] }),
+    axes: Some(Axes { interleaved: false, default: [16, 24, 24], is_cut: false }),
     ..rope::ONLY
 };
 

@@ -13,7 +13,7 @@ use crate::models::rope::{self, Axes, RopeSetting};
 pub(super) const ROPE: RopeSetting = RopeSetting {
     partial: true,
     default_share: 0.25,
-    axes: Some(Axes { interleaved: true, default: [11, 11, 10] }),
+    axes: Some(Axes { interleaved: true, default: [11, 11, 10], is_cut: true }),
     ..rope::ONLY
 };
 

@@ -78,7 +78,7 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
     Ok(decoder)
 }
 
-/// Replaces the feed-forward block with experts in every layer, or in those that `decoder_sparse_step` selects
+/// Replaces the feed-forward block with experts in every layer, or in the layers that `decoder_sparse_step` selects
 /// and `mlp_only_layers` does not exclude.
 pub(super) fn add_experts(decoder: &mut Decoder, config: &Config<'_>, mixture: &Mixture) -> Result<(), ConfigError> {
     let count = if config.has("num_experts") { "num_experts" } else { "num_local_experts" };

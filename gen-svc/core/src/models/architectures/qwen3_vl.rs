@@ -12,7 +12,7 @@ use crate::weights::gguf::architecture::GgufArchitecture;
 
 const ROPE: RopeSetting = RopeSetting {
     default_theta: 500_000.0,
-    axes: Some(Axes { interleaved: true, default: [24, 20, 20] }),
+    axes: Some(Axes { interleaved: true, default: [24, 20, 20], is_cut: false }),
     ..rope::ONLY
 };
 

@@ -17,7 +17,7 @@
 
 use std::ops::Range;
 
-use super::{Activation, Matrix, Norm, RequiredTensor};
+use super::parts::{Activation, Matrix, Norm, RequiredTensor};
 
 /// A layer's gated DeltaNet.
 #[derive(Debug, Clone)]
