@@ -32,7 +32,7 @@ pub(super) struct Experts {
     per_token: usize,
     normalize: bool,
     /// The expert of all tokens, and its gate.
-    shared: Option<(Gated, Linear)>,
+    shared: Option<Box<(Gated, Linear)>>,
 }
 
 /// The tokens of one expert, and the weights of its output.
@@ -55,7 +55,7 @@ impl FeedForward {
         match self {
             Self::Gated(gated) => gated.bytes(),
             Self::Experts(Experts { router, experts, shared, .. }) => {
-                let shared = shared.as_ref().map_or(0, |(expert, gate)| expert.bytes() + gate.bytes());
+                let shared = shared.as_deref().map_or(0, |(expert, gate)| expert.bytes() + gate.bytes());
                 router.bytes() + experts.iter().map(Gated::bytes).sum::<usize>() + shared
             }
         }
@@ -127,7 +127,7 @@ impl Experts {
         let expert = |i| Gated::load(&experts.expert(i), loader);
         let shared = experts.shared.as_ref().map(|shared| {
             let gate = loader.exact().row(&shared.gate, experts.router.columns)?;
-            Ok::<_, LoadError>((Gated::load(&shared.feed_forward, loader)?, gate))
+            Ok::<_, LoadError>(Box::new((Gated::load(&shared.feed_forward, loader)?, gate)))
         });
         Ok(Self {
             router: loader.linear(&experts.router)?,
@@ -155,7 +155,7 @@ impl Experts {
                 share.tokens.iter().flat_map(|&token| &normal[token as usize * width..][..width]).copied().collect();
             expert.add_scaled(&rows, &share, &mut out, workspace)?;
         }
-        if let Some((expert, gate)) = &self.shared {
+        if let Some((expert, gate)) = self.shared.as_deref() {
             let tokens: Vec<u32> = (0..normal.len() as u32 / width as u32).collect();
             let mut weights = vec![0.0; tokens.len()];
             workspace.multiply(normal, &[gate], &mut [&mut weights])?;
