@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use tandem_common::status::Reason;
-use tandem_core::cache::{BlockId, CacheSize};
+use tandem_core::cache::{BlockId, CacheSize, ChunkStates, StateId};
 use tandem_core::engine::{Config, DeviceChoice};
 use tandem_core::error::StepError;
 use tandem_core::library::Library;
@@ -57,21 +57,28 @@ struct Sequences {
     blocks: Vec<Vec<BlockId>>,
     /// The positions of each.
     past: usize,
+    has_states: bool,
 }
 
 impl Sequences {
     fn new(backend: &mut dyn Backend, count: usize, past: usize, steps: usize) -> Result<Self, CommandError> {
-        let ModelShape { context, block, .. } = backend.shape();
-        if past + steps > context {
-            let problem = format!("must leave {steps} of the model's {context} positions, is {past}");
+        let ModelShape { context, block, state_bytes, .. } = backend.shape();
+        let problem = match past {
+            1.. if state_bytes > 0 => Some(format!("must be 0 for a model with recurrent states, is {past}")),
+            _ if past + steps > context => {
+                Some(format!("must leave {steps} of the model's {context} positions, is {past}"))
+            }
+            _ => None,
+        };
+        if let Some(problem) = problem {
             return Err(CommandError::Request {
                 message: format!("{}: positions: {problem}", Reason::InvalidRequest.name()),
             });
         }
         let each = (past + steps).div_ceil(block);
-        backend.allocate(CacheSize::of_blocks((count * each) as u32))?;
+        backend.allocate(CacheSize { blocks: (count * each) as u32, states: count as u32 })?;
         let blocks = (0..count).map(|i| (i * each..(i + 1) * each).map(|block| BlockId(block as u32)).collect());
-        Ok(Self { blocks: blocks.collect(), past })
+        Ok(Self { blocks: blocks.collect(), past, has_states: state_bytes > 0 })
     }
 
     /// Computes steps. At most one is launched before the last one is finished.
@@ -100,7 +107,11 @@ impl Sequences {
             is_long: false,
             blocks: Vec::as_slice(blocks),
             copy: None,
-            states: None,
+            states: self.has_states.then_some(ChunkStates {
+                from: (self.past > 0).then_some(StateId(i as u32)),
+                to: StateId(i as u32),
+                saves: &[],
+            }),
             logits: LogitsFor::Last,
             images: &[],
             positions: None,
