@@ -75,6 +75,7 @@ DELTA_NET = {
     "linear_num_value_heads": 4,
     "linear_key_head_dim": 16,
     "linear_value_head_dim": 16,
+    "linear_conv_kernel_dim": 4,
 }
 SHARED_EXPERT = {
     "num_experts": 8,
@@ -87,6 +88,32 @@ GEMMA_NORMS = {
     "post_attention_layernorm": "post_attention_norm",
     "pre_feedforward_layernorm": "ffn_norm",
     "post_feedforward_layernorm": "post_ffw_norm",
+}
+
+GGUF_MIXERS = {
+    "modules": {"post_attention_layernorm": "post_attention_norm"},
+    "integers": {
+        "full_attention_interval": "full_attention_interval",
+        "linear_conv_kernel_dim": "ssm.conv_kernel",
+        "linear_key_head_dim": "ssm.state_size",
+        "linear_num_key_heads": "ssm.group_count",
+        "linear_num_value_heads": "ssm.time_step_rank",
+    },
+}
+GGUF_EXPERTS = {
+    "modules": {
+        "mlp.gate": "ffn_gate_inp",
+        "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
+        "mlp.shared_expert.up_proj": "ffn_up_shexp",
+        "mlp.shared_expert.down_proj": "ffn_down_shexp",
+        "mlp.shared_expert_gate": "ffn_gate_inp_shexp",
+    },
+    "integers": {
+        "num_experts": "expert_count",
+        "num_experts_per_tok": "expert_used_count",
+        "moe_intermediate_size": "expert_feed_forward_length",
+        "shared_expert_intermediate_size": "expert_shared_feed_forward_length",
+    },
 }
 
 # The GGUF file of each model type, as llama.cpp's convert_hf_to_gguf.py writes it: the value of
@@ -136,7 +163,15 @@ GGUF = {
         },
     },
     "smollm3": {"architecture": "smollm3", "interleaved": True},
+    "qwen3_5_text": {"architecture": "qwen35", **GGUF_MIXERS, "norm_offset": 1.0},
+    "qwen3_5_moe_text": {
+        "architecture": "qwen35moe",
+        "modules": {**GGUF_MIXERS["modules"], **GGUF_EXPERTS["modules"]},
+        "integers": {**GGUF_MIXERS["integers"], **GGUF_EXPERTS["integers"]},
+        "norm_offset": 1.0,
+    },
 }
+GGUF["qwen3_next"] = {**GGUF["qwen3_5_moe_text"], "architecture": "qwen3next"}
 # Cases with settings that a GGUF file cannot express, or of an architecture that is not read from
 # GGUF files.
 WITHOUT_GGUF = [
@@ -147,10 +182,7 @@ WITHOUT_GGUF = [
     "gemma4",
     "gemma4_shared_pairs",
     "gemma4_keys_as_values",
-    "qwen3_5",
     "qwen3_5_wide",
-    "qwen3_5_moe",
-    "qwen3_next",
     "qwen3_next_dense_layers",
 ]
 

@@ -67,11 +67,11 @@ def fnv(name):
 
 
 def numbers(name, shape):
-    """Returns the numbers of a tensor: multiples of 1/128, around 1 in norms; rising divisors."""
+    """Returns the numbers of a tensor: multiples of 1/128, around 1 in norms, negative in decays; rising divisors."""
     if name.startswith("rope_"):
         step = 0.5 if "long" in name else 0.25
         return numpy.array([1 + step * i for i in range(shape[0])], dtype="<f4")
-    around = 1.0 if len(shape) == 1 and name.endswith(".weight") else 0.0
+    around = -0.375 if name.endswith("ssm_a") else 1.0 if len(shape) == 1 and name.endswith(".weight") else 0.0
     values = scrambled(fnv(name), int(numpy.prod(shape))) >> numpy.uint64(58)
     return (around + (values.astype(numpy.float32) - 32) / 128).astype("<f4")
 
@@ -136,6 +136,44 @@ def model(head=HIDDEN // HEADS, layers=3, keys={}, tied=False, fused=False, bias
     return all_keys, tensors
 
 
+# Gated DeltaNets: sizes, and every how many layers attention is instead.
+STATE, KEY_HEADS, VALUE_HEADS, TAPS, INTERVAL = 16, 2, 4, 4, 2
+
+
+def hybrid(is_grouped, experts=False):
+    """Returns the keys and the shapes of the tensors of a tiny model with DeltaNets. Their inputs b and a are in one
+    tensor if `is_grouped` is true.
+    """
+    keys, tensors = model(head=32, layers=4, normed=True, experts=experts)
+    ssm = {"conv_kernel": TAPS, "state_size": STATE, "group_count": KEY_HEADS, "time_step_rank": VALUE_HEADS}
+    keys |= {f"ssm.{key}": ("u32", size) for key, size in ssm.items()} | {"ssm.inner_size": ("u32", STATE * VALUE_HEADS)}
+    keys |= {"full_attention_interval": ("u32", INTERVAL), "rope.dimension_count": ("u32", 16)}
+    keys |= {} if is_grouped else {"rope.dimension_sections": ("[i32]", [3, 3, 2, 0])}
+    if experts:
+        keys |= {"expert_count": ("u32", EXPERTS), "expert_used_count": ("u32", 2)}
+        keys |= {"expert_feed_forward_length": ("u32", EXPERT), "expert_shared_feed_forward_length": ("u32", 48)}
+    rows, values = (2 * KEY_HEADS + VALUE_HEADS) * STATE, VALUE_HEADS * STATE
+    delta = {"attn_qkv.weight": [rows, HIDDEN], "attn_gate.weight": [values, HIDDEN], "ssm_conv1d.weight": [rows, TAPS]}
+    delta |= {"ssm_a": [VALUE_HEADS], "ssm_dt.bias": [VALUE_HEADS], "ssm_norm.weight": [STATE]}
+    delta |= {"ssm_out.weight": [HIDDEN, values]}
+    inputs = {"ssm_ba": 2 * VALUE_HEADS} if is_grouped else {"ssm_beta": VALUE_HEADS, "ssm_alpha": VALUE_HEADS}
+    delta |= {f"{name}.weight": [size, HIDDEN] for name, size in inputs.items()}
+    mixer = [name for name in tensors if name.startswith("blk.0.attn_") and "attn_norm" not in name]
+    for layer in range(4):
+        at = f"blk.{layer}."
+        tensors[at + "post_attention_norm.weight"] = tensors.pop(at + "ffn_norm.weight")
+        if (layer + 1) % INTERVAL:
+            for name in mixer:
+                del tensors[name.replace("blk.0.", at)]
+            tensors |= {at + name: shape for name, shape in delta.items()}
+        else:
+            tensors[at + "attn_q.weight"] = [2 * HEADS * 32, HIDDEN]
+        if experts:
+            tensors |= {f"{at}ffn_{name}_shexp.weight": [48, HIDDEN] for name in ["gate", "up"]}
+            tensors |= {at + "ffn_down_shexp.weight": [HIDDEN, 48], at + "ffn_gate_inp_shexp.weight": [HIDDEN]}
+    return keys, tensors
+
+
 WINDOW = {"attention.sliding_window": ("u32", 8)}
 MODELS = {
     "llama": model(),
@@ -169,6 +207,9 @@ MODELS = {
     "gemma3": model(head=24, layers=7, tied=True, post=True, normed=True, keys=WINDOW | {"rope.freq_base_swa": ("f32", 100.0)}),
     "phi3": model(fused=True),
     "smollm3": model(layers=5),
+    "qwen35": hybrid(is_grouped=False),
+    "qwen35moe": hybrid(is_grouped=False, experts=True),
+    "qwen3next": hybrid(is_grouped=True, experts=True),
     "qwen3vl": model(head=24, normed=True, keys={"rope.dimension_sections": ("[i32]", [4, 4, 4, 0])}),
 }
 
@@ -281,7 +322,8 @@ def of_keys(architecture, keys):
     cases += [{key: value} for key, value in FOREIGN.items() if key not in keys]
     cases += [{key: value} for key, value in NEUTRAL.items() if key not in keys]
     cases += [{"attention.value_length": ("u32", 8)}, {"rope.dimension_count": ("u32", 8)}]
-    cases += [{"attention.layer_norm_rms_epsilon": ("f32", 0.25)}]
+    if "ssm.state_size" not in keys:  # llama.cpp has this epsilon for the keys of DeltaNets too
+        cases += [{"attention.layer_norm_rms_epsilon": ("f32", 0.25)}]
     cases += [{"attention.sliding_window": ("u32", 6)}] if architecture not in ["phi3", "llama"] else []
     cases += [typed(settings) for settings in SCALINGS]
     if architecture == "granite":
@@ -298,6 +340,42 @@ def of_keys(architecture, keys):
         cases += [{"feed_forward_length": None, "expert_feed_forward_length": None}, {"expert_used_count": ("u32", 3)}]
         cases += [{"expert_feed_forward_length": ("u32", 0)}]
     return [(case, {}) for case in cases]
+
+
+def of_hybrid(architecture, keys, tensors):
+    """Returns cases of models with DeltaNets: other tensors in two layers, other patterns of layers and sizes, and a
+    layer that drafts tokens.
+    """
+    cases = [({}, {name: None}) for name in tensors if not name.startswith("blk.") or name[4] in "23"]
+    added = {"attn_qkv.bias": 128, "attn_gate.bias": 64, "ssm_out.bias": HIDDEN, "ssm_conv1d.bias": 128, "ssm_norm.bias": STATE}
+    cases += [({}, {f"blk.2.{name}": [size]}) for name, size in added.items()]
+    biases = {"attn_q.bias": 256, "attn_k.bias": 64, "attn_v.bias": 64, "attn_output.bias": HIDDEN}
+    cases += [({}, {f"blk.3.{name}": [size]}) for name, size in biases.items()]
+    cases += [({}, {f"blk.3.{name}": [size] for name, size in biases.items()})]
+    cases += [({}, {"blk.2.ssm_norm.weight": [1, STATE]}), ({}, {"blk.2.ssm_a": [1, VALUE_HEADS]})]
+    cases += [({}, {"blk.2.ssm_a": [VALUE_HEADS, 1]}), ({}, {"blk.2.ssm_conv1d.weight": [128, 1, TAPS]})]
+    cases += [({"full_attention_interval": ("u32", number)}, {}) for number in [0, 1, 3, 4]]
+    flags = [(layer + 1) % INTERVAL != 0 for layer in range(4)]
+    patterns = [flags, flags[1:], [not flag for flag in flags]]
+    cases += [({"attention.recurrent_layers": ("[bool]", pattern)}, {}) for pattern in patterns]
+    cases += [({"attention.recurrent_layers": ("[bool]", flags), "full_attention_interval": None}, {})]
+    sizes = ["ssm.state_size", "ssm.group_count", "ssm.time_step_rank", "ssm.inner_size", "ssm.conv_kernel"]
+    cases += [({key: ("u32", size)}, {}) for key in sizes for size in [0, 1, 8, keys[key][1] * 2]]
+    cases += [({"rope.dimension_count": ("u32", 32)}, {}), ({"rope.dimension_count": ("u32", 15)}, {})]
+    layer = {name.replace("blk.3.", "blk.4."): shape for name, shape in tensors.items() if name.startswith("blk.3.")}
+    layer |= {"blk.4.nextn.eh_proj.weight": [HIDDEN, 2 * HIDDEN], "blk.4.nextn.enorm.weight": [HIDDEN], "blk.4.nextn.hnorm.weight": [HIDDEN]}
+    drafts = {"block_count": ("u32", 5), "nextn_predict_layers": ("u32", 1)}
+    cases += [(drafts, layer), (drafts, {}), ({}, layer)]
+    cases += [(drafts | {"attention.recurrent_layers": ("[bool]", [*flags, False])}, layer)]
+    cases += [({"nextn_predict_layers": ("u32", count)}, {}) for count in [2, 4, 5]]
+    if architecture != "qwen35":
+        keys = ["expert_shared_feed_forward_length", "expert_feed_forward_length"]
+        cases += [({key: ("u32", 0)}, {}) for key in keys] + [({"expert_used_count": ("u32", 3)}, {})]
+        whole = {f"blk.{layer}.ffn_{name}_shexp.weight": [INNER, HIDDEN] for layer in range(4) for name in ["gate", "up"]}
+        whole |= {f"blk.{layer}.ffn_down_shexp.weight": [HIDDEN, INNER] for layer in range(4)}
+        cases += [({"expert_shared_feed_forward_length": value}, whole) for value in [None, ("u32", 0)]]
+        cases += [({}, {"blk.2.ffn_gate_inp_shexp.weight": [1, HIDDEN]})]
+    return cases
 
 
 def of_shapes(keys, tensors):
@@ -419,7 +497,8 @@ def main():
         path.write_bytes(file(architecture, keys, tensors))
         base = reference.logprobs(path)
         models[architecture] = {"keys": keys, "tensors": tensors, "logprobs": shown(base)}
-        for key_changes, tensor_changes in of_keys(architecture, keys) + of_tensors(architecture, keys, tensors):
+        of_others = of_hybrid if "ssm.state_size" in keys else of_tensors
+        for key_changes, tensor_changes in of_keys(architecture, keys) + of_others(architecture, keys, tensors):
             case_keys, case_tensors = changed(keys, key_changes), changed(tensors, tensor_changes)
             if (case_keys, case_tensors) == (keys, tensors):
                 continue

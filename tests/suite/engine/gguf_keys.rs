@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
-use tandem_core::cache::{BLOCK, BlockId, CacheSize};
+use tandem_core::cache::{BLOCK, BlockId, CacheSize, ChunkStates, StateId};
 use tandem_core::error::LoadError;
 use tandem_core::models::{self, CpuDecoder, LogitsFor, Precision, SequenceChunk};
 use tandem_model_files::artifacts::Artifacts;
@@ -91,7 +91,7 @@ const REFUSED: &[&str] = &[
 ];
 
 /// Files that llama.cpp refuses, and that are read here: the sizes that the key leaves out follow from
-/// the tensors, or the tensor has a use here.
+/// the tensors, the tensor has a use here, or the layers that draft tokens are not loaded.
 const READ: &[(&str, &str)] = &[
     ("gemma2", "output.weight"),
     ("gemma2", "attention.sliding_window_pattern"),
@@ -101,11 +101,23 @@ const READ: &[(&str, &str)] = &[
     ("qwen3", "attention.value_length"),
     ("qwen3moe", "attention.value_length"),
     ("qwen3vl", "attention.value_length"),
+    ("qwen35", "attention.value_length"),
+    ("qwen35moe", "attention.value_length"),
+    ("qwen3next", "attention.value_length"),
+    ("qwen35", "rope.dimension_sections"),
+    ("qwen35moe", "rope.dimension_sections"),
+    ("qwen35", "nextn_predict_layers"),
+    ("qwen35moe", "nextn_predict_layers"),
+    ("qwen3next", "nextn_predict_layers"),
 ];
 
-/// llama.cpp computes GELU from a table of f16.
+/// llama.cpp computes GELU from a table of f16, and normalizes the keys of DeltaNets with another epsilon.
 fn tolerance(model: &str) -> f32 {
-    if model.starts_with("gemma") { 3e-3 } else { 2e-4 }
+    match model {
+        _ if model.starts_with("gemma") => 3e-3,
+        "qwen35" | "qwen35moe" | "qwen3next" => 1e-3,
+        _ => 2e-4,
+    }
 }
 
 fn goldens() -> Goldens {
@@ -123,7 +135,11 @@ fn number(name: &str, rank: usize, i: u64) -> f32 {
     if name.starts_with("rope_") {
         return 1.0 + if name.contains("long") { 0.5 } else { 0.25 } * i as f32;
     }
-    let around = if rank == 1 && name.ends_with(".weight") { 1.0 } else { 0.0 };
+    let around = match name {
+        _ if name.ends_with("ssm_a") => -0.375,
+        _ if rank == 1 && name.ends_with(".weight") => 1.0,
+        _ => 0.0,
+    };
     around + ((scramble(fnv(name).wrapping_add(i)) >> 58) as f32 - 32.0) / 128.0
 }
 
@@ -195,7 +211,8 @@ fn load(path: &std::path::Path) -> Result<Box<dyn models::Backend>, LoadError> {
 
 pub(super) fn last_logprobs(backend: &mut dyn models::Backend, tokens: &[u32]) -> Vec<f32> {
     let blocks: Vec<BlockId> = (0..tokens.len().div_ceil(BLOCK) as u32).map(BlockId).collect();
-    backend.allocate(CacheSize::of_blocks(blocks.len() as u32)).expect("memory");
+    backend.allocate(CacheSize { blocks: blocks.len() as u32, states: 1 }).expect("memory");
+    let has_states = backend.shape().state_bytes > 0;
     let chunk = SequenceChunk {
         chosen: None,
         drafted: 0,
@@ -204,7 +221,7 @@ pub(super) fn last_logprobs(backend: &mut dyn models::Backend, tokens: &[u32]) -
         is_long: backend.long_after().is_some_and(|after| tokens.len() > after),
         blocks: &blocks,
         copy: None,
-        states: None,
+        states: has_states.then_some(ChunkStates { from: None, to: StateId(0), saves: &[] }),
         logits: LogitsFor::Last,
         images: &[],
         positions: None,

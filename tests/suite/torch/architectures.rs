@@ -23,6 +23,7 @@ use tch::{Device, Kind};
 use tempfile::TempDir;
 use tokio::sync::mpsc::Receiver;
 
+mod converted;
 mod devices;
 mod experts;
 mod flash;
@@ -401,7 +402,7 @@ fn changed_config_setting_loads_or_returns_a_model_error() {
 #[test]
 fn corrupt_gguf_header_loads_or_returns_an_error() {
     let folder = TempDir::new().expect("a temporary folder");
-    for name in ["llama_linear_rope_and_biases", "gemma3", "phi3_longrope", "qwen3_moe"] {
+    for name in ["llama_linear_rope_and_biases", "gemma3", "phi3_longrope", "qwen3_moe", "qwen3_5", "qwen3_next"] {
         let case = CASES.iter().find(|case| case.name == name).expect("a case");
         let path = case.write_gguf(folder.path());
         let sound = std::fs::read(&path).expect("the file");

@@ -10,6 +10,7 @@ use tandem_model_files::excerpt;
 
 use super::decoder::Activation;
 pub(super) use crate::error::ConfigError;
+use crate::weights::gguf::architecture::CONVERTED;
 
 /// The maximum of each size in a config.
 const MAX_SIZE: usize = 1 << 24;
@@ -223,6 +224,11 @@ impl<'a> Config<'a> {
         let present = sections.iter().filter(|section| section.has(name));
         let flags: Vec<bool> = present.map(|section| section.flag_or(name, default)).collect::<Result<_, _>>()?;
         Ok(if flags.is_empty() { default } else { flags.contains(&true) })
+    }
+
+    /// Returns true if llama.cpp's converter changed the tensors: the model is in a GGUF file.
+    pub(super) fn is_converted(&self) -> Result<bool, ConfigError> {
+        self.flag_or(CONVERTED, false)
     }
 
     /// Returns an optional string.

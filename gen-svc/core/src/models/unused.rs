@@ -8,6 +8,7 @@ use super::decoder::{Decoder, Pairs};
 use super::head;
 use crate::error::LoadError;
 use crate::weights::ModelFile;
+use crate::weights::gguf::architecture::CONVERTED;
 
 /// The start of the names of a language model that has towers, in older and in newer folders.
 const LANGUAGE_MODEL: &[&str] = &[
@@ -41,6 +42,7 @@ const HARMLESS: &[&str] = &[
     "dtype",
     "embd_pdrop",
     "eos_token_id",
+    CONVERTED,
     "hidden_act",
     "image_token_id",
     "initializer_range",

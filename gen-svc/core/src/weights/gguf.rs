@@ -130,8 +130,14 @@ impl TensorSource for GgufModel {
     }
 
     fn names(&self) -> Vec<String> {
+        let layers = |may_draft| self.header.layers(may_draft).unwrap_or(0);
+        let drafting = layers(self.architecture.has_draft_layers)..layers(false);
+        let is_drafting = |name: &str| {
+            let layer = name.strip_prefix("blk.").and_then(|rest| rest.split_once('.')?.0.parse::<u32>().ok());
+            layer.is_some_and(|layer| drafting.contains(&layer))
+        };
         let names = self.header.file().tensors().map(|tensor| tensor.name);
-        names.filter(|name| !self.header.is_setting(name)).map(str::to_owned).collect()
+        names.filter(|name| !self.header.is_setting(name) && !is_drafting(name)).map(str::to_owned).collect()
     }
 
     fn bytes(&self) -> u64 {

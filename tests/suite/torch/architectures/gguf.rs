@@ -8,6 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use tandem_tests::gguf_file::{self, F32, STRING, U32, string};
 
+use super::converted::Heads;
 use super::{Case, write};
 
 /// The facts about a golden model's GGUF file in which it differs from other architectures.
@@ -117,8 +118,18 @@ impl Case {
                 file.entry(&key(name), F32, &(value as f32).to_le_bytes());
             }
         }
-        let rotary_dim = config["partial_rotary_factor"].as_f64().unwrap_or(1.0) * self.head_size() as f64;
+        let default = if self.has_states() { 0.25 } else { 1.0 };
+        let rotary_dim = config["partial_rotary_factor"].as_f64().unwrap_or(default) * self.head_size() as f64;
         file.entry(&key("rope.dimension_count"), U32, &(rotary_dim as u32).to_le_bytes());
+        if let Some(heads) = self.heads() {
+            let inner = (heads.value_heads * heads.value_size) as u32;
+            file.entry(&key("ssm.inner_size"), U32, &inner.to_le_bytes());
+            if heads.is_tiled {
+                let third = rotary_dim as i32 / 6;
+                let sections = [rotary_dim as i32 / 2 - 2 * third, third, third, 0];
+                file.change(|file| file.i32s(&key("rope.dimension_sections"), &sections));
+            }
+        }
         let scaling = &config["rope_scaling"];
         if scaling["rope_type"] == "linear" || scaling["type"] == "linear" {
             file.entry(&key("rope.scaling.type"), STRING, &string("linear"));
@@ -162,6 +173,9 @@ impl Case {
         if let Some((_, rest)) = part.split_once("mlp.experts.") {
             return self.add_experts(file, name, &prefix, rest);
         }
+        if part.starts_with("linear_attn") {
+            return self.add_of_delta_net(file, name, &prefix);
+        }
         let GgufFacts { interleaved, modules, norm_offset, .. } = self.facts();
         let shared = || NAMES.iter().find(|(known, _)| *known == part).expect("a name").1;
         let stored = modules.get(part).map_or_else(shared, String::as_str);
@@ -173,6 +187,26 @@ impl Case {
             values = interleaved_rows(&values, self.tensors[name][0], self.head_size());
         }
         file.tensor(&format!("{prefix}{stored}.{kind}"), &self.tensors[name], &values);
+    }
+
+    /// Returns the sizes of the model's DeltaNets.
+    fn heads(&self) -> Option<Heads> {
+        let size = |name: &str| self.number(name) as usize;
+        self.has_states().then(|| Heads {
+            key_heads: size("linear_num_key_heads"),
+            value_heads: size("linear_num_value_heads"),
+            key_size: size("linear_key_head_dim"),
+            value_size: size("linear_value_head_dim"),
+            is_tiled: self.facts().architecture != "qwen3next",
+        })
+    }
+
+    fn add_of_delta_net(&self, file: &mut File, name: &str, prefix: &str) {
+        let (_, part) = name.split_once(".linear_attn.").expect("a part");
+        let heads = self.heads().expect("a model with DeltaNets");
+        for (stored, shape, values) in heads.converted(part, &self.tensors[name], self.weights(name)) {
+            file.tensor(&format!("{prefix}{stored}"), &shape, &values);
+        }
     }
 
     /// Adds the matrices of all experts as one tensor when `name` is the first expert's matrix.

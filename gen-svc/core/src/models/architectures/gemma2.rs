@@ -40,7 +40,7 @@ const GGUF: GgufArchitecture = GgufArchitecture {
         ("attn_logit_softcapping", "attn_logit_softcapping"),
         ("final_logit_softcapping", "final_logit_softcapping"),
     ],
-    layer_tensors: GGUF_NORMS,
+    layer_tensors: &[GGUF_NORMS],
     add_implied: add_gguf_settings,
     ..GgufArchitecture::named("gemma2")
 };
@@ -89,10 +89,8 @@ pub(super) const GGUF_NORMS: &[Name] = &[
 /// Layers of the 27B model.
 const LARGEST_MODEL_LAYERS: u32 = 46;
 
-/// Adds the settings that a GGUF file implies. The converter has added 1 to the weights of norms.
-/// llama.cpp recognizes the largest model, whose attention scale differs, by its layers.
+/// Adds the settings that a GGUF file implies. llama.cpp recognizes the largest model, whose attention scale differs, by its layers.
 pub(super) fn add_implied(header: &GgufHeader, config: &mut ConfigMap, largest: u32) -> Result<(), LoadError> {
-    config.insert("gguf.norm_offset".into(), json!(0));
     let is_largest = header.find("block_count")? == Some(largest);
     let size = if is_largest { header.hidden_size_per_head()? } else { header.head_size()? };
     config.insert("query_pre_attn_scalar".into(), json!(size));
@@ -141,7 +139,7 @@ pub(super) fn add_output_norms(decoder: &mut Decoder) {
 
 /// Adds 1 to the weights of norms, unless a converter has already added it.
 fn add_offset(decoder: &mut Decoder, config: &Config<'_>) -> Result<(), ConfigError> {
-    let offset = config.find_float("gguf.norm_offset")?.unwrap_or(1.0);
+    let offset = if config.is_converted()? { 0.0 } else { 1.0 };
     decoder.norms_mut().for_each(|norm| norm.offset = offset);
     Ok(())
 }

@@ -39,7 +39,7 @@ pub(in crate::models) const TEXT: Architecture = Architecture { name: "gemma3_te
 
 const GGUF: GgufArchitecture = GgufArchitecture {
     floats: &[("final_logit_softcapping", "final_logit_softcapping")],
-    layer_tensors: gemma2::GGUF_NORMS,
+    layer_tensors: &[gemma2::GGUF_NORMS],
     add_implied: add_gguf_settings,
     ..GgufArchitecture::named("gemma3")
 };

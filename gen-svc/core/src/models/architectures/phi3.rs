@@ -29,7 +29,7 @@ const GGUF: GgufArchitecture = GgufArchitecture {
     has_partial_rotation: true,
     biases: &["self_attn.qkv_proj"],
     divisors: Divisors::ShortAndLong,
-    layer_tensors: &[("self_attn.qkv_proj", "attn_qkv"), ("mlp.gate_up_proj", "ffn_up")],
+    layer_tensors: &[&[("self_attn.qkv_proj", "attn_qkv"), ("mlp.gate_up_proj", "ffn_up")]],
     ..GgufArchitecture::named("phi3")
 };
 

@@ -44,7 +44,13 @@ const GGUF: GgufArchitecture =
 
 /// Adds the frequencies of the three axes. The file has a fourth axis without frequencies.
 pub(super) fn add_sections(header: &GgufHeader, config: &mut ConfigMap) -> Result<(), LoadError> {
-    if let Some(sections) = header.find::<&[i32]>("rope.dimension_sections")? {
+    const KEY: &str = "rope.dimension_sections";
+    if let Some(sections) = header.find::<&[i32]>(KEY)? {
+        let rotated = header.find::<u32>("rope.dimension_count")?.map_or_else(|| header.head_size(), Ok)?;
+        let all: i64 = sections.iter().map(|size| i64::from(*size)).sum();
+        if all != i64::from(rotated / 2) {
+            return Err(header.refused(KEY, format_args!("{sections:?} beside rope.dimension_count = {rotated}")));
+        }
         let used = sections.iter().rposition(|size| *size != 0).map_or(0, |last| last + 1);
         let sections = json!(sections[..used.max(3).min(sections.len())]);
         match config.get_mut("rope_scaling") {

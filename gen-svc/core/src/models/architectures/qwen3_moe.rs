@@ -9,7 +9,7 @@ use crate::error::LoadError;
 use crate::models::architecture::Architecture;
 use crate::models::config::{Config, ConfigError, unsupported};
 use crate::models::decoder::{Decoder, Experts, FeedForward, Gated, Matrix, SharedExpert};
-use crate::weights::gguf::architecture::{ConfigMap, GgufArchitecture};
+use crate::weights::gguf::architecture::{ConfigMap, GgufArchitecture, Name};
 use crate::weights::gguf::header::GgufHeader;
 
 /// Defaults of settings that are not in the config.
@@ -46,18 +46,29 @@ const MIXTURE: Mixture =
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "qwen3_moe", describe, gguf: Some(GGUF) };
 
 const GGUF: GgufArchitecture = GgufArchitecture {
-    integers: &[("num_local_experts", "expert_count"), ("num_experts_per_tok", "expert_used_count")],
+    integers: GGUF_INTEGERS,
     ignored: qwen2::GGUF_WINDOW,
-    layer_tensors: &[("mlp.gate", "ffn_gate_inp")],
-    expert_tensors: &[("gate_proj", "ffn_gate_exps"), ("up_proj", "ffn_up_exps"), ("down_proj", "ffn_down_exps")],
+    layer_tensors: &[&[("mlp.gate", "ffn_gate_inp")]],
+    expert_tensors: GGUF_EXPERTS,
     add_implied,
     ..GgufArchitecture::named("qwen3moe")
 };
 
+/// The counts of experts, and their matrices.
+pub(super) const GGUF_INTEGERS: &[Name] =
+    &[("num_local_experts", "expert_count"), ("num_experts_per_tok", "expert_used_count")];
+pub(super) const GGUF_EXPERTS: &[Name] =
+    &[("gate_proj", "ffn_gate_exps"), ("up_proj", "ffn_up_exps"), ("down_proj", "ffn_down_exps")];
+
 /// Adds the settings that a GGUF file implies. The size of an expert is, by default, an equal part of
-/// a feed-forward block. That block's size has no use, because every layer has experts.
+/// a feed-forward block. That block's size has no other use, because every layer has experts.
 fn add_implied(header: &GgufHeader, config: &mut ConfigMap) -> Result<(), LoadError> {
     config.insert("norm_topk_prob".into(), json!(true)); // true for every published model
+    add_sizes(header, config)
+}
+
+/// Adds the sizes of feed-forward blocks.
+pub(super) fn add_sizes(header: &GgufHeader, config: &mut ConfigMap) -> Result<(), LoadError> {
     let whole = header.find_of_layers("feed_forward_length")?.unwrap_or(0);
     let used = header.find::<u32>("expert_used_count")?.unwrap_or(0);
     let own = header.find::<u32>("expert_feed_forward_length")?.filter(|size| *size != 0);

@@ -11,6 +11,9 @@ pub type Name = (&'static str, &'static str);
 /// A config under the names of `config.json`.
 pub type ConfigMap = Map<String, Value>;
 
+/// The setting that states that llama.cpp's converter changed the tensors.
+pub(crate) const CONVERTED: &str = "gguf.converted";
+
 /// A test of a file.
 pub type Condition = fn(&GgufHeader) -> Result<bool, LoadError>;
 
@@ -52,8 +55,13 @@ pub struct GgufArchitecture {
     pub biases: &'static [&'static str],
     /// The tensors that divide rotary frequencies.
     pub divisors: Divisors,
-    /// Modules in a layer: below `model.layers.N`, and below `blk.N`. They precede shared names.
-    pub layer_tensors: &'static [Name],
+    /// True if the last layers of a file may be a module that drafts tokens, which is not loaded.
+    pub has_draft_layers: bool,
+    /// Modules in a layer: below `model.layers.N`, and below `blk.N`. They precede shared names, and the first list the
+    /// others.
+    pub layer_tensors: &'static [&'static [Name]],
+    /// Tensors in a layer whose names do not end in `weight` or `bias`, in the same way.
+    pub layer_vectors: &'static [Name],
     /// Matrices of an expert: below `mlp.experts.E`, and the tensor that stacks all experts.
     pub expert_tensors: &'static [Name],
     /// Adds settings that the header implies.
@@ -76,7 +84,9 @@ impl GgufArchitecture {
             decisive: &[],
             biases: &[],
             divisors: Divisors::None,
+            has_draft_layers: false,
             layer_tensors: &[],
+            layer_vectors: &[],
             expert_tensors: &[],
             add_implied: |_, _| Ok(()),
         }

@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::architecture::{ConfigMap, GgufArchitecture, Name};
+use super::architecture::{CONVERTED, ConfigMap, GgufArchitecture, Name};
 use super::header::GgufHeader;
 use super::{keys, rope};
 use crate::error::LoadError;
@@ -19,11 +19,7 @@ const INTEGERS_OF_LAYERS: &[Name] = &[
 const INTEGERS: &[Name] = &[("head_dim", "attention.key_length")];
 
 /// Required whole numbers. The others have defaults here or in the architecture.
-const REQUIRED: &[Name] = &[
-    ("hidden_size", "embedding_length"),
-    ("num_hidden_layers", "block_count"),
-    ("max_position_embeddings", "context_length"),
-];
+const REQUIRED: &[Name] = &[("hidden_size", "embedding_length"), ("max_position_embeddings", "context_length")];
 /// A required number.
 const EPSILON: Name = ("rms_norm_eps", "attention.layer_norm_rms_epsilon");
 
@@ -57,6 +53,8 @@ pub(crate) fn config(
     for (setting, key) in REQUIRED {
         config.insert((*setting).into(), json!(header.require::<u32>(key)?));
     }
+    config.insert("num_hidden_layers".into(), json!(header.layers(architecture.has_draft_layers)?));
+    config.insert(CONVERTED.into(), json!(true));
     config.insert(EPSILON.0.into(), json!(f64::from(header.require::<f32>(EPSILON.1)?)));
     for (setting, key) in FLOATS.iter().chain(architecture.floats) {
         if let Some(value) = header.find::<f32>(key)? {

@@ -121,6 +121,20 @@ impl GgufHeader {
         LoadError::HeaderSetting { key: format!("{}.{key}", self.architecture), value: excerpt(value).to_string() }
     }
 
+    /// Returns the number of layers, without those of drafts if a file of the architecture may have
+    /// such layers.
+    ///
+    /// # Errors
+    /// A value is missing or no number, or all layers draft.
+    pub fn layers(&self, may_draft: bool) -> Result<u32, LoadError> {
+        const DRAFTING: &str = "nextn_predict_layers";
+        let all = self.require::<u32>("block_count")?;
+        let drafting = if may_draft { self.find::<u32>(DRAFTING)?.unwrap_or(0) } else { 0 };
+        all.checked_sub(drafting)
+            .filter(|layers| drafting == 0 || *layers > 0)
+            .ok_or_else(|| self.refused(DRAFTING, format_args!("{drafting} of {all} layers")))
+    }
+
     /// Returns the sliding window, if the file has one.
     ///
     /// # Errors

@@ -34,8 +34,12 @@ const LAYER_TENSORS: &[Name] = &[
 /// the error for a missing tensor contains it.
 pub(super) fn place(architecture: &GgufArchitecture, name: &str) -> Place {
     let place = |name, expert| Place { name, expert };
+    let of_vector = |(layer, part)| Some((layer, renamed(architecture.layer_vectors, part)?));
+    if let Some((layer, stored)) = of_layer(name).and_then(of_vector) {
+        return place(format!("blk.{layer}.{stored}"), None);
+    }
     let (module, kind) = name.rsplit_once('.').unwrap_or((name, "weight"));
-    let Some((layer, part)) = module.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.')) else {
+    let Some((layer, part)) = of_layer(module) else {
         let stored = renamed(TENSORS, module).map(|stored| format!("{stored}.{kind}"));
         return place(stored.unwrap_or_else(|| name.to_owned()), None);
     };
@@ -45,10 +49,16 @@ pub(super) fn place(architecture: &GgufArchitecture, name: &str) -> Place {
     if let Some((index, stored)) = expert {
         return place(format!("blk.{layer}.{stored}.{kind}"), Some(index));
     }
-    match renamed(architecture.layer_tensors, part).or_else(|| renamed(LAYER_TENSORS, part)) {
+    let lists = architecture.layer_tensors.iter().copied().chain([LAYER_TENSORS]);
+    match lists.flat_map(|names| renamed(names, part)).next() {
         Some(stored) => place(format!("blk.{layer}.{stored}.{kind}"), None),
         None => place(name.to_owned(), None),
     }
+}
+
+/// Returns the index of a layer, and the part of a name after it.
+fn of_layer(name: &str) -> Option<(&str, &str)> {
+    name.strip_prefix("model.layers.")?.split_once('.')
 }
 
 fn renamed(names: &[Name], module: &str) -> Option<&'static str> {
