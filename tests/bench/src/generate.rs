@@ -7,6 +7,7 @@ mod bench;
 mod grpc;
 mod latency;
 mod memory;
+mod models;
 mod offline;
 mod operations;
 mod peer;
@@ -33,6 +34,7 @@ pub(crate) use args::Generate;
 use args::Part;
 use bandwidth::Bandwidth;
 use bench::Bench;
+use models::Model;
 use random::Random;
 
 pub(crate) async fn measure(args: &Generate) -> Result<()> {
@@ -52,6 +54,8 @@ pub(crate) async fn measure(args: &Generate) -> Result<()> {
     if args.only.iter().all(|part| [Part::Roofline, Part::Vision, Part::Operations, Part::Batch].contains(part)) {
         return Ok(());
     }
+    let made = args.random.map(|kind| Model::make(args, kind)).transpose()?;
+    let args = &made.as_ref().map_or_else(|| args.clone(), |model| model.chosen(args));
     println!(
         "{}, {} threads, {} rounds; one where an answer takes more than {} s",
         args.model.display(),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 /// Generation: decode and prefill, latency, the cost of gRPC, prefixes, quality, memory.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Generate {
     /// The gen-svc to measure.
@@ -14,6 +14,13 @@ pub(crate) struct Generate {
     /// The model: a GGUF file.
     #[arg(long, value_name = "FILE")]
     pub(super) model: PathBuf,
+    /// A model of random weights instead: Tandem and llama.cpp read it from a GGUF file in Q4_1, transformers from a
+    /// folder.
+    #[arg(long, value_name = "KIND")]
+    pub(super) random: Option<RandomModel>,
+    /// The folder of this model.
+    #[arg(skip)]
+    pub(super) folder: Option<PathBuf>,
     /// A Python with llama_cpp, or with torch, transformers and gguf. Missing packages are reported
     /// and not measured.
     #[arg(long, value_name = "PATH")]
@@ -90,6 +97,15 @@ pub(super) enum Mode {
     Torch,
 }
 
+/// A kind of model of random weights.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum RandomModel {
+    /// Experts, of which each token has some: 10 layers of 32 experts, 4 per token.
+    Mixture,
+    /// Linear attention in three of four layers: 12 layers of the sizes of Qwen3.5 0.8B.
+    Hybrid,
+}
+
 /// The project of a system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Family {
@@ -111,6 +127,11 @@ fn python_of(text: &str) -> Result<(Family, PathBuf), String> {
 }
 
 impl Generate {
+    /// Returns the files of the model that a system reads.
+    pub(super) fn model_of(&self, family: Family) -> &Path {
+        self.folder.as_deref().filter(|_| family == Family::Transformers).unwrap_or(&self.model)
+    }
+
     /// Returns the Python of a system.
     pub(super) fn python_of(&self, family: Family) -> &Path {
         self.pythons.iter().rfind(|(of, _)| *of == family).map_or(&self.python, |(_, path)| path)

@@ -37,7 +37,7 @@ struct Scored {
 impl Peer {
     pub(super) async fn start(args: &Generate, variant: &Variant) -> Result<Self> {
         let arguments: [OsString; 3] =
-            [args.model.clone().into(), machine::cores().to_string().into(), variant.argument.into()];
+            [args.model_of(variant.family).into(), machine::cores().to_string().into(), variant.argument.into()];
         let mut python = Python::start(args.python_of(variant.family), variant.script, arguments)?;
         let Ready { version } = python.answer().await?;
         println!("{version}");
