@@ -63,7 +63,7 @@ impl ControlService for Control {
     }
 
     async fn get_load(&self, _request: Request<pb::GetLoadRequest>) -> Result<Response<pb::GetLoadResponse>, Status> {
-        let Gauges { queued, running, tokens, preemptions, kv_blocks, states: _, steps: _, rows: _ } =
+        let Gauges { queued, running, tokens, preemptions, kv_blocks, states, steps: _, rows: _ } =
             self.engine()?.gauges();
         let Usage { total, held, kept, positions } = kv_blocks;
         Ok(Response::new(pb::GetLoadResponse {
@@ -77,6 +77,11 @@ impl ControlService for Control {
             }),
             generated_tokens: tokens,
             preemptions,
+            recurrent_states: (states.total > 0).then(|| pb::RecurrentStates {
+                total_states: count(states.total),
+                held_states: count(states.held),
+                kept_states: count(states.kept),
+            }),
         }))
     }
 

@@ -3,6 +3,7 @@
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use tandem_core::cache::CacheSize;
 use tandem_core::engine::{self, Config, Engine};
 use tandem_core::error::LoadError;
 use tandem_core::grammar::Grammars;
@@ -150,7 +151,8 @@ fn log_loaded(
     took: Duration,
 ) -> Result<(), LoadError> {
     let (shape, limits) = (backend.shape(), config.limits());
-    let blocks = u64::from(engine::cache_size(config, backend)?.blocks);
+    let CacheSize { blocks, states } = engine::cache_size(config, backend)?;
+    let blocks = u64::from(blocks);
     let kv_tokens = blocks * shape.block as u64;
     let context = shape.context.min(usize::try_from(kv_tokens).unwrap_or(usize::MAX));
     tracing::info!(
@@ -166,6 +168,8 @@ fn log_loaded(
         weights_mib = backend.weight_bytes().map(|bytes| bytes >> 20),
         kv_tokens,
         kv_mib = (blocks * shape.block_bytes) >> 20,
+        states = (states > 0).then_some(states),
+        states_mib = (states > 0).then_some((u64::from(states) * shape.state_bytes) >> 20),
         max_running = limits.max_running,
         max_queue = limits.max_queue,
         max_prompt_tokens = served.max_prompt_tokens.min(context),
