@@ -1,11 +1,11 @@
 //! The time of decode steps, each of which is launched before the last one is finished: the least time of the
-//! device, or the time in which the host launches them.
+//! device, or the time in which the host launches them. The kernels of a CPU finish a step when it is launched.
 
 use std::time::{Duration, Instant};
 
 use tandem_common::status::Reason;
 use tandem_core::cache::{BlockId, CacheSize, ChunkStates, StateId};
-use tandem_core::engine::{Config, DeviceChoice};
+use tandem_core::engine::Config;
 use tandem_core::error::StepError;
 use tandem_core::library::Library;
 use tandem_core::models::{Backend, LoadedModel, LogitsFor, ModelShape, SequenceChunk};
@@ -29,15 +29,12 @@ pub struct StepTimes {
     pub steps: usize,
 }
 
-/// Loads the configured model, which the library computes, and returns the time of one greedy step for each
+/// Loads the configured model, and returns the time of one greedy step for each
 /// number of sequences. Keys and values are not those of tokens.
 ///
 /// # Errors
 /// The model cannot be loaded, or has fewer positions than the last step needs; a step fails.
 pub fn measure(config: Config, library: &dyn Library, times: &StepTimes) -> Result<Vec<Duration>, CommandError> {
-    let on_kernels = config.devices == DeviceChoice::Cpu.into();
-    let devices = if on_kernels { DeviceChoice::CpuTorch.into() } else { config.devices };
-    let config = Config { devices, ..config };
     let (_, LoadedModel { mut backend, .. }) = load(&config, library, CancellationToken::new())?;
     times.sequences.iter().map(|&count| time(backend.as_mut(), count.max(1), times)).collect()
 }
