@@ -154,7 +154,7 @@ fn compute_tile(
 }
 
 fn compute_blocks(level: IsaLevel, format: BlockFormat, call: blocks::Call<'_>) {
-    use formats::{Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
+    use formats::{IQ4_XS, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0};
     match format {
         BlockFormat::Q4_0 => compute_format::<Q4_0>(level, call),
         BlockFormat::Q4_1 => compute_format::<Q4_1>(level, call),
@@ -162,8 +162,10 @@ fn compute_blocks(level: IsaLevel, format: BlockFormat, call: blocks::Call<'_>) 
         BlockFormat::Q5_0 => compute_format::<Q5_0>(level, call),
         BlockFormat::Q5_1 => compute_format::<Q5_1>(level, call),
         BlockFormat::Q5_K => compute_format::<Q5_K>(level, call),
-        BlockFormat::Q6_K => compute_format::<Q6_K>(level, call),
-        BlockFormat::Q8_0 => compute_format::<Q8_0>(level, call),
+        BlockFormat::IQ4_XS => compute_format::<IQ4_XS>(level, call),
+        // The same panels.
+        BlockFormat::Q6_K | BlockFormat::Q3_K => compute_format::<Q6_K>(level, call),
+        BlockFormat::Q8_0 | BlockFormat::IQ4_NL => compute_format::<Q8_0>(level, call),
     }
 }
 

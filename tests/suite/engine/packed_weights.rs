@@ -8,7 +8,10 @@ use tandem_kernels::{BlockFormat, Format, IsaLevel, Kernels, Rows, Target};
 use tandem_model_files::gguf::{GgmlType, Gguf};
 use tandem_tests::gguf_file::File;
 
-const BLOCKS: [(GgmlType, BlockFormat); 8] = [
+const BLOCKS: [(GgmlType, BlockFormat); 11] = [
+    (GgmlType::IQ4_NL, BlockFormat::IQ4_NL),
+    (GgmlType::IQ4_XS, BlockFormat::IQ4_XS),
+    (GgmlType::Q3_K, BlockFormat::Q3_K),
     (GgmlType::Q4_0, BlockFormat::Q4_0),
     (GgmlType::Q4_1, BlockFormat::Q4_1),
     (GgmlType::Q4_K, BlockFormat::Q4_K),

@@ -27,7 +27,7 @@ use tokio::sync::mpsc::Receiver;
 
 /// A block type, the bytes of its block that are the upper halves of floats, and a SHA-256. The
 /// digest is of 64 blocks of scrambled bytes, dequantized to f32 with the Python package gguf
-/// 0.17.1.
+/// 0.19.0.
 #[rustfmt::skip]
 const DEQUANTIZED: &[(GgmlType, &[usize], &str)] = &[
     (GgmlType::F32, &[3], "e2a4344d387bc1015665cc56a58f82cb4b4d6d8d81503ab47b0b5c88c86d00a3"),
@@ -41,6 +41,9 @@ const DEQUANTIZED: &[(GgmlType, &[usize], &str)] = &[
     (GgmlType::Q4_K, &[1, 3], "8b3b1a77a7cf67ede1cd142acb8ce0d9de08ba42b8b5013e8353a0716bc4a617"),
     (GgmlType::Q5_K, &[1, 3], "4669020ad0a8b9e0159fcf43e3d97e40bce832db3f5439128a8ec3ee524eba60"),
     (GgmlType::Q6_K, &[209], "0836a98c21c06cdd66eb914b9a8d2db2ac9512f504eedf28798ebb68c241f2a7"),
+    (GgmlType::Q3_K, &[109], "b1af84ad4dd6a98ac5b91e07340d6b1ea587c5abc05485b280bf6234ce07e025"),
+    (GgmlType::IQ4_NL, &[1], "988355fe9f54b9d1418fb03981ecfc7a218aedd5fde7ce5197c024cebaf5c1fc"),
+    (GgmlType::IQ4_XS, &[1], "63144b6282939e7a82226c13645af3905d50cbd9d2a5a2a121d5a26ca31c07bc"),
 ];
 
 #[test]

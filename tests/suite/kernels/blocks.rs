@@ -4,7 +4,10 @@ use super::Random;
 use tandem_kernels::{BlockFormat, Format, Kernels, Matrix, Rows, Target};
 
 /// Every block format: columns and bytes of a block, and the offsets of its f16 numbers.
-pub(super) const BLOCKS: [(BlockFormat, usize, usize, &[usize]); 8] = [
+pub(super) const BLOCKS: [(BlockFormat, usize, usize, &[usize]); 11] = [
+    (BlockFormat::IQ4_NL, 32, 18, &[0]),
+    (BlockFormat::IQ4_XS, 256, 136, &[0]),
+    (BlockFormat::Q3_K, 256, 110, &[108]),
     (BlockFormat::Q4_0, 32, 18, &[0]),
     (BlockFormat::Q4_1, 32, 20, &[0, 2]),
     (BlockFormat::Q4_K, 256, 144, &[0, 2]),

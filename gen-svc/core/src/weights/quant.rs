@@ -16,9 +16,12 @@ const DECODERS: &[(GgmlType, Decode)] = &[
     (GgmlType::Q5_0, q5_0),
     (GgmlType::Q5_1, q5_1),
     (GgmlType::Q8_0, q8_0),
+    (GgmlType::Q3_K, q3_k),
     (GgmlType::Q4_K, q4_k),
     (GgmlType::Q5_K, q5_k),
     (GgmlType::Q6_K, q6_k),
+    (GgmlType::IQ4_NL, iq4_nl),
+    (GgmlType::IQ4_XS, iq4_xs),
 ];
 
 /// Returns true if a type can be read.
@@ -67,7 +70,8 @@ pub fn not_finite(dtype: GgmlType, data: &[u8]) -> Option<f32> {
         }
         GgmlType::F16 => return first(data, is_f16).map(|bytes| f16(&bytes)),
         GgmlType::BF16 => return first(data, is_bf16).map(|bytes| half::bf16::from_le_bytes(bytes).to_f32()),
-        GgmlType::Q4_0 | GgmlType::Q5_0 | GgmlType::Q8_0 => &[0],
+        GgmlType::Q4_0 | GgmlType::Q5_0 | GgmlType::Q8_0 | GgmlType::IQ4_NL | GgmlType::IQ4_XS => &[0],
+        GgmlType::Q3_K => &[108],
         GgmlType::Q4_1 | GgmlType::Q5_1 | GgmlType::Q4_K | GgmlType::Q5_K => &[0, 2],
         GgmlType::Q6_K => &[208],
         _ => return None,
@@ -147,6 +151,24 @@ fn q8_0(block: &[u8], out: &mut [f32]) {
     }
 }
 
+/// Decodes Q3_K: 32 bytes of inverted third bits, 64 bytes of lower bit pairs, 16 scales of 6 bits, scale. Bit j of
+/// each of the first bytes belongs to run j of 32 values.
+fn q3_k(block: &[u8], out: &mut [f32]) {
+    let (high, low, packed, scale) = (&block[..32], &block[32..96], &block[96..108], f16(&block[108..]));
+    let scales: [f32; 16] = std::array::from_fn(|i| {
+        let low = packed[i % 8] >> (i / 8 * 4) & 15;
+        let high = packed[8 + i % 4] >> (i / 4 * 2) & 3;
+        scale * (f32::from(low | high << 4) - 32.0)
+    });
+    for (run, values) in out.chunks_exact_mut(32).enumerate() {
+        let low = &low[run / 4 * 32..][..32];
+        for (i, value) in values.iter_mut().enumerate() {
+            let offset = if high[i] >> run & 1 == 0 { 4.0 } else { 0.0 };
+            *value = scales[2 * run + i / 16] * (f32::from(low[i] >> (run % 4 * 2) & 3) - offset);
+        }
+    }
+}
+
 /// Decodes Q4_K: two scales, eight 6-bit scale and minimum pairs, then 4 groups of 32 bytes: low
 /// halves, high halves.
 fn q4_k(block: &[u8], out: &mut [f32]) {
@@ -206,6 +228,32 @@ fn q6_k(block: &[u8], out: &mut [f32]) {
             let scale = scale * f32::from(scales[2 * run + i / 16].cast_signed());
             *value = scale * (f32::from(bits) - 32.0);
         }
+    }
+}
+
+/// The values of the codes of IQ4_NL and IQ4_XS.
+const UNEVEN: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// Decodes IQ4_NL: as Q4_0, with uneven values.
+fn iq4_nl(block: &[u8], out: &mut [f32]) {
+    uneven(f16(block), &block[2..18], out);
+}
+
+/// Decodes IQ4_XS: scale, eight scales of 6 bits (the upper two bits of all come first), then as IQ4_NL.
+fn iq4_xs(block: &[u8], out: &mut [f32]) {
+    let (scale, high) = (f16(block), u16::from_le_bytes([block[2], block[3]]));
+    for (run, (bytes, values)) in block[8..136].chunks_exact(16).zip(out.chunks_exact_mut(32)).enumerate() {
+        let low = block[4 + run / 2] >> (run % 2 * 4) & 15;
+        let whole = f32::from(low | ((high >> (2 * run) & 3) as u8) << 4);
+        uneven(scale * (whole - 32.0), bytes, values);
+    }
+}
+
+fn uneven(scale: f32, bytes: &[u8], out: &mut [f32]) {
+    let value = |code: u8| scale * f32::from(UNEVEN[usize::from(code)]);
+    for (i, byte) in bytes.iter().enumerate() {
+        out[i] = value(byte & 15);
+        out[i + 16] = value(byte >> 4);
     }
 }
 

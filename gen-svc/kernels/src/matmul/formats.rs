@@ -10,6 +10,7 @@ pub(super) trait StaticFormat {
     const SPEC: Spec = Self::FORMAT.spec();
 }
 
+pub(super) struct IQ4_XS;
 pub(super) struct Q4_0;
 pub(super) struct Q4_1;
 pub(super) struct Q4_K;
@@ -27,4 +28,4 @@ macro_rules! known {
     )*};
 }
 
-known!(Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0);
+known!(IQ4_XS, Q4_0, Q4_1, Q4_K, Q5_0, Q5_1, Q5_K, Q6_K, Q8_0);

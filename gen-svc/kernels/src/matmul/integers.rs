@@ -181,7 +181,7 @@ fn dot_half<I: Isa, K: StaticFormat, const T: usize>(
 ) -> [I::F; T] {
     let codes = &codes.as_chunks().0[half];
     match (K::SPEC.codes, K::FORMAT) {
-        (Codes::Signed, BlockFormat::Q8_0) => isa.dot_signed(codes, x),
+        (Codes::Signed, BlockFormat::Q8_0 | BlockFormat::IQ4_XS) => isa.dot_signed(codes, x),
         (Codes::Signed, _) => isa.dot_narrow(codes, x),
         (Codes::Unsigned | Codes::Nibbles, _) => isa.dot_unsigned(codes, x),
     }

@@ -7,6 +7,9 @@
 #[allow(non_camel_case_types)] // the spelling of ggml
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockFormat {
+    IQ4_NL,
+    IQ4_XS,
+    Q3_K,
     Q4_0,
     Q4_1,
     Q4_K,
@@ -85,6 +88,9 @@ impl BlockFormat {
     pub(crate) const fn spec(self) -> Spec {
         use Codes::{Nibbles, Signed, Unsigned};
         let (columns, bytes, codes, scales) = match self {
+            Self::IQ4_NL => (32, 18, Signed, Scales::Scale { offset: 0 }),
+            Self::IQ4_XS => (256, 136, Signed, Scales::Halves),
+            Self::Q3_K => (256, 110, Signed, Scales::Halves),
             Self::Q4_0 => (32, 18, Nibbles, Scales::Scale { offset: 8 }),
             Self::Q4_1 => (32, 20, Nibbles, Scales::ScaleMinimum),
             Self::Q4_K => (256, 144, Nibbles, Scales::Pairs),
@@ -102,6 +108,11 @@ impl BlockFormat {
     pub(super) fn codes(self, block: &[u8]) -> [u8; CODES] {
         let mut codes = [0; CODES];
         match self {
+            Self::IQ4_NL => uneven(&block[2..18], &mut codes),
+            Self::IQ4_XS => {
+                block[8..136].chunks_exact(16).zip(codes.chunks_exact_mut(32)).for_each(|(b, c)| uneven(b, c));
+            }
+            Self::Q3_K => q3_k(block, &mut codes),
             Self::Q4_0 => halves(&block[2..18], &mut codes),
             Self::Q4_1 => halves(&block[4..20], &mut codes),
             Self::Q4_K => {
@@ -118,8 +129,44 @@ impl BlockFormat {
 
     /// Returns the f16 scale of a block, as stored, and the f16 minimum if the format has one.
     pub(super) fn halves(self, block: &[u8]) -> [[u8; 2]; 2] {
-        let at = if self == Self::Q6_K { 208 } else { 0 };
+        let at = match self {
+            Self::Q3_K => 108,
+            Self::Q6_K => 208,
+            _ => 0,
+        };
         [[block[at], block[at + 1]], [block[(at + 2) % block.len()], block[(at + 3) % block.len()]]]
+    }
+}
+
+/// Returns the sixteen signed scales of a block with such scales. Others have zeros.
+pub(super) fn half_scales(format: BlockFormat, block: &[u8]) -> [u8; 16] {
+    let less_32 = |low: u8, high: u8| (low & 15 | (high & 3) << 4).wrapping_sub(32);
+    std::array::from_fn(|i| match format {
+        BlockFormat::Q6_K => block[192 + i],
+        BlockFormat::Q3_K => less_32(block[96 + i % 8] >> (i / 8 * 4), block[104 + i % 4] >> (i / 4 * 2)),
+        BlockFormat::IQ4_XS => less_32(block[4 + i / 4] >> (i / 2 % 2 * 4), block[2 + i / 8] >> (i / 2 % 4 * 2)),
+        _ => 0,
+    })
+}
+
+/// The values of the codes of IQ4_NL and IQ4_XS.
+const UNEVEN: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+
+/// Extracts codes as `halves` does, and replaces them by their values.
+fn uneven(bytes: &[u8], codes: &mut [u8]) {
+    halves(bytes, codes);
+    codes[..2 * bytes.len()].iter_mut().for_each(|code| *code = UNEVEN[usize::from(*code)].cast_unsigned());
+}
+
+/// Extracts codes from 32 bytes of third bits, which are inverted, and 64 bytes of lower two bits. Bit j of the third
+/// bits belongs to run j of 32 codes.
+fn q3_k(block: &[u8], codes: &mut [u8]) {
+    let (high, low) = (&block[..32], &block[32..96]);
+    for (run, codes) in codes.chunks_exact_mut(32).enumerate() {
+        let low = &low[run / 4 * 32..][..32];
+        for (i, code) in codes.iter_mut().enumerate() {
+            *code = (low[i] >> (run % 4 * 2) & 3).wrapping_sub(if high[i] >> run & 1 == 0 { 4 } else { 0 });
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The positions of a row's numbers in a panel. Rows are written from a file's bytes, and can be
 //! read back.
 
-use super::blocks::{BlockFormat, CODES, Codes, Scales, Spec, pairs};
+use super::blocks::{BlockFormat, CODES, Codes, Scales, Spec, half_scales, pairs};
 use super::format::Format;
 use crate::half::{bf16_to_f32, f16_to_f32};
 use crate::isa::LANES;
@@ -104,8 +104,8 @@ fn write_scales(format: BlockFormat, out: &mut [u8], row: usize, raw: &[u8]) {
         }
         Scales::Halves => {
             write_half(128, scale);
-            for (half, scale) in raw[192..208].iter().enumerate() {
-                out[LANES * half + row] = *scale;
+            for (half, scale) in half_scales(format, raw).into_iter().enumerate() {
+                out[LANES * half + row] = scale;
             }
         }
     }

@@ -182,6 +182,7 @@ fn format(stored: &Stored<'_>) -> Result<Format, LoadError> {
         GgmlType::F32 => Format::F32,
         GgmlType::F16 => Format::F16,
         GgmlType::BF16 => Format::Bf16,
+        GgmlType::Q3_K => Format::Block(BlockFormat::Q3_K),
         GgmlType::Q4_0 => Format::Block(BlockFormat::Q4_0),
         GgmlType::Q4_1 => Format::Block(BlockFormat::Q4_1),
         GgmlType::Q5_0 => Format::Block(BlockFormat::Q5_0),
@@ -190,6 +191,8 @@ fn format(stored: &Stored<'_>) -> Result<Format, LoadError> {
         GgmlType::Q4_K => Format::Block(BlockFormat::Q4_K),
         GgmlType::Q5_K => Format::Block(BlockFormat::Q5_K),
         GgmlType::Q6_K => Format::Block(BlockFormat::Q6_K),
+        GgmlType::IQ4_NL => Format::Block(BlockFormat::IQ4_NL),
+        GgmlType::IQ4_XS => Format::Block(BlockFormat::IQ4_XS),
         _ => return Err(stored.unreadable()),
     })
 }
