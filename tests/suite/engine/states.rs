@@ -164,3 +164,17 @@ fn shared_prefixes_under_little_memory_change_no_output() {
         assert_is_free(&engine);
     }
 }
+
+/// Both outputs run at once: the second one continues in the slot from which it starts.
+#[test]
+fn last_slot_is_taken_over_with_its_state() {
+    let (engine, _, mut gate) = gated_of(FEW_STATES, 2 * FEW_STATES_BLOCKS, |config| config.event_buffer = 1_000);
+    let mut both = request(&prompt(0, 40), 30);
+    both.sampling.n = Some(2);
+    let events = submit(&engine, both.clone());
+    gate.run(10);
+    assert_eq!((engine.gauges().running, engine.gauges().states), (2, StateUsage { total: 2, held: 2, kept: 0 }));
+    drop(gate);
+    assert_eq!(finish(events).outputs, alone(both));
+    assert_is_free(&engine);
+}

@@ -179,15 +179,29 @@ impl BlockPool {
         }
         if !self.states.is_empty() {
             table.start = last.and_then(|last| Some((last, self.states.pin(last)?)));
-            table.state = self.states.acquire();
         }
         table
     }
 
-    /// Returns true if no slot was free for the table's state.
+    /// Returns true if a sequence can have a slot for its state, or needs none.
     #[must_use]
-    pub fn lacks_state(&self, table: &BlockTable) -> bool {
-        !self.states.is_empty() && table.state.is_none()
+    pub fn has_slot(&self) -> bool {
+        self.states.is_empty() || self.states.has_slot()
+    }
+
+    /// Gives the table a slot for its state, if the model has states. If the kept state from which it starts has the
+    /// last slot, the table takes that. Returns false if no slot is left.
+    #[must_use]
+    pub fn take_state(&mut self, table: &mut BlockTable) -> bool {
+        if self.states.is_empty() {
+            return true;
+        }
+        table.state = self.states.acquire();
+        if let (None, Some((part, _))) = (table.state, table.start) {
+            table.state = self.states.take_over(part);
+            table.start = table.start.filter(|_| table.state.is_none());
+        }
+        table.state.is_some()
     }
 
     /// Chooses the states to keep of a chunk, which are those after some of its tokens `range`. Takes slots for them

@@ -73,6 +73,17 @@ impl States {
         })
     }
 
+    /// Returns true if a slot is free or has a kept state from which no sequence starts.
+    pub(super) fn has_slot(&self) -> bool {
+        !self.free.is_empty() || !self.idle.is_empty()
+    }
+
+    /// Drops the state after a part from which one sequence starts, and returns its slot. `None`: several start from it.
+    pub(super) fn take_over(&mut self, part: Part) -> Option<StateId> {
+        self.kept.get(&part).filter(|kept| kept.pins == 1)?;
+        self.kept.remove(&part).map(|kept| kept.state)
+    }
+
     pub(super) fn free(&mut self, state: StateId) {
         self.free.push(state);
     }

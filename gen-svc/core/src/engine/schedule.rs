@@ -274,12 +274,12 @@ impl Scheduler {
 
     /// Starts the `at`-th waiting sequence if there is room: after a long wait with the highest priority.
     fn start(&mut self, at: usize, is_long_wait: bool) -> bool {
-        if !self.has_place() {
+        if !self.has_place() || !self.pool.has_slot() {
             return false;
         }
         let mut sequence = self.waiting.remove(at);
         sequence.find_cached(self.requests.get(sequence.request), &mut self.pool);
-        if !self.fits(&sequence) {
+        if !self.fits(&sequence) || !self.pool.take_state(&mut sequence.table) {
             sequence.release(&mut self.pool);
             self.waiting.insert(at, sequence);
             return false;
@@ -315,13 +315,12 @@ impl Scheduler {
         taking_part.len() > 1
     }
 
-    /// Returns true if the sequence has a slot for its state, and the pool has its blocks besides the blocks that the running
-    /// sequences still need, and one more for each.
+    /// Returns true if the pool has the sequence's blocks besides the blocks that the running sequences still need, and
+    /// one more for each.
     fn fits(&self, sequence: &Sequence) -> bool {
         let missing = |sequence: &Sequence| self.pool.missing_blocks(&sequence.table, sequence.length() + 1);
         let promised: usize = self.running.iter().map(|running| missing(running) + 1).sum();
-        let has_blocks = self.running.is_empty() || missing(sequence) + promised <= self.pool.available();
-        has_blocks && !self.pool.lacks_state(&sequence.table)
+        self.running.is_empty() || missing(sequence) + promised <= self.pool.available()
     }
 
     /// Preempts the sequence that a rule has chosen. Returns false if none was.

@@ -186,13 +186,14 @@ impl Sequence {
             debug_assert!(self.awaited.is_empty(), "no step computes the token that makes the sequence long");
             self.release(pool);
             self.find_cached(state, pool);
+            let has_state = pool.take_state(&mut self.table);
+            debug_assert!(has_state, "its slot was released");
             self.is_decoding = false;
             state.answer.enter_phase(self.output, "prefill", Some(self.computed));
         }
     }
 
-    /// Finds the parts of the prefix cache that contain the first tokens, and references them. Takes a slot for the
-    /// state, if the model has states and one is free.
+    /// Finds the parts of the prefix cache that contain the first tokens, and references them.
     pub(super) fn find_cached(&mut self, state: &RequestState, pool: &mut BlockPool) {
         self.is_long |= self.lengthens(self.known());
         let mut found = pool.find(state.answer.request.content(&self.ids, self.is_long));
