@@ -42,6 +42,7 @@ const HARMLESS: &[&str] = &[
     "dtype",
     "embd_pdrop",
     "eos_token_id",
+    "full_attention_interval",
     CONVERTED,
     "hidden_act",
     "image_token_id",

@@ -242,8 +242,11 @@ const FULL: &str = "full_attention";
 /// Returns for each layer whether it has linear attention.
 fn linear_layers(config: &Config<'_>, count: usize) -> Result<Vec<bool>, ConfigError> {
     const NAME: &str = "layer_types";
-    let interval = config.find_size(INTERVAL)?.unwrap_or(DEFAULT_INTERVAL_LAYERS);
     let Some(types) = config.find_list(NAME)? else {
+        if config.is_null(INTERVAL) {
+            return Err(unsupported(INTERVAL, "null")); // transformers computes with it
+        }
+        let interval = config.find_size(INTERVAL)?.unwrap_or(DEFAULT_INTERVAL_LAYERS);
         return Ok((1..=count).map(|i| !i.is_multiple_of(interval)).collect());
     };
     if types.len() != count {

@@ -16,8 +16,15 @@ use crate::weights::gguf::header::GgufHeader;
 /// Defaults of settings that are not in the config.
 const DEFAULTS: Defaults = Defaults { hidden: 2048, layers: 40, kv_heads: Some(2), ..qwen3_5::DEFAULTS };
 
-const MIXTURE: Mixture =
-    Mixture { experts: 256, per_token: 8, size: 512, shared: Some(512), normalize: None, has_dense_layers: false };
+const MIXTURE: Mixture = Mixture {
+    names: &[qwen3_moe::COUNT],
+    experts: 256,
+    per_token: 8,
+    size: 512,
+    shared: Some(512),
+    normalize: None,
+    has_dense_layers: false,
+};
 
 /// The row of the language model.
 pub(super) const TEXT: Architecture = Architecture { name: "qwen3_5_moe_text", describe, gguf: Some(GGUF) };

@@ -23,10 +23,14 @@ const DEFAULTS: Defaults = Defaults {
 };
 
 const MAX_EXPERTS: usize = 4096;
+/// The number of experts.
+pub(super) const COUNT: &str = "num_experts";
 
 /// The experts of an architecture's class in transformers: defaults, and the settings that it has.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Mixture {
+    /// The names of the number of experts.
+    pub(super) names: &'static [&'static str],
     pub(super) experts: usize,
     pub(super) per_token: usize,
     /// F of each expert.
@@ -39,8 +43,15 @@ pub(super) struct Mixture {
     pub(super) has_dense_layers: bool,
 }
 
-const MIXTURE: Mixture =
-    Mixture { experts: 128, per_token: 8, size: 768, shared: None, normalize: Some(false), has_dense_layers: true };
+const MIXTURE: Mixture = Mixture {
+    names: &[COUNT, "num_local_experts"],
+    experts: 128,
+    per_token: 8,
+    size: 768,
+    shared: None,
+    normalize: Some(false),
+    has_dense_layers: true,
+};
 
 /// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(super) const ARCHITECTURE: Architecture = Architecture { name: "qwen3_moe", describe, gguf: Some(GGUF) };
@@ -55,8 +66,7 @@ const GGUF: GgufArchitecture = GgufArchitecture {
 };
 
 /// The counts of experts, and their matrices.
-pub(super) const GGUF_INTEGERS: &[Name] =
-    &[("num_local_experts", "expert_count"), ("num_experts_per_tok", "expert_used_count")];
+pub(super) const GGUF_INTEGERS: &[Name] = &[(COUNT, "expert_count"), ("num_experts_per_tok", "expert_used_count")];
 pub(super) const GGUF_EXPERTS: &[Name] =
     &[("gate_proj", "ffn_gate_exps"), ("up_proj", "ffn_up_exps"), ("down_proj", "ffn_down_exps")];
 
@@ -92,8 +102,8 @@ fn describe(config: &Config<'_>) -> Result<Decoder, ConfigError> {
 /// Replaces the feed-forward block with experts in every layer, or in the layers that `decoder_sparse_step` selects
 /// and `mlp_only_layers` does not exclude.
 pub(super) fn add_experts(decoder: &mut Decoder, config: &Config<'_>, mixture: &Mixture) -> Result<(), ConfigError> {
-    let count = if config.has("num_experts") { "num_experts" } else { "num_local_experts" };
-    let count = config.size_up_to(count, MAX_EXPERTS, mixture.experts)?;
+    let name = mixture.names.iter().copied().find(|name| config.has(name)).unwrap_or(COUNT);
+    let count = config.size_up_to(name, MAX_EXPERTS, mixture.experts)?;
     let per_token = config.size_up_to("num_experts_per_tok", count, mixture.per_token)?;
     let size = config.size_or("moe_intermediate_size", mixture.size)?;
     let shared = mixture.shared.map(|size| config.size_or("shared_expert_intermediate_size", size)).transpose()?;

@@ -30,6 +30,7 @@ const DEFAULTS: Defaults = Defaults {
 };
 
 const MIXTURE: Mixture = Mixture {
+    names: &[qwen3_moe::COUNT],
     experts: 512,
     per_token: 10,
     size: 512,
