@@ -86,7 +86,7 @@ QWEN_VISION = {
 LLAMA = {**TEXT, "model_type": "llama", "head_dim": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e4}
 
 def qwen(family, text, vision, image, config=None, flat=False):
-    is_third = family == "qwen3_vl"
+    is_third = family != "qwen2_5_vl"
     text = {**TEXT, "rms_norm_eps": 1e-6, "rope_theta": 1e6, **text}
     vision = {"model_type": f"{family}_vision" if not flat else family, **QWEN_VISION, **vision}
     texts = text if flat else {"text_config": {"model_type": f"{family}_text", **text}}

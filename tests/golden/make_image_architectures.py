@@ -63,6 +63,7 @@ WEIGHTS = [
     ["pos_embed", 0.0, 0.0, 0.5],
     ["cls_token", 0.0, 0.0, 0.5],
     ["embed_tokens", 0.0, 0.0, 0.5],
+    ["A_log", -3.0, 0.0, 0.5],  # recurrent states forget a few percent with each token
 ]
 
 # ---- numbers ----

@@ -47,6 +47,8 @@ MODELS = {
     "qwen2_5_vl_flat": [""],
     "qwen2_5_vl_windows": ["", "vision_config", "text_config"],
     "qwen3_vl_large_blocks": ["", "vision_config", "text_config"],
+    "qwen3_5_large_blocks": ["", "vision_config", "text_config"],
+    "qwen3_5_moe": ["", "vision_config", "text_config"],
     "mistral3_windows": IMAGES,
     "mistral3_large_blocks": IMAGES,
     "internvl": IMAGES,

@@ -188,6 +188,12 @@ impl Conversation {
 }
 
 impl Case {
+    /// Returns true if the model has recurrent states. libtorch does not compute its language model then.
+    #[must_use]
+    pub fn has_states(&self) -> bool {
+        self.tensors.keys().any(|name| name.contains("linear_attn"))
+    }
+
     /// Returns the config.
     #[must_use]
     pub fn config(&self) -> &Value {

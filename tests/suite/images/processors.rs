@@ -55,8 +55,10 @@ fn the_suffix_fast_changes_nothing() {
 
 #[test]
 fn the_model_type_names_a_processor() {
-    let files = Files { config: object(r#"{"model_type": "qwen3_vl"}"#), ..Files::default() };
-    assert_eq!(families::processor(&files).expect("known").placeholder(), "<|image_pad|>");
+    for name in ["qwen3_vl", "qwen3_5", "qwen3_5_moe"] {
+        let files = Files { config: object(&format!(r#"{{"model_type": "{name}"}}"#)), ..Files::default() };
+        assert_eq!(families::processor(&files).expect("known").placeholder(), "<|image_pad|>");
+    }
 }
 
 #[test]

@@ -94,6 +94,12 @@ impl Case {
         self.tensors.keys().any(|name| name.contains("linear_attn"))
     }
 
+    /// Returns the setups that compute the model.
+    fn setups(&self) -> impl Iterator<Item = Setup> {
+        let has_states = self.has_states();
+        SETUPS.into_iter().filter(move |setup| !has_states || matches!(setup.backend, BackendChoice::Cpu { .. }))
+    }
+
     /// Returns a tensor's numbers: multiples of a step, which f16 and bf16 represent exactly.
     fn weights(&self, name: &str) -> Vec<f32> {
         let shape = &self.tensors[name];
@@ -293,9 +299,7 @@ fn logits(model: &mut dyn Backend, tokens: &[u32]) -> Vec<Vec<f32>> {
 
 #[track_caller]
 fn assert_logits(case: &Case, path: &Path, what: &str) {
-    let setups =
-        SETUPS.into_iter().filter(|setup| !case.has_states() || matches!(setup.backend, BackendChoice::Cpu { .. }));
-    setups.for_each(|setup| assert_near(case, path, setup, 3e-5, what));
+    case.setups().for_each(|setup| assert_near(case, path, setup, 3e-5, what));
 }
 
 #[track_caller]

@@ -70,7 +70,7 @@ const REFUSED: [(&str, &str); 7] = [
 ];
 
 /// Changes that are loaded, although transformers fails for this reason.
-const LOADED: [(&str, &str); 4] = [
+const LOADED: [(&str, &str); 5] = [
     // As in other versions of transformers, a null setting counts as missing.
     (":null}", "refused: "),
     // Without an output matrix, the embeddings are it if either section has the flag, or if it is null.
@@ -79,6 +79,8 @@ const LOADED: [(&str, &str); 4] = [
     ("image_token_i", "refused: "),
     // The features do not depend on the head.
     ("vision_use_head", "other tensors"),
+    // transformers joins the matrices of experts only for a name that is not null.
+    (r#"text_config {"model_type":null}"#, "other tensors"),
 ];
 
 /// Returns a section of a config.

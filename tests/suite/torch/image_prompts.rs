@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use tandem_core::cache::{BLOCK, BlockId};
+use tandem_core::cache::{BLOCK, BlockId, ChunkStates, StateId};
 use tandem_core::models::{self, Backend, ImageRows, LogitsFor, SequenceChunk};
 
 /// A prompt, and the features of its image tokens.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct ImagePrompt {
     pub(super) tokens: Vec<u32>,
     /// The positions of the tokens on three axes.
@@ -21,6 +21,8 @@ pub(super) struct ImagePrompt {
     pub(super) rows: Vec<f32>,
     /// The features to be added after each of the first layers.
     pub(super) deep: Vec<Vec<f32>>,
+    /// The recurrent state, if the model has one.
+    pub(super) state: Option<StateId>,
 }
 
 /// The features of one run's tokens within a chunk.
@@ -81,7 +83,7 @@ impl ImagePrompt {
             is_long: false,
             blocks,
             copy: None,
-            states: None,
+            states: self.state.map(|to| ChunkStates { from: (range.start > 0).then_some(to), to, saves: &[] }),
             logits,
             images: &images,
             positions: self.positions.as_ref().map(|positions| &positions[range]),

@@ -4,6 +4,9 @@ use super::config::{Config, ConfigError};
 use super::decoder::Decoder;
 use crate::weights::gguf::architecture::GgufArchitecture;
 
+/// The end of the name of a language model that is a part of another architecture.
+pub(super) const PART: &str = "_text";
+
 /// A supported architecture.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Architecture {

@@ -1,7 +1,7 @@
 //! The supported architectures: a file for each, and a row in [`ARCHITECTURES`]. Models with images are
 //! families with a language model.
 
-use super::architecture::Architecture;
+use super::architecture::{Architecture, PART};
 use super::config::Config;
 use super::decoder::Decoder;
 use super::vision::Language;
@@ -20,8 +20,8 @@ mod phi3;
 pub(super) mod qwen2;
 pub(super) mod qwen2_5_vl;
 pub(super) mod qwen3;
-mod qwen3_5;
-mod qwen3_5_moe;
+pub(super) mod qwen3_5;
+pub(super) mod qwen3_5_moe;
 mod qwen3_moe;
 mod qwen3_next;
 pub(super) mod qwen3_vl;
@@ -34,9 +34,7 @@ const ARCHITECTURES: &[Architecture] = &[
     qwen3::ARCHITECTURE,
     qwen3_moe::ARCHITECTURE,
     qwen3_5::TEXT,
-    qwen3_5::WHOLE,
     qwen3_5_moe::TEXT,
-    qwen3_5_moe::WHOLE,
     qwen3_next::ARCHITECTURE,
     gemma2::ARCHITECTURE,
     gemma3::TEXT,
@@ -53,9 +51,6 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     let with_images = FAMILIES.iter().flat_map(|family| family.names).copied();
     ARCHITECTURES.iter().map(|architecture| architecture.name).chain(with_images)
 }
-
-/// The end of the name of a language model that is a part of another architecture.
-const PART: &str = "_text";
 
 /// Returns the names of the supported architectures, without those of parts, in the order of the alphabet.
 pub fn listed() -> String {

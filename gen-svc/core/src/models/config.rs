@@ -109,6 +109,11 @@ impl<'a> Config<'a> {
         self.inner["model_type"].as_str()
     }
 
+    /// Returns the `model_type` of the whole model.
+    pub(super) fn whole_model(&self) -> &'a str {
+        self.outer["model_type"].as_str().unwrap_or_default()
+    }
+
     /// Returns the settings of this section, which precede those of `base`.
     pub(super) fn before(&self, base: &Self) -> Self {
         Self { inner: self.outer, outer: base.outer, added: None, ..*self }

@@ -40,32 +40,39 @@ pub(super) fn find(path: &Path, given: Option<&Path>, text: LanguageModel<'_>) -
         },
     };
     let header = GgufHeader::new(gguf)?;
-    let name = projector_name(&header)?;
-    let projector = vision::projector(name).ok_or_else(|| LoadError::UnsupportedProjector {
-        file: path.clone(),
-        found: name.to_owned(),
-        supported: vision::projector_names().collect::<Vec<_>>().join(", "),
-    })?;
-    check(&path, &header, projector, text)?;
+    let projector = chosen(&path, projector_name(&header)?, text)?;
+    check_rows(&path, &header, text)?;
     tracing::info!(file = %shown(&path), projector = projector.name, "mmproj file opened");
     Ok(Some((header, *projector)))
 }
 
-/// Fails if the language model does not take the rows of the tower.
-fn check(
-    path: &Path,
-    header: &GgufHeader,
-    projector: &GgufProjector,
-    text: LanguageModel<'_>,
-) -> Result<(), LoadError> {
-    if !projector.language_models.contains(&text.model_type) {
-        return Err(LoadError::ProjectorOfOthers {
-            file: path.to_owned(),
-            projector: projector.name,
-            expected: projector.language_models.join(", "),
-            found: text.model_type.to_owned(),
-        });
+/// Returns the projector of this name whose rows the language model takes.
+fn chosen(path: &Path, name: &str, text: LanguageModel<'_>) -> Result<&'static GgufProjector, LoadError> {
+    let mut others = Vec::new();
+    for projector in vision::projectors(name) {
+        if projector.language_models.contains(&text.model_type) {
+            return Ok(projector);
+        }
+        others.push(projector);
     }
+    let file = path.to_owned();
+    Err(match others.first() {
+        None => LoadError::UnsupportedProjector {
+            file,
+            found: name.to_owned(),
+            supported: vision::projector_names().join(", "),
+        },
+        Some(first) => LoadError::ProjectorOfOthers {
+            file,
+            projector: first.name,
+            expected: others.iter().flat_map(|other| other.language_models).copied().collect::<Vec<_>>().join(", "),
+            found: text.model_type.to_owned(),
+        },
+    })
+}
+
+/// Fails if the rows of the tower have another size than those of the language model.
+fn check_rows(path: &Path, header: &GgufHeader, text: LanguageModel<'_>) -> Result<(), LoadError> {
     match row_size(header)? {
         Some(found) if found != text.hidden => {
             Err(LoadError::ProjectorRows { file: path.to_owned(), found, expected: text.hidden })
@@ -94,7 +101,32 @@ fn beside(model: &Path, text: LanguageModel<'_>) -> Result<Option<(PathBuf, Arc<
 /// Returns true if a file may be for a language model. A projector that is not supported may be.
 fn fits(gguf: &Arc<Gguf>, text: LanguageModel<'_>) -> Result<bool, LoadError> {
     let header = GgufHeader::new(Arc::clone(gguf))?;
-    let projector = vision::projector(projector_name(&header)?);
-    let is_of_others = projector.is_some_and(|projector| !projector.language_models.contains(&text.model_type));
-    Ok(!is_of_others && row_size(&header)?.is_none_or(|size| size == text.hidden))
+    let mut known = vision::projectors(projector_name(&header)?).peekable();
+    let is_supported = known.peek().is_some();
+    let takes = known.any(|projector| projector.language_models.contains(&text.model_type));
+    Ok((takes || !is_supported) && row_size(&header)?.is_none_or(|size| size == text.hidden))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen_for(model_type: &str) -> Result<&'static GgufProjector, LoadError> {
+        chosen(Path::new("tower.gguf"), "qwen3vl_merger", LanguageModel { model_type, hidden: 8 })
+    }
+
+    #[test]
+    fn a_projector_that_families_share_is_chosen_by_the_language_model() {
+        for whole in ["qwen3_vl", "qwen3_5", "qwen3_5_moe"] {
+            assert_eq!(chosen_for(&format!("{whole}_text")).expect("known").model_type, whole);
+        }
+        let Err(LoadError::ProjectorOfOthers { expected, .. }) = chosen_for("qwen3") else { panic!("it is refused") };
+        assert_eq!(expected, "qwen3_vl_text, qwen3_5_text, qwen3_5_moe_text");
+    }
+
+    #[test]
+    fn a_name_of_a_projector_is_listed_once() {
+        let names = vision::projector_names();
+        assert_eq!(names.iter().filter(|name| **name == "qwen3vl_merger").count(), 1, "{names:?}");
+    }
 }

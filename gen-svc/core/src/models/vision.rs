@@ -30,18 +30,24 @@ pub fn has_tower(file: &ModelFile) -> bool {
     families::find(file).is_some()
 }
 
-/// Finds how `mmproj` files with this projector store a tower.
-pub(super) fn projector(name: &str) -> Option<&'static GgufProjector> {
-    projectors().find(|projector| projector.name == name)
+/// Returns how `mmproj` files with this projector store towers. Families with different language models share some.
+pub(super) fn projectors(name: &str) -> impl Iterator<Item = &'static GgufProjector> {
+    all_projectors().filter(move |projector| projector.name == name)
 }
 
 /// Returns the names of the supported projectors of `mmproj` files.
-pub fn projector_names() -> impl Iterator<Item = &'static str> {
-    projectors().map(|projector| projector.name)
+pub(super) fn projector_names() -> Vec<&'static str> {
+    let mut names = Vec::new();
+    for projector in all_projectors() {
+        if !names.contains(&projector.name) {
+            names.push(projector.name);
+        }
+    }
+    names
 }
 
-fn projectors() -> impl Iterator<Item = &'static GgufProjector> {
-    families::FAMILIES.iter().filter_map(|family| family.gguf.as_ref())
+fn all_projectors() -> impl Iterator<Item = &'static GgufProjector> {
+    families::FAMILIES.iter().flat_map(|family| family.gguf)
 }
 
 /// The facts about a tower that decide which images it takes.

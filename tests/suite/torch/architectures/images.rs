@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use tandem_core::cache::{BlockId, CacheSize};
+use tandem_core::cache::{BlockId, CacheSize, StateId};
 use tandem_core::error::LoadError;
 use tandem_core::models::decoder::Decoder;
 use tandem_core::models::vision::Family;
@@ -16,7 +16,7 @@ use tandem_tests_full::backend::BackendChoice;
 use tempfile::TempDir;
 
 use super::super::image_prompts::{ImagePrompt, blocks};
-use super::{CASES, Case, SETUPS, Setup, TORCH, assert_logits, load, try_load, write};
+use super::{CASES, Case, Setup, TORCH, assert_logits, load, try_load, write};
 
 /// A model with images.
 #[derive(Debug, Clone)]
@@ -68,6 +68,9 @@ const OWN: &[Imaging] = &[
         ..PLAIN
     },
     Imaging { name: "qwen3_vl", cases: Cow::Borrowed(&["qwen3"]), sections: Some([4, 2, 2]), deep: true, ..PLAIN },
+    Imaging { name: "qwen3_5", cases: Cow::Borrowed(&["qwen3_5"]), sections: Some([4, 2, 2]), ..PLAIN },
+    Imaging { name: "qwen3_5", cases: Cow::Borrowed(&["qwen3_5_wide"]), sections: Some([2, 1, 1]), ..PLAIN },
+    Imaging { name: "qwen3_5_moe", cases: Cow::Borrowed(&["qwen3_5_moe"]), sections: Some([2, 1, 1]), ..PLAIN },
     Imaging { name: "qwen3_vl_text", cases: Cow::Borrowed(&["qwen3"]), sections: Some([4, 2, 2]), deep: true, ..PLAIN },
 ];
 
@@ -133,6 +136,7 @@ impl Imaging {
             width,
             rows: Random(1).floats(count),
             deep: (2..4).filter(|_| self.deep).map(|seed| Random(seed).floats(count)).collect(),
+            state: case.has_states().then_some(StateId(0)),
         }
     }
 }
@@ -141,9 +145,9 @@ impl Imaging {
 fn for_each(check: impl Fn(&str, Setup, &mut dyn Backend, ImagePrompt)) {
     for (imaging, case) in MODELS.iter().flat_map(|model| model.cases().map(move |case| (model, case))) {
         let folder = imaging.folder(case, &imaging.config(case), imaging.prefixes[0]);
-        for setup in SETUPS {
+        for setup in case.setups() {
             let mut model = load(folder.path(), setup);
-            model.allocate(CacheSize::of_blocks(16)).expect("memory");
+            model.allocate(CacheSize { blocks: 16, states: 3 }).expect("memory");
             check(&format!("{}, {}", imaging.name, case.name), setup, model.as_mut(), imaging.prompt(case));
         }
     }
@@ -152,7 +156,8 @@ fn for_each(check: impl Fn(&str, Setup, &mut dyn Backend, ImagePrompt)) {
 /// Every layer of a model can be on another device. Deep features are then added on several devices.
 #[test]
 fn image_prompts_have_the_same_logits_on_several_devices() {
-    for (imaging, case) in MODELS.iter().flat_map(|model| model.cases().map(move |case| (model, case))) {
+    let all = MODELS.iter().flat_map(|model| model.cases().map(move |case| (model, case)));
+    for (imaging, case) in all.filter(|(_, case)| !case.has_states()) {
         let folder = imaging.folder(case, &imaging.config(case), imaging.prefixes[0]);
         let logits = |devices| {
             let mut model = try_load(folder.path(), Setup { devices, ..TORCH })?;
@@ -213,7 +218,7 @@ fn image_prompts_of_a_batch_give_the_logits_of_single_prompts() {
     for_each(|name, setup, model, prompt| {
         let mut other = ImagePrompt { runs: vec![0..5, 9..12], tokens: prompt.tokens[5..25].to_vec(), ..prompt };
         other.positions = other.positions.map(|positions| positions[..20].to_vec());
-        let text = ImagePrompt { tokens: (7..40).collect(), ..ImagePrompt::default() };
+        let text = ImagePrompt { tokens: (7..40).collect(), state: other.state, ..ImagePrompt::default() };
         let single: Vec<Vec<f32>> =
             [&text, &other, &text].iter().flat_map(|prompt| prompt.logits(model, &blocks(0, 40), usize::MAX)).collect();
         let found = together(model, [&text, &other, &text]);
@@ -222,15 +227,18 @@ fn image_prompts_of_a_batch_give_the_logits_of_single_prompts() {
 }
 
 /// Computes three prompts in one batch. Returns the logits after every token.
-fn together(model: &mut dyn Backend, [first, second, third]: [&ImagePrompt; 3]) -> Vec<Vec<f32>> {
+fn together(model: &mut dyn Backend, prompts: [&ImagePrompt; 3]) -> Vec<Vec<f32>> {
+    let with_own_state =
+        |i: u32| ImagePrompt { state: prompts[i as usize].state.map(|_| StateId(i)), ..prompts[i as usize].clone() };
+    let [first, second, third] = [0, 1, 2].map(with_own_state);
     let own: [Vec<BlockId>; 3] = [blocks(0, 48), blocks(3, 48), blocks(6, 48)];
     let mut logits = Vec::new();
     let chunk = |prompt: &ImagePrompt, i: usize, then: &mut dyn FnMut(tandem_core::models::SequenceChunk<'_>)| {
         prompt.with_chunk(0..prompt.tokens.len(), &own[i], LogitsFor::All, then);
     };
-    chunk(first, 0, &mut |a| {
-        chunk(second, 1, &mut |b| {
-            chunk(third, 2, &mut |c| logits = models::logits(model, &[a, b, c]).expect("computes"));
+    chunk(&first, 0, &mut |a| {
+        chunk(&second, 1, &mut |b| {
+            chunk(&third, 2, &mut |c| logits = models::logits(model, &[a, b, c]).expect("computes"));
         });
     });
     logits

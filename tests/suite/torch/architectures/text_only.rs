@@ -48,17 +48,18 @@ fn program_without_libtorch_matches_transformers_or_refuses_the_architecture() {
 #[test]
 fn program_without_libtorch_answers_text_of_a_model_with_images_and_refuses_images() {
     let goldens = Goldens::read();
-    let case = goldens.cases.iter().find(|case| case.name == "qwen3_vl").expect("a case");
-    let folder = goldens.folder(case);
-    let prompt = json!({"token_ids": [100, 101, 102], "max_new_tokens": 16, "temperature": 0, "ignore_eos": true});
-    let conversation = case.conversations.iter().find(|asked| asked.images().count() > 0).expect("a conversation");
-    let image = json!({"hf_messages": goldens.messages(conversation), "max_new_tokens": 1});
-    let lines = format!("{prompt}\n{image}\n");
-    let by = |program: &Path| answers(&generate_by(program, folder.path(), &["--jsonl"], lines.as_bytes()));
-    let (whole, text_only) = (by(&binary("gen-svc")), by(&text_only_program()));
-    assert_eq!(text_only[0]["token_ids"], whole[0]["token_ids"]);
-    assert!(whole[1]["error"].is_null(), "{}", whole[1]);
-    assert_eq!(text_only[1]["error"]["reason"], "IMAGES_NOT_SUPPORTED");
+    for case in goldens.cases.iter().filter(|case| ["qwen3_vl", "qwen3_5"].contains(&&*case.name)) {
+        let folder = goldens.folder(case);
+        let prompt = json!({"token_ids": [100, 101, 102], "max_new_tokens": 16, "temperature": 0, "ignore_eos": true});
+        let conversation = case.conversations.iter().find(|asked| asked.images().count() > 0).expect("a conversation");
+        let image = json!({"hf_messages": goldens.messages(conversation), "max_new_tokens": 1});
+        let lines = format!("{prompt}\n{image}\n");
+        let by = |program: &Path| answers(&generate_by(program, folder.path(), &["--jsonl"], lines.as_bytes()));
+        let (whole, text_only) = (by(&binary("gen-svc")), by(&text_only_program()));
+        assert_eq!(text_only[0]["token_ids"], whole[0]["token_ids"], "{}", case.name);
+        assert!(whole[1]["error"].is_null(), "{}", whole[1]);
+        assert_eq!(text_only[1]["error"]["reason"], "IMAGES_NOT_SUPPORTED");
+    }
 }
 
 #[test]

@@ -45,10 +45,7 @@ const MAX_TAPS: usize = 1024;
 const MAX_HEADS: usize = 1 << 16;
 
 /// The row of the language model.
-pub(super) const TEXT: Architecture = Architecture { name: "qwen3_5_text", describe, gguf: Some(GGUF) };
-
-/// The row of a whole model, of which the tower is not loaded.
-pub(super) const WHOLE: Architecture = Architecture { name: "qwen3_5", describe, gguf: None };
+pub(in crate::models) const TEXT: Architecture = Architecture { name: "qwen3_5_text", describe, gguf: Some(GGUF) };
 
 pub(super) const GGUF: GgufArchitecture = GgufArchitecture {
     has_partial_rotation: true,

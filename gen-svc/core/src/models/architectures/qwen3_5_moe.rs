@@ -27,10 +27,7 @@ const MIXTURE: Mixture = Mixture {
 };
 
 /// The row of the language model.
-pub(super) const TEXT: Architecture = Architecture { name: "qwen3_5_moe_text", describe, gguf: Some(GGUF) };
-
-/// The row of a whole model, of which the tower is not loaded.
-pub(super) const WHOLE: Architecture = Architecture { name: "qwen3_5_moe", describe, gguf: None };
+pub(in crate::models) const TEXT: Architecture = Architecture { name: "qwen3_5_moe_text", describe, gguf: Some(GGUF) };
 
 const GGUF: GgufArchitecture = GgufArchitecture {
     name: "qwen35moe",

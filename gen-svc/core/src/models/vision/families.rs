@@ -11,6 +11,7 @@ mod internvl;
 mod llava_next;
 mod mistral3;
 mod qwen2_5_vl;
+mod qwen3_5;
 mod qwen3_vl;
 mod smolvlm;
 
@@ -21,6 +22,7 @@ pub const FAMILIES: &[Family] = &[
     gemma4::FAMILY,
     qwen2_5_vl::FAMILY,
     qwen3_vl::FAMILY,
+    qwen3_5::FAMILY,
     mistral3::FAMILY,
     internvl::FAMILY,
     llava_next::FAMILY,

@@ -4,7 +4,7 @@ use tandem_images::ProcessorError;
 use tandem_images::recipe::{Recipe, Settings};
 
 use super::tower::Tower;
-use crate::models::architecture::Architecture;
+use crate::models::architecture::{Architecture, PART};
 use crate::models::config::{Config, ConfigError, unsupported};
 use crate::models::decoder::Decoder;
 use crate::weights::gguf::projector::GgufProjector;
@@ -28,8 +28,8 @@ pub struct Family {
     pub(super) patches: &'static str,
     /// Describes the tower of a config.
     pub(super) tower: fn(&Configs<'_>) -> Result<Tower, ConfigError>,
-    /// How `mmproj` files store the tower. `None`: they are not supported.
-    pub(super) gguf: Option<GgufProjector>,
+    /// How `mmproj` files store the tower, for each name that they are read for. Empty: they are not supported.
+    pub(super) gguf: &'static [GgufProjector],
 }
 
 /// The language model of a family.
@@ -37,6 +37,8 @@ pub struct Family {
 pub(in crate::models) enum Language {
     /// A model of this family only.
     Own(fn(&Config<'_>) -> Result<Decoder, ConfigError>),
+    /// The model with the family's name and `_text`. As in transformers, another name in `text_config` has no effect.
+    Implied(&'static [Architecture]),
     /// The model that `text_config` names, or the first if it names none.
     OneOf(&'static [Architecture]),
 }
@@ -44,14 +46,19 @@ pub(in crate::models) enum Language {
 impl Language {
     /// Describes the language model of a config.
     pub(in crate::models) fn describe(self, config: &Config<'_>) -> Result<Decoder, ConfigError> {
-        let supported = match self {
+        let found = match self {
             Self::Own(describe) => return describe(config),
-            Self::OneOf(supported) => supported,
-        };
-        let name = config.language_model();
-        let found = supported.iter().find(|architecture| name.is_none_or(|name| name == architecture.name));
-        let Some(found) = found else {
-            return Err(unsupported("model_type of text_config", name.unwrap_or_default()));
+            Self::Implied(supported) => {
+                let whole = config.whole_model();
+                let is_part = |name: &str| name.strip_suffix(PART) == Some(whole);
+                let found = supported.iter().find(|architecture| is_part(architecture.name));
+                found.ok_or_else(|| unsupported("model_type", whole))?
+            }
+            Self::OneOf(supported) => {
+                let name = config.language_model();
+                let found = supported.iter().find(|architecture| name.is_none_or(|name| name == architecture.name));
+                found.ok_or_else(|| unsupported("model_type of text_config", name.unwrap_or_default()))?
+            }
         };
         (found.describe)(config)
     }
@@ -61,7 +68,7 @@ impl Family {
     /// Returns the names of the language models, if the family shares them with models of text.
     pub fn shared_language_models(&self) -> impl Iterator<Item = &'static str> {
         let shared = match self.language {
-            Language::Own(_) => &[],
+            Language::Own(_) | Language::Implied(_) => &[],
             Language::OneOf(supported) => supported,
         };
         shared.iter().map(|architecture| architecture.name)

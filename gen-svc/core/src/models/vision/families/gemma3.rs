@@ -28,7 +28,7 @@ pub(super) const FAMILY: Family = Family {
     is_tied: true,
     patches: "vision_tower.vision_model.embeddings.patch_embedding.weight",
     tower,
-    gguf: Some(GGUF),
+    gguf: &[GGUF],
 };
 
 // ---- processor ----

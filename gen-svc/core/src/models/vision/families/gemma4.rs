@@ -29,7 +29,7 @@ pub(super) const FAMILY: Family = Family {
     is_tied: true,
     patches: "model.vision_tower.patch_embedder.input_proj.weight",
     tower,
-    gguf: None,
+    gguf: &[],
 };
 
 // ---- processor ----

@@ -28,7 +28,7 @@ pub(super) const FAMILY: Family = Family {
     is_tied: true,
     patches: "vision_tower.embeddings.patch_embeddings.projection.weight",
     tower,
-    gguf: None,
+    gguf: &[],
 };
 
 // ---- processor ----

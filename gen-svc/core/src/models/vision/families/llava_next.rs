@@ -24,7 +24,7 @@ pub(super) const FAMILY: Family = Family {
     is_tied: false,
     patches: "vision_tower.vision_model.embeddings.patch_embedding.weight",
     tower,
-    gguf: None,
+    gguf: &[],
 };
 
 // ---- processor ----

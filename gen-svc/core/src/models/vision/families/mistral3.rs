@@ -27,7 +27,7 @@ pub(super) const FAMILY: Family = Family {
     is_tied: true,
     patches: "vision_tower.patch_conv.weight",
     tower,
-    gguf: None,
+    gguf: &[],
 };
 
 // ---- processor ----

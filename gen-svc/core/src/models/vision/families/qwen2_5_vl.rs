@@ -32,7 +32,7 @@ pub(super) const FAMILY: Family = Family {
     is_tied: false,
     patches: "visual.patch_embed.proj.weight",
     tower,
-    gguf: Some(GGUF),
+    gguf: &[GGUF],
 };
 
 // ---- processor ----

@@ -22,10 +22,10 @@ pub(super) const FAMILY: Family = Family {
     is_tied: false,
     patches: "model.visual.patch_embed.proj.weight",
     tower,
-    gguf: Some(GGUF),
+    gguf: &[GGUF],
 };
 
-const GGUF: GgufProjector = GgufProjector {
+pub(super) const GGUF: GgufProjector = GgufProjector {
     name: "qwen3vl_merger",
     model_type: "qwen3_vl",
     language_models: &["qwen3_vl_text"],
@@ -63,14 +63,23 @@ const GGUF: GgufProjector = GgufProjector {
 };
 
 /// A flag for each block: whether a merger follows it.
-const DEEP_BLOCKS: &str = "vision.is_deepstack_layers";
+pub(super) const DEEP_BLOCKS: &str = "vision.is_deepstack_layers";
 
 /// The mergers after blocks have the numbers of their blocks.
 fn add_implied(header: &GgufHeader, config: &mut ProjectorConfig) -> Result<(), LoadError> {
-    let flags = header.find::<&[bool]>(DEEP_BLOCKS)?.unwrap_or_default();
-    let deep: Vec<usize> = (0..flags.len()).filter(|block| flags[*block]).collect();
-    config.vision.insert(DEEP.into(), json!(deep));
+    config.vision.insert(DEEP.into(), json!(deep_blocks(header)?));
     config.vision.insert(NUMBERED_BY_BLOCK.into(), json!(true));
+    add_shared(header, config)
+}
+
+/// Returns the blocks that a merger follows.
+pub(super) fn deep_blocks(header: &GgufHeader) -> Result<Vec<usize>, LoadError> {
+    let flags = header.find::<&[bool]>(DEEP_BLOCKS)?.unwrap_or_default();
+    Ok((0..flags.len()).filter(|block| flags[*block]).collect())
+}
+
+/// Adds the settings that a tower without features for layers implies too.
+pub(super) fn add_shared(header: &GgufHeader, config: &mut ProjectorConfig) -> Result<(), LoadError> {
     let size = |key| header.find::<u32>(key);
     if let (Some(side), Some(patch)) = (size("vision.image_size")?, size("vision.patch_size")?) {
         let patches = side.checked_div(patch).unwrap_or(0).saturating_pow(2);
@@ -90,24 +99,33 @@ const DEFAULTS: Sizes = Sizes { hidden: 1152, feed_forward: 4304, depth: 27, pat
 const DEFAULT_POSITIONS: usize = 2304;
 
 fn tower(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
-    let vision = &configs.vision;
+    let (sizes, plain) = plain_tower(configs)?;
+    let deep = whole_numbers(&configs.vision, DEEP, &[8, 16, 24])?;
+    if let Some(index) = deep.iter().find(|index| **index >= sizes.depth) {
+        return Err(unsupported(DEEP, index));
+    }
+    let by_block = configs.vision.flag_or(NUMBERED_BY_BLOCK, false)?;
+    let numbered = deep.into_iter().enumerate();
+    let mut deep: Vec<_> = numbered.map(|(i, block)| (block, if by_block { block } else { i })).collect();
+    // The first feature is of the first of these blocks, in any order of the list.
+    deep.sort_unstable();
+    let deep = deep
+        .into_iter()
+        .map(|(block, i)| (block, merger(&format!("{PATH}.deepstack_merger_list.{i}"), &sizes, false)))
+        .collect();
+    Ok(Tower { deep, ..plain })
+}
+
+/// Describes the tower without features for layers. Returns its sizes too.
+pub(super) fn plain_tower(configs: &Configs<'_>) -> Result<(Sizes, Tower), ConfigError> {
     let sizes = Sizes::read(configs, DEFAULTS)?;
-    let positions = vision.size_or(POSITIONS, DEFAULT_POSITIONS)?;
+    let positions = configs.vision.size_or(POSITIONS, DEFAULT_POSITIONS)?;
     let side = positions.isqrt();
     if side * side != positions {
         return Err(unsupported(POSITIONS, positions));
     }
     let active = activation(configs, "gelu_pytorch_tanh")?;
-    let deep = whole_numbers(vision, DEEP, &[8, 16, 24])?;
-    if let Some(index) = deep.iter().find(|index| **index >= sizes.depth) {
-        return Err(unsupported(DEEP, index));
-    }
-    let by_block = vision.flag_or(NUMBERED_BY_BLOCK, false)?;
-    let numbered = deep.into_iter().enumerate();
-    let mut deep: Vec<_> = numbered.map(|(i, block)| (block, if by_block { block } else { i })).collect();
-    // The first feature is of the first of these blocks, in any order of the list.
-    deep.sort_unstable();
-    Ok(Tower {
+    let tower = Tower {
         hidden: sizes.hidden,
         patches: sizes.patches(PATH, true),
         class_token: None,
@@ -118,12 +136,10 @@ fn tower(configs: &Configs<'_>) -> Result<Tower, ConfigError> {
         window: None,
         final_norm: None,
         head: merger(&format!("{PATH}.merger"), &sizes, true),
-        deep: deep
-            .into_iter()
-            .map(|(block, i)| (block, merger(&format!("{PATH}.deepstack_merger_list.{i}"), &sizes, false)))
-            .collect(),
+        deep: Vec::new(),
         own_row: None,
-    })
+    };
+    Ok((sizes, tower))
 }
 
 /// `late`: the norm is of single patches, else of joined ones.

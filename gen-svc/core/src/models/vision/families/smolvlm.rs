@@ -26,7 +26,7 @@ pub(super) const FAMILY: Family = Family {
     is_tied: false,
     patches: "model.vision_model.embeddings.patch_embedding.weight",
     tower,
-    gguf: Some(GGUF),
+    gguf: &[GGUF],
 };
 
 // ---- processor ----
