@@ -2,6 +2,7 @@
 //! (`convert_hf_to_gguf.py`, with and without `--mmproj`) makes them. The converter changes names, the
 //! order of rows, the weights of some norms, and divides some tensors.
 
+mod delta_net;
 mod families;
 mod gguf_model;
 mod hf_folder;
@@ -98,28 +99,37 @@ fn text(family: &Family, folder: &HfFolder) -> GgufModel {
             model.set(&key(name), Entry::U32(value as u32));
         }
     }
-    let head = config["head_dim"]
-        .as_u64()
-        .unwrap_or_else(|| size(config, "hidden_size") / size(config, "num_attention_heads"));
+    let head = head_size(config);
     for name in ["attention.key_length", "attention.value_length", "rope.dimension_count"] {
         model.set(&key(name), Entry::U32(head as u32));
     }
+    let base = [&config["rope_theta"], &config["rope_parameters"]["rope_theta"]].into_iter().find_map(Value::as_f64);
     let epsilon = config["rms_norm_eps"].as_f64().unwrap_or(1e-6);
     model.set(&key("attention.layer_norm_rms_epsilon"), Entry::F32(epsilon as f32));
-    model.set(&key("rope.freq_base"), Entry::F32(config["rope_theta"].as_f64().expect("a base") as f32));
+    model.set(&key("rope.freq_base"), Entry::F32(base.expect("a base") as f32));
     (family.describe_text)(config, &mut model);
     vocabulary::add(folder, &mut model);
     for (name, tensor) in &folder.tensors {
-        if let Some((name, tensor)) = text_tensor(family, name, tensor, head as usize) {
+        if let Some((name, tensor)) = text_tensor(family, config, name, tensor) {
             model.tensors.insert(name, tensor);
         }
     }
     model
 }
 
+fn head_size(config: &Value) -> u64 {
+    config["head_dim"].as_u64().unwrap_or_else(|| size(config, "hidden_size") / size(config, "num_attention_heads"))
+}
+
 /// Returns the name and the contents of a language model's tensor.
-fn text_tensor(family: &Family, name: &str, tensor: &Tensor, head: usize) -> Option<(String, Tensor)> {
+fn text_tensor(family: &Family, config: &Value, name: &str, tensor: &Tensor) -> Option<(String, Tensor)> {
     let rest = name.strip_prefix(family.text)?;
+    let layer = rest.strip_prefix("layers.").and_then(|rest| rest.split_once('.'));
+    if let Some((layer, part)) = layer
+        && let Some((stored, tensor)) = (family.convert_text)(config, part, tensor)
+    {
+        return Some((format!("blk.{layer}.{stored}"), tensor));
+    }
     let (module, kind) = rest.rsplit_once('.')?;
     let find = |table: &[(&str, &str)], part: &str| {
         table.iter().find(|(here, _)| *here == part).map(|(_, there)| (*there).to_owned())
@@ -133,7 +143,7 @@ fn text_tensor(family: &Family, name: &str, tensor: &Tensor, head: usize) -> Opt
         tensor.values.iter_mut().for_each(|value| *value += family.norm_offset);
     }
     if family.interleaved && (module.ends_with("q_proj") || module.ends_with("k_proj")) {
-        tensor = tensor.interleaved(head);
+        tensor = tensor.interleaved(head_size(config) as usize);
     }
     Some((format!("{stored}.{kind}"), tensor))
 }

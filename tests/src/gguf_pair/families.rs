@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::delta_net;
 use super::gguf_model::{Entry, GgufModel, Tensor};
 use super::hf_folder::HfFolder;
 
@@ -23,6 +24,9 @@ pub(super) struct Family {
     pub(super) interleaved: bool,
     /// The number that is added to the weights of the language model's norms.
     pub(super) norm_offset: f32,
+    /// Converts a tensor in a layer of the language model, below `layers.N`, that gets more than another name. The value
+    /// is `text_config`.
+    pub(super) convert_text: fn(&Value, &str, &Tensor) -> Option<(String, Tensor)>,
     /// Adds metadata of the language model. The value is `text_config`.
     pub(super) describe_text: fn(&Value, &mut GgufModel),
     /// Adds metadata of the tower.
@@ -31,7 +35,7 @@ pub(super) struct Family {
     pub(super) convert: fn(&Value, &str, &Tensor) -> Vec<(String, Tensor)>,
 }
 
-const FAMILIES: &[Family] = &[GEMMA3, QWEN2_5_VL, QWEN3_VL, SMOLVLM];
+const FAMILIES: &[Family] = &[GEMMA3, QWEN2_5_VL, QWEN3_VL, QWEN3_5, SMOLVLM];
 
 /// Returns the family of a model.
 ///
@@ -63,6 +67,8 @@ const GEMMA_NORMS: Names = &[
     ("pre_feedforward_layernorm", "ffn_norm"),
     ("post_feedforward_layernorm", "post_ffw_norm"),
 ];
+/// The norms of Qwen 3.5 before attention and before the MLP.
+const QWEN3_5_NORMS: Names = &[("input_layernorm", "attn_norm"), ("post_attention_layernorm", "post_attention_norm")];
 /// The norms of queries and keys.
 const HEAD_NORMS: Names = &[("self_attn.q_norm", "attn_q_norm"), ("self_attn.k_norm", "attn_k_norm")];
 
@@ -131,6 +137,7 @@ const GEMMA3: Family = Family {
     text_layer: &[MATRICES, HEAD_NORMS, GEMMA_NORMS],
     interleaved: false,
     norm_offset: 1.0,
+    convert_text: |_, _, _| None,
     describe_text: |config, model| {
         let layers: Vec<String> = serde_json::from_value(config["layer_types"].clone()).expect("types of layers");
         let full = layers.iter().position(|kind| kind == "full_attention").expect("a layer without a window");
@@ -168,6 +175,7 @@ const QWEN2_5_VL: Family = Family {
     text_layer: &[MATRICES, NORMS],
     interleaved: false,
     norm_offset: 0.0,
+    convert_text: |_, _, _| None,
     describe_text: |config, model| {
         let sections = config["rope_scaling"]["mrope_section"].clone();
         let mut sections: Vec<i32> = serde_json::from_value(sections).expect("sections");
@@ -212,6 +220,7 @@ const QWEN3_VL: Family = Family {
     text_layer: &[MATRICES, HEAD_NORMS, NORMS],
     interleaved: false,
     norm_offset: 0.0,
+    convert_text: |_, _, _| None,
     describe_text: |config, model| {
         let sections = config["rope_scaling"]["mrope_section"].clone();
         let mut sections: Vec<i32> = serde_json::from_value(sections).expect("sections");
@@ -247,6 +256,34 @@ const QWEN3_VL: Family = Family {
     },
 };
 
+/// A dense model.
+const QWEN3_5: Family = Family {
+    model_type: "qwen3_5",
+    architecture: "qwen35",
+    text_layer: &[MATRICES, HEAD_NORMS, QWEN3_5_NORMS],
+    norm_offset: 1.0,
+    convert_text: delta_net::convert,
+    describe_text: |config, model| {
+        let rope = &config["rope_parameters"];
+        let mut sections: Vec<i32> = serde_json::from_value(rope["mrope_section"].clone()).expect("sections");
+        sections.resize(4, 0);
+        model.set("qwen35.rope.dimension_sections", Entry::I32s(sections));
+        let size = |setting: &str| config[setting].as_u64().expect("a size");
+        let share = rope["partial_rotary_factor"].as_f64().expect("a share");
+        for (key, value) in [
+            ("rope.dimension_count", (share * size("head_dim") as f64) as u64),
+            ("ssm.conv_kernel", config["linear_conv_kernel_dim"].as_u64().unwrap_or(4)),
+            ("ssm.state_size", size("linear_key_head_dim")),
+            ("ssm.group_count", size("linear_num_key_heads")),
+            ("ssm.time_step_rank", size("linear_num_value_heads")),
+            ("ssm.inner_size", size("linear_num_value_heads") * size("linear_value_head_dim")),
+        ] {
+            model.set(&format!("qwen35.{key}"), Entry::U32(value as u32));
+        }
+    },
+    ..QWEN3_VL
+};
+
 /// Returns the blocks of Qwen 3 VL that a merger follows.
 fn deep_blocks(config: &Value) -> Vec<u64> {
     serde_json::from_value(config["vision_config"]["deepstack_visual_indexes"].clone()).expect("blocks")
@@ -261,6 +298,7 @@ const SMOLVLM: Family = Family {
     text_layer: &[MATRICES, NORMS],
     interleaved: true,
     norm_offset: 0.0,
+    convert_text: |_, _, _| None,
     describe_text: |_, _| {},
     describe_tower: |folder, model| {
         let scale = folder.config["scale_factor"].as_u64().expect("a factor");

@@ -56,7 +56,7 @@ const UNCHANGED: &str = "unchanged";
 const SHOWN: usize = 4;
 
 /// Changes that are refused by this name, although transformers computes something.
-const REFUSED: [(&str, &str); 7] = [
+const REFUSED: [(&str, &str); 9] = [
     // Published models have other activations, and in these families the features of the last layer.
     (r#"{"projector_hidden_act":"#, "projector_hidden_act"),
     (r#"{"vision_feature_layer":"#, "vision_feature_layer"),
@@ -67,6 +67,9 @@ const REFUSED: [(&str, &str); 7] = [
     ("rope_parameters", "mrope_section"),
     // transformers ignores it.
     (r#"vision_config {"attention_bias":true}"#, "attention_bias"),
+    // transformers ignores the biases in the file.
+    (r#"text_config {"attention_bias":false}"#, "k_proj.bias"),
+    ("text_config without attention_bias", "k_proj.bias"),
 ];
 
 /// Changes that are loaded, although transformers fails for this reason.

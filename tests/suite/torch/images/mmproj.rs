@@ -13,6 +13,7 @@ use tandem_core::engine::Engine;
 use tandem_core::models::{self, Features};
 use tandem_model_files::artifacts::Artifacts;
 use tandem_tests::gguf_pair::{Entry, MMPROJ, MODEL, Pair};
+use tandem_tests_full::image_checkpoint::Goldens;
 use tandem_tests_full::vision_oracle;
 use tandem_torch::{TorchTarget, TorchTower};
 use tempfile::TempDir;
@@ -24,12 +25,18 @@ fn for_each_pair(check: impl Fn(&str, &Path, Pair)) {
     for_each(|name, folder| check(name, folder, Pair::of(folder)));
 }
 
-/// Checks that the files have the answers of another model.
+/// Checks that the files have the answers of another model to all conversations.
 #[track_caller]
 fn has_answers_of(pair: &Pair, expected: &Engine, what: &str) {
+    has_answers(pair, expected, usize::MAX, what);
+}
+
+/// Checks that the files have the answers of another model to the first `count` conversations.
+#[track_caller]
+fn has_answers(pair: &Pair, expected: &Engine, count: usize, what: &str) {
     let folder = pair.folder();
     let engine = start(folder.path(), |_| {});
-    for (i, request) in requests().into_iter().enumerate() {
+    for (i, request) in requests().into_iter().take(count).enumerate() {
         let what = format!("{what}, conversation {i}");
         assert_eq!(prepare(&engine, request.clone()).ids, prepare(expected, request.clone()).ids, "{what}: prompt");
         ask(&engine, request.clone()).is_same(&ask(expected, request), &what);
@@ -39,6 +46,25 @@ fn has_answers_of(pair: &Pair, expected: &Engine, what: &str) {
 #[test]
 fn two_gguf_files_have_the_answers_of_their_folder() {
     for_each_pair(|name, folder, pair| has_answers_of(&pair, &start(folder, |_| {}), name));
+}
+
+/// Returns the files of Qwen 3.5, whose projector is that of Qwen3-VL, and their folder.
+fn qwen3_5() -> (Pair, TempDir) {
+    let goldens = Goldens::read();
+    let folder = goldens.folder(goldens.cases.iter().find(|case| case.name == "qwen3_5").expect("a model"));
+    (Pair::of(folder.path()), folder)
+}
+
+#[test]
+fn two_gguf_files_of_qwen_3_5_have_the_answers_of_their_folder() {
+    // Its template takes lists of blocks, which the last conversation does not have.
+    const COUNT: usize = 4;
+    let (mut pair, folder) = qwen3_5();
+    let expected = start(folder.path(), |_| {});
+    has_answers(&pair, &expected, COUNT, "qwen3_5");
+    let flags = pair.tower.metadata.remove("clip.vision.is_deepstack_layers");
+    assert!(matches!(flags, Some(Entry::Bools(flags)) if !flags.contains(&true)));
+    has_answers(&pair, &expected, COUNT, "qwen3_5 without flags");
 }
 
 /// Converters write matrices as f16.

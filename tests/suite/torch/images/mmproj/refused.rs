@@ -8,7 +8,7 @@ use tandem_tests::error_texts;
 use tandem_tests::gguf_pair::{Entry, GgufModel, MMPROJ, MODEL, Pair};
 use tandem_torch::Libtorch;
 
-use super::{for_each, pairs};
+use super::{for_each, pairs, qwen3_5};
 
 /// Loads a model. Returns the reason and the text of its error, with FOLDER for the folder.
 fn refused(folder: &Path, change: impl FnOnce(&mut Config)) -> String {
@@ -43,6 +43,14 @@ fn settings_of_a_tower_that_are_not_supported_are_refused_by_their_key() {
     ];
     let texts = cases.map(|(name, key, entry)| changed(&pairs[name], |tower| tower.set(&format!("clip.{key}"), entry)));
     error_texts::check_rows("mmproj/setting", texts);
+}
+
+/// The projector is that of Qwen3-VL, whose language model takes features of blocks.
+#[test]
+fn a_tower_of_qwen_3_5_with_features_of_blocks_is_refused() {
+    let flags = Entry::Bools(vec![false, true]);
+    let refused = changed(&qwen3_5().0, |tower| tower.set("clip.vision.is_deepstack_layers", flags));
+    error_texts::check("mmproj/features", refused);
 }
 
 #[test]
