@@ -14,6 +14,7 @@ use tandem_common::pb::generate::v1::generate_request::Input;
 use tandem_common::pb::generate::v1::generate_service_client::GenerateServiceClient;
 use tandem_common::serve::{SecureListener, Security, SecurityArgs, ServeArgs};
 use tandem_common::status::Reason;
+use tandem_core::cache::StateUsage;
 use tandem_core::engine::{Config, Engine};
 use tandem_core::error::LoadError;
 use tandem_core::lifecycle::ServerState;
@@ -22,7 +23,7 @@ use tandem_core::request::ServedModel;
 use tandem_tests::failure::{failed, is_failed};
 use tandem_tests::fakes::model::Echo;
 use tandem_tests::served_model::served_model;
-use tandem_tests::{Generation, Running, default_model, error_texts};
+use tandem_tests::{Generation, Running, default_model, error_texts, wait_until};
 use tandem_tests_full::faulty_model::{DEVICE_LOST, FaultyModel};
 use tandem_torch::Libtorch;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -89,7 +90,28 @@ async fn get_server_and_get_load_report_the_engine_state() {
     let (idle, cache) = (idle.kv_cache.expect("a cache"), busy.kv_cache.expect("a cache"));
     assert_eq!((busy.queued, busy.running), (0, 1));
     assert!(busy.generated_tokens > 0 && cache.held_blocks > 0);
+    assert_eq!(busy.recurrent_states, None);
     assert_eq!((cache.block_size, cache.total_blocks), (16, idle.total_blocks));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn load_of_a_model_with_recurrent_states_counts_them() {
+    let model: Box<dyn Model> = Box::new(Echo::of_block(16).with_states(64));
+    let load = |_: &Config| Ok((served_model(), model));
+    let config = Config { kv_memory: Some(64 << 10), ..Config::new(default_model()) };
+    let (engine, _thread) = Engine::start_with(config, load).expect("starts");
+    let (service, mut control, mut generate) =
+        clients_of(Generation::serving(engine, ServeArgs::default()).await).await;
+    let input = Some(Input::TokenIds(pb::TokenIds { ids: (1..40).collect() }));
+    let mut answer =
+        generate.generate(pb::GenerateRequest { input, ..request(2) }).await.expect("accepted").into_inner();
+    while answer.message().await.expect("no error").is_some() {}
+    wait_until("the state is kept", || matches!(service.engine.gauges().states, StateUsage { held: 0, kept: 1.., .. }));
+    let load = control.get_load(pb::GetLoadRequest {}).await.expect("an answer").into_inner();
+    let (states, found) = (service.engine.gauges().states, load.recurrent_states.expect("states"));
+    let counts = [found.total_states, found.held_states, found.kept_states].map(|count| count as usize);
+    assert_eq!(counts, [states.total, states.held, states.kept]);
+    assert!(states.total > 2 && states.held == 0, "{states:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,7 +18,7 @@ pub(super) const MLP_BIAS: &str = "mlp_bias";
 
 const MAX_LAYERS: usize = 1024;
 /// The most heads, and the largest head.
-const MAX_HEADS: usize = 1 << 16;
+pub(super) const MAX_HEADS: usize = 1 << 16;
 
 /// This architecture's row in [`ARCHITECTURES`](super::ARCHITECTURES).
 pub(in crate::models) const ARCHITECTURE: Architecture = Architecture { name: "llama", describe, gguf: Some(GGUF) };

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::llama::{self, ATTENTION_BIAS, Defaults, path};
+use super::llama::{self, ATTENTION_BIAS, Defaults, MAX_HEADS, path};
 use super::qwen2_5_vl;
 use crate::error::LoadError;
 use crate::models::architecture::Architecture;
@@ -41,8 +41,6 @@ const DEFAULT_KEY_HEADS: usize = 16;
 const DEFAULT_VALUE_HEADS: usize = 32;
 const DEFAULT_HEAD_SIZE: usize = 128;
 const MAX_TAPS: usize = 1024;
-/// The most heads, and the largest head.
-const MAX_HEADS: usize = 1 << 16;
 
 /// The row of the language model.
 pub(in crate::models) const TEXT: Architecture = Architecture { name: "qwen3_5_text", describe, gguf: Some(GGUF) };
@@ -68,12 +66,11 @@ pub(super) const GGUF_MIXERS: &[Name] = &[
     ("linear_attn.out_proj", "ssm_out"),
 ];
 
-/// Settings of a GGUF file that llama.cpp requires, except for the size of all values.
+/// Settings of a GGUF file that llama.cpp requires, in addition to the value heads.
 const GGUF_SIZES: &[Name] = &[
     ("linear_conv_kernel_dim", "ssm.conv_kernel"),
     ("linear_key_head_dim", "ssm.state_size"),
     ("linear_num_key_heads", "ssm.group_count"),
-    (VALUE_HEADS, "ssm.time_step_rank"),
 ];
 const VALUE_HEADS: &str = "linear_num_value_heads";
 
@@ -87,6 +84,7 @@ pub(super) fn add_implied(header: &GgufHeader, config: &mut ConfigMap) -> Result
     let heads = header.require::<u32>("ssm.time_step_rank")?;
     let size = all.checked_div(heads).filter(|size| size * heads == all);
     let wrong = || header.refused(ALL_VALUES, format_args!("{all} for {heads} heads"));
+    config.insert(VALUE_HEADS.into(), json!(heads));
     config.insert("linear_value_head_dim".into(), json!(size.ok_or_else(wrong)?));
     config.entry("partial_rotary_factor").or_insert(json!(1.0));
     if let Some(interval) = header.find::<u32>(INTERVAL)? {
